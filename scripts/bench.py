@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""The one door to the benchmarks: `scripts/bench.py AREA [--json] [--quick]`.
+
+Makes the scripts' environment first if it has to, like scripts/test. An area is a module in scripts/benchmarks.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import json
+import os
+import pkgutil
+import platform
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+SCRIPTS = Path(__file__).resolve().parent
+ROOT = SCRIPTS.parent
+
+
+def main() -> int:
+    areas = sorted(module.name for module in pkgutil.iter_modules([str(SCRIPTS / "benchmarks")]) if module.ispkg)
+    parser = argparse.ArgumentParser(description="Measure one area of zerochat beside its peers and its floor.")
+    parser.add_argument("area", choices=areas, metavar="AREA", help=", ".join(areas))
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: under a minute, and less to believe")
+    arguments = parser.parse_args()
+    enter_environment()
+
+    machine = {
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+    report = importlib.import_module(f"benchmarks.{arguments.area}").measure(arguments.quick)
+    rows = [row.as_json() for row in report.rows]
+    if arguments.json:
+        answer = {"area": arguments.area, "machine": machine, "rows": rows, "missing": list(report.missing)}
+        print(json.dumps(answer, indent=2))
+    else:
+        print_table(arguments.area, machine, report)
+    return 0
+
+
+def enter_environment() -> None:
+    """Go on in this interpreter if it has what zerochat needs, else begin again in the scripts' environment."""
+    needed = ("apsw", "cryptography", "msgspec", "nacl", "textual", "zmq")
+    if sys.version_info >= (3, 11) and all(importlib.util.find_spec(name) for name in needed):
+        sys.path.insert(0, str(ROOT))
+        return
+    prepare = 'root=$1; shift; . "$root/scripts/environment.sh"; prepare dev; exec "$python" "$@"'
+    os.execv("/bin/sh", ["sh", "-euc", prepare, shlex.quote(__file__), str(ROOT), str(SCRIPTS / "bench.py"), *sys.argv[1:]])
+
+
+def print_table(area: str, machine: "dict[str, Any]", report: Any) -> None:
+    print(f"{area}: {machine['cores']} cores, Python {machine['python']}, load {machine['load']} at the start")
+    print("Medians, with [min, max].")
+    for row in report.rows:
+        print(f"\n{row.case} ({row.unit}, {row.better} is better)")
+        lines = [("ours", str(row.ours)), *((name, str(figure)) for name, figure in row.peers.items())]
+        if row.floor is not None:
+            ratio = row.ours.median / row.floor.median if row.floor.median else float("inf")
+            lines.append((f"floor: {row.floor_is}", f"{row.floor}   ours is {ratio:.2f} times that"))
+        if row.goal is not None:
+            lines.append(("goal", f"{row.goal:.4g}   {'met' if row.met else 'NOT met'}"))
+        for name, text in lines:
+            print(f"  {name:<32} {text}")
+    if report.missing:
+        print(f"\nNot installed here, so not measured: {', '.join(report.missing)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""What several test files share: an agent that only pretends, behind a real control socket."""
+
+import os
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from zerochat.agent.control import ControlServer, read_params
+from zerochat.agent.schema import REFUSED, Hello, NoParams, Request
+from zerochat.errors import LocalError
+
+Answer = Callable[[Struct], object]
+
+
+class FakeAgent:
+    """A thread that serves a control socket as the agent thread does, with answers that the test has put in.
+
+    `answers[method]` is called with the typed params; what it returns is the result, a LocalError that it raises is
+    the refusal, and None leaves the request open. News goes to whoever has subscribed.
+    """
+
+    def __init__(self, path: Path, answers: dict[str, Answer]) -> None:
+        self.server = ControlServer(path)
+        self.answers = answers
+        self.asked: list[tuple[str, Struct]] = []
+        self.open: list[tuple[int, Request]] = []
+        self.subscribers: set[int] = set()
+        self._todo: deque[Callable[[], None]] = deque()
+        self._ear, self._bell = socket.socketpair()
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Have `work` done by the thread that owns the server, and wait until it has been."""
+        done = threading.Event()
+
+        def both() -> None:
+            work()
+            done.set()
+
+        self._todo.append(both)
+        self._bell.send(b"!")
+        assert done.wait(10)
+
+    def tell(self, method: str, item: Struct) -> None:
+        def all_of_them() -> None:
+            for client in self.subscribers:
+                self.server.notify(client, method, item)
+
+        self.do(all_of_them)
+
+    def stop(self) -> None:
+        self._ending = True
+        if self._ear.fileno() >= 0:
+            self._bell.send(b"!")
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        self._ear.close()
+        self._bell.close()
+
+    def end(self) -> None:
+        """Die in the middle of things; for answers, which the serving thread calls."""
+        self._ending = True
+
+    def _run(self) -> None:
+        with self.server:
+            while not self._ending:
+                wanted = self.server.fds()
+                writing = [fd for fd, also_write in wanted.items() if also_write]
+                readable, writable, _ = select.select([self._ear.fileno(), *wanted], writing, [], 10)
+                if self._ear.fileno() in readable:
+                    self._ear.recv(64)
+                while self._todo:
+                    self._todo.popleft()()
+                for fd in {*readable, *writable}:
+                    for client, request in self.server.ready(fd):
+                        self._serve(client, request)
+
+    def _serve(self, client: int, request: Request) -> None:
+        params = read_params(request)
+        self.asked.append((request.method, params))
+        if request.method == "subscribe":
+            self.subscribers.add(client)
+        answer = self.answers.get(request.method)
+        if answer is None:
+            self.server.refuse(client, request.id, REFUSED, f"No answer for {request.method}.", {"code": "NoAnswer"})
+            return
+        try:
+            result = answer(params)
+        except LocalError as error:
+            self.server.refuse_error(client, request.id, error)
+            return
+        if result is None:
+            self.open.append((client, request))
+        else:
+            self.server.respond(client, request.id, result)
+
+
+@pytest.fixture
+def fake_agent(tmp_path: Path) -> Iterator[Callable[..., FakeAgent]]:
+    """`fake_agent(method=answer, …, path=…)` starts one; it greets and takes subscriptions by itself."""
+    running: list[FakeAgent] = []
+
+    def start(path: Path | None = None, **answers: Answer) -> FakeAgent:
+        known: dict[str, Answer] = {
+            "hello": lambda _: Hello(protocol=1, version="0.0.test", profile="default", nick="alice"),
+            "subscribe": lambda _: NoParams(),
+        }
+        agent = FakeAgent(path or tmp_path / "agent.sock", {**known, **answers})
+        running.append(agent)
+        return agent
+
+    yield start
+    for agent in running:
+        agent.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's own settings reach a test."""
+    for name in [name for name in os.environ if name.startswith("ZEROCHAT_")]:
+        monkeypatch.delenv(name)

@@ -1,0 +1,315 @@
+"""A double of the agent for tests of the terminal application: the control socket's vocabulary, and nothing behind it.
+
+It serves requests from plain lists inside the test's own event loop, so a test decides exactly what is told, and when.
+"""
+
+import asyncio
+import contextlib
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from zerochat.agent import schema
+from zerochat.agent.schema import (
+    Author,
+    Delivery,
+    DeliveryReport,
+    Event,
+    GroupInfo,
+    Hello,
+    History,
+    InvitationInfo,
+    InvitationNews,
+    JoinStatus,
+    MemberDelivery,
+    MemberInfo,
+    NoParams,
+    PeerNews,
+    ReceiptNews,
+    Sent,
+    Status,
+    ViewNews,
+)
+
+STAMP = "2025-11-20T12:{minute:02}:00.000Z"
+ME = "did:key:z6MkAlice"
+URL = "https://zerochat.org/?_oob=" + "eyJ0eXBlIjoiaHR0cHM6Ly9kaWRjb21tLm9yZy9vdXQtb2YtYmFuZC8yLjAvaW52aXRhdGlvbiIs" * 7
+CODE = "ZC:" + "6BF0ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" * 3 + "ABCDEFGHIJKLMNOPQRSTUVWXYZ01"
+
+
+class Refusal(Exception):
+    """Raise it from a hook to have the request refused with this sentence."""
+
+    def __init__(self, sentence: str, code: str = "Refused") -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+@dataclass
+class FakeGroup:
+    """One group: what `groups`, `members` and `history` answer."""
+
+    info: GroupInfo
+    members: list[MemberInfo] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    positions: dict[str, int] = field(default_factory=dict)
+    lamport: int = 0
+
+
+def place_of(event: Event) -> tuple[int, str, str]:
+    return event.lamport, event.author.did, event.id
+
+
+class FakeAgent:
+    """Serves `path`. `asked` keeps every request; `refuse[method]` is a sentence to refuse it with."""
+
+    def __init__(self, path: Path, nick: str = "alice") -> None:
+        self.path = path
+        self.nick = nick
+        self.groups: dict[str, FakeGroup] = {}
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.refuse: dict[str, Refusal] = {}
+        self.warning = ""
+        self.closed = False
+        self.url, self.code = URL, CODE
+        self._seq = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    # --- its life --------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> "FakeAgent":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_unix_server(self._serve, str(self.path), limit=schema.LINE_BYTES_MAX)
+
+    async def stop(self) -> None:
+        """Go away as a killed agent does: every connection breaks."""
+        if self._server is not None:
+            self._server.close()
+        for writer in list(self._writers):
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        self.path.unlink(missing_ok=True)
+
+    # --- what there is ---------------------------------------------------------------------------------------------
+
+    def add_group(self, name: str, nicks: Sequence[str] = ("bob", "carol"), id: str | None = None) -> FakeGroup:
+        """A group with me and some others, all connected, and its creation as the first event."""
+        id = id or f"g{len(self.groups) + 1}"
+        others = [f"did:key:z6Mk{id}{number}{nick[:4]}" for number, nick in enumerate(nicks)]
+        members = [MemberInfo(did=ME, nick=self.nick, connection="self", joined_at=STAMP.format(minute=0))]
+        members += [
+            MemberInfo(did=did, nick=nick, connection="connected", joined_at=STAMP.format(minute=1), added_by=ME)
+            for did, nick in zip(others, nicks, strict=True)
+        ]
+        info = GroupInfo(
+            id=id,
+            name=name,
+            state="active",
+            me=ME,
+            nick=self.nick,
+            members=len(members),
+            connected=len(nicks),
+            keys="pairwise-multi",
+            path="mesh",
+            accountability="acks",
+            view="3f9a12c4b7e0",
+            unacknowledged=0,
+            created_at=STAMP.format(minute=0),
+        )
+        group = self.groups[id] = FakeGroup(info, members)
+        self._log(group, 0, "group_created", {"name": name}, minute=0)
+        return group
+
+    def _log(
+        self,
+        group: FakeGroup,
+        who: int,
+        type: str,
+        body: dict[str, Any],
+        *,
+        minute: int = 0,
+        lamport: int | None = None,
+        late: bool = False,
+        of: int | None = None,
+        delivered: int = 0,
+    ) -> Event:
+        author = group.members[who]
+        self._seq += 1
+        position = group.positions[author.did] = group.positions.get(author.did, 0) + 1
+        lamport = lamport if lamport is not None else group.lamport + 1
+        group.lamport = max(group.lamport, lamport)
+        event = Event(
+            seq=self._seq,
+            type=type,
+            group=group.info.id,
+            id=f"e{self._seq:06}",
+            author=Author(did=author.did, nick=author.nick),
+            position=position,
+            lamport=lamport,
+            parents=[],
+            sent_at=STAMP.format(minute=minute),
+            received_at=STAMP.format(minute=minute),
+            body=body,
+            self=author.did == group.info.me,
+            late=late,
+            delivery=Delivery(delivered, len(group.members) - 1 if of is None else of),
+        )
+        insort(group.events, event, key=place_of)
+        return event
+
+    def post(self, group: FakeGroup, who: int, text: str, **details: Any) -> Event:
+        """A post that is in the log already; `who` is the author's place among the members (0: me)."""
+        return self._log(group, who, "message", {"text": text}, **details)
+
+    # --- telling ---------------------------------------------------------------------------------------------------
+
+    def tell(self, method: str, value: msgspec.Struct) -> None:
+        line = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": value}) + b"\n"
+        for writer in self._writers:
+            writer.write(line)
+
+    def say(self, group: FakeGroup, who: int, text: str, **details: Any) -> Event:
+        """A post that arrives now."""
+        event = self.post(group, who, text, **details)
+        self.tell("event", event)
+        return event
+
+    def receipt(self, group: FakeGroup, who: int, upto: int, after: int = 0) -> None:
+        """Member `who` has my events with `after` < position <= `upto`."""
+        for number, event in enumerate(group.events):
+            if event.self and after < event.position <= upto:
+                delivery = Delivery(event.delivery.delivered + 1, event.delivery.of)
+                group.events[number] = replace(event, delivery=delivery)
+        news = ReceiptNews(group=group.info.id, member=group.members[who].did, author=ME, after=after, upto=upto)
+        self.tell("receipt", news)
+
+    def peer(self, group: FakeGroup, who: int, connected: bool) -> None:
+        member = group.members[who]
+        group.members[who] = replace(member, connection="connected" if connected else "unreachable")
+        count = sum(each.connection == "connected" for each in group.members)
+        group.info = replace(group.info, connected=count)
+        self.tell("peer", PeerNews(group.info.id, member.did, member.nick, connected))
+
+    def view(self, group: FakeGroup) -> None:
+        self.tell("view", ViewNews(group.info.id))
+
+    def used(self, group: FakeGroup, nick: str, left: int = 0) -> None:
+        self.tell("invitation", InvitationNews(group=group.info.id, nick=nick, uses_left=left))
+
+    def joining(self, phase: schema.JoinPhase, text: str, **details: Any) -> None:
+        self.tell("join", JoinStatus(join="j1", phase=phase, text=text, **details))
+
+    # --- answering -------------------------------------------------------------------------------------------------
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while line := await reader.readline():
+                request = msgspec.json.decode(line, type=schema.Request)
+                params = {} if request.params is msgspec.UNSET else request.params
+                self.asked.append((request.method, params))
+                answer: dict[str, Any] = {"jsonrpc": "2.0", "id": request.id}
+                try:
+                    if request.method in self.refuse:
+                        raise self.refuse[request.method]
+                    shape = schema.METHODS[request.method][0]
+                    answer["result"] = getattr(self, f"_{request.method}")(msgspec.convert(params, shape))
+                except Refusal as refusal:
+                    data = {"code": refusal.code}
+                    answer["error"] = {"code": schema.REFUSED, "message": str(refusal), "data": data}
+                writer.write(msgspec.json.encode(answer) + b"\n")
+        except (ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    def count(self, method: str) -> int:
+        """How often `method` was asked."""
+        return sum(each == method for each, _ in self.asked)
+
+    def _hello(self, params: schema.HelloParams) -> Hello:
+        return Hello(protocol=schema.PROTOCOL, version="0.1", profile="default", nick=self.nick)
+
+    def _status(self, params: NoParams) -> Status:
+        return Status(
+            profile="default",
+            nick=self.nick,
+            version="0.1",
+            pid=4711,
+            uptime_s=3725,
+            pair="zmq+tcp://192.0.2.7:40001",
+            queue="zmq+tcp://192.0.2.7:40002",
+            closed=self.closed,
+            warning=self.warning,
+            groups=self._groups(params),
+        )
+
+    def _groups(self, params: NoParams) -> list[GroupInfo]:
+        return [group.info for group in self.groups.values()]
+
+    def _members(self, params: schema.GroupParams) -> list[MemberInfo]:
+        return self.groups[params.group].members
+
+    def _subscribe(self, params: schema.SubscribeParams) -> NoParams:
+        if params.since is not None:
+            every = [event for group in self.groups.values() for event in group.events]
+            for event in sorted(every, key=lambda each: each.seq):
+                if event.seq > params.since:
+                    self.tell("event", replace(event, replayed=True))
+        return NoParams()
+
+    def _history(self, params: schema.HistoryParams) -> History:
+        events = self.groups[params.group].events
+        ids = [event.id for event in events]
+        end = ids.index(params.before) if params.before is not None else len(events)
+        start = max(end - params.limit, 0)
+        return History([replace(event, replayed=True) for event in events[start:end]], more=start > 0)
+
+    def _new(self, params: schema.GroupParams) -> GroupInfo:
+        return self.add_group(params.group, nicks=()).info
+
+    def _send(self, params: schema.SendParams) -> Sent:
+        group = self.groups[params.group]
+        event = self.say(group, 0, params.text, minute=30)
+        return Sent(params.group, event.id, event.lamport, event.position, event.delivery.of)
+
+    def _invite(self, params: schema.InviteParams) -> InvitationInfo:
+        return InvitationInfo(
+            group=params.group,
+            url=self.url,
+            code=self.code,
+            expires_at="2025-11-21T12:00:00.000Z",
+            uses=params.uses,
+            endpoint="zmq+tcp://192.0.2.7:40001",
+        )
+
+    def _join(self, params: schema.JoinParams) -> JoinStatus:
+        return JoinStatus(join="j1", phase="dialling", text="Reaching the person who invited you.")
+
+    def _leave(self, params: schema.GroupParams) -> GroupInfo:
+        group = self.groups[params.group]
+        group.info = replace(group.info, state="left")
+        return group.info
+
+    def _delivery(self, params: schema.EventParams) -> DeliveryReport:
+        group = self.groups[params.group]
+        event = next(each for each in group.events if each.id == params.id)
+        others = [
+            MemberDelivery(each.did, each.nick, number < event.delivery.delivered)
+            for number, each in enumerate(group.members[1:])
+        ]
+        return DeliveryReport(params.group, params.id, event.delivery.delivered, event.delivery.of, False, others)

@@ -1,0 +1,789 @@
+"""The command line against an agent that only pretends: what it asks, what it prints, and how it ends."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from zerochat import __version__
+from zerochat.agent.places import places
+from zerochat.agent.schema import (
+    Author,
+    Delivery,
+    DeliveryReport,
+    Event,
+    GroupInfo,
+    GroupParams,
+    History,
+    HistoryParams,
+    InvitationInfo,
+    InviteParams,
+    JoinParams,
+    JoinStatus,
+    MemberDelivery,
+    MemberInfo,
+    SendParams,
+    Sent,
+    Status,
+    SubscribeParams,
+    WaitParams,
+)
+from zerochat.cli import main
+from zerochat.cli.exits import ExitCode
+from zerochat.cli.parser import PLACES, parse
+from zerochat.errors import LocalError, UnknownGroup
+
+ALICE, BOB, CAROL = "did:key:z6MkAlice", "did:key:z6MkBobb", "did:key:z6MkCarol"
+VERBS = [
+    *("chat", "demo", "init", "agent", "status", "locate"),
+    *("new", "invite", "join", "members", "leave", "send", "tail", "history"),
+]
+
+
+def event(seq: int, author: str = BOB, nick: str = "bob", **fields: Any) -> Event:
+    usual: dict[str, Any] = {
+        "seq": seq,
+        "type": "message",
+        "group": "GROUPID",
+        "id": f"id{seq}",
+        "author": Author(author, nick),
+        "position": seq,
+        "lamport": seq,
+        "parents": [],
+        "sent_at": "2026-07-01T12:04:00.000Z",
+        "received_at": "2026-07-01T12:04:01.000Z",
+        "body": {"text": f"message {seq}"},
+        "replayed": True,
+        "delivery": Delivery(1, 2),
+    }
+    return Event(**{**usual, **fields})
+
+
+HIKERS = GroupInfo(
+    id="GROUPID",
+    name="hikers",
+    state="active",
+    me=ALICE,
+    nick="alice",
+    members=3,
+    connected=1,
+    keys="pairwise-multi",
+    path="mesh",
+    accountability="acks",
+    view="0123456789abcdef",
+    unacknowledged=2,
+    created_at="2026-07-01T12:00:00.000Z",
+)
+STATUS = Status(
+    profile="default",
+    nick="alice",
+    version="0.1.0",
+    pid=4242,
+    uptime_s=7_300,
+    pair="zmq+tcp://192.0.2.7:4242",
+    queue="zmq+tcp://192.0.2.7:4243",
+    closed=False,
+    groups=[HIKERS],
+)
+MEMBERS = [
+    MemberInfo(did=ALICE, nick="alice", connection="self", joined_at="2026-07-01T12:00:00.000Z"),
+    MemberInfo(did=BOB, nick="bob\x1b[2J", connection="connected", view_agrees=True, joined_at="x", bot=True),
+    MemberInfo(did=CAROL, nick="卡羅", connection="unreachable", view_agrees=False, joined_at="x"),
+]
+INVITATION = InvitationInfo(
+    group="GROUPID",
+    url="https://zerochat.org/?_oob=eyJ0",
+    code="ZC:6BF",
+    expires_at="2026-07-02T12:04:00.000Z",
+    uses=1,
+    endpoint="zmq+tcp://192.0.2.7:4242",
+)
+SENT = Sent(group="GROUPID", id="EVENTID", lamport=9, position=4, of=2)
+REPORT = DeliveryReport("GROUPID", "EVENTID", 1, 2, False, [])
+HALF = DeliveryReport(
+    "GROUPID", "EVENTID", 1, 2, False, [MemberDelivery(BOB, "bob", True), MemberDelivery(CAROL, "卡羅", False)]
+)
+ENOUGH = DeliveryReport("GROUPID", "EVENTID", 1, 2, True, HALF.members)
+ALL = DeliveryReport("GROUPID", "EVENTID", 2, 2, True, HALF.members)
+HISTORY = [
+    event(1, ALICE, "alice", type="group_created", body={"name": "hikers"}),
+    event(2, ALICE, "alice", type="member_joined", body={"did": BOB, "nick": "bob"}),
+    event(3, body={"text": "two\nlines\x1b]0;owned\x07"}),
+    event(4, CAROL, "bob", body={"text": "I am bob ‮ too"}, late=True),
+    event(5, ALICE, "alice", self=True, body={"text": "hello 😀"}),
+    event(6, type="poll", body={"question": "?"}),
+    event(7, BOB, "bob", type="member_left", body={"did": BOB, "nick": "bob"}),
+]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path / "h"))
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    return tmp_path / "h"
+
+
+@pytest.fixture
+def agent(fake_agent: Callable[..., Any]) -> Callable[..., Any]:
+    """Start a pretending agent for the default profile."""
+
+    def start(**answers: Any) -> Any:
+        answers.setdefault("groups", lambda _: [HIKERS])
+        return fake_agent(path=places(None, os.environ).socket, **answers)
+
+    return start
+
+
+class Stdin(io.TextIOWrapper):
+    def __init__(self, data: bytes, tty: bool) -> None:
+        super().__init__(io.BytesIO(data), encoding="utf-8")
+        self.tty = tty
+
+    def isatty(self) -> bool:
+        return self.tty
+
+
+@pytest.fixture
+def run(capsys, monkeypatch) -> Callable[..., tuple[int, str, str]]:
+    """`run("send hikers", stdin=…)` gives the exit code, standard output and standard error."""
+
+    def one(line: str | list[str], stdin: bytes = b"", tty: bool = False) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", Stdin(stdin, tty))
+        capsys.readouterr()
+        code = main(line.split() if isinstance(line, str) else line)
+        out, err = capsys.readouterr()
+        return int(code), out, err
+
+    return one
+
+
+def of(agent: Any, method: str) -> list[Any]:
+    """The params of every request of this kind."""
+    return [params for asked, params in agent.asked if asked == method]
+
+
+# --- the grammar ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+@pytest.mark.parametrize("columns", ["30", "80"])
+def test_every_verb_has_help_with_examples(run, monkeypatch, verb: str, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    code, out, err = run([*verb.split(), "--help"])
+    assert (code, err) == (0, "")
+    assert f"usage: zerochat {verb}".strip() in " ".join(out.split())
+    if verb:
+        assert "examples:\n" in out and "zerochat" in out.split("examples:")[1]
+    else:
+        assert all(f"\n    {one}" in out for one in VERBS)
+        assert all(f"{code.value:>5}  {code.sentence}\n" in out for code in ExitCode)
+
+
+def test_version(run) -> None:
+    assert run("--version") == (0, f"zerochat {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("fly", "invalid choice"),
+        ("send", "GROUP"),
+        ("--format xml status", "invalid choice"),
+        ("status --format url", "invalid choice"),
+        ("init", "--name"),
+        ("invite hikers --expires 0h", "a time like"),
+        ("invite hikers --expires 31d", "at most 30 days"),
+        ("invite hikers --expires soon", "a time like"),
+        ("invite hikers --uses 0", "at least 1"),
+        ("send hikers -m x --wait some", "neither any nor all"),
+        ("send hikers -m x --wait 0", "at least 1"),
+        ("send hikers -m x --wait all --timeout nan", "seconds"),
+        ("tail hikers -n 1 --since 2", "not allowed with"),
+        ("history hikers -n -1", "argument"),
+        ("history hikers --al", "unrecognized"),
+        ("locate moon", "invalid choice"),
+    ],
+)
+def test_mistakes_are_answered_in_one_sentence(run, line: str, why: str) -> None:
+    code, out, err = run(line)
+    assert (code, out) == (2, "")
+    assert why in err
+    assert "--help" in err and err.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "profile", "format_"),
+    [
+        ("status", None, "text"),
+        ("--profile work status", "work", "text"),
+        ("status --profile work", "work", "text"),
+        ("--profile home status --profile work", "work", "text"),
+        ("--format jsonl --profile work status", "work", "jsonl"),
+        ("--format jsonl status --format text", None, "text"),
+        ("invite hikers --format url", None, "url"),
+        ("--format jsonl invite hikers", None, "jsonl"),
+        ("--profile work", "work", "text"),
+    ],
+)
+def test_common_options_stand_before_or_after_the_verb(line: str, profile: str | None, format_: str) -> None:
+    options = parse(line.split())
+    assert (options.profile, options.format) == (profile, format_)
+    assert options.verb == ("chat" if line == "--profile work" else "status" if "status" in line else "invite")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1_800), ("24h", 86_400), ("7d", 604_800)])
+def test_times(text: str, seconds: int) -> None:
+    assert parse(["invite", "g", "--expires", text]).expires_s == seconds
+
+
+# --- what is printed ------------------------------------------------------------------------------------------------
+
+TEXT = {
+    "status": """\
+profile      default (alice)
+agent        zerochat 0.1.0, process 4242, up 2 h
+peers reach  zmq+tcp://192.0.2.7:4242
+queues at    zmq+tcp://192.0.2.7:4243
+
+GROUP   STATE   MEMBERS  CONNECTED  UNACKNOWLEDGED  VIEW      ID
+hikers  active  3        1/2        2               01234567  GROUPID
+""",
+    "members hikers": """\
+NAME           CONNECTION   VIEW     KEY
+alice          you          -        did:key:z6MkAlice
+bob␛[2J [bot]  connected    same     did:key:z6MkBobb
+卡羅           unreachable  differs  did:key:z6MkCarol
+""",
+    "history hikers": """\
+2026-07-01 12:04  * alice made the group hikers
+2026-07-01 12:04  * alice let bob in
+2026-07-01 12:04  bob: two
+    lines␛]0;owned␇
+2026-07-01 12:04  bob#arol: I am bob \ufffd too  (late)
+2026-07-01 12:04  alice: hello 😀  ✓1/2
+2026-07-01 12:04  * bob left
+""",
+    "invite hikers": """\
+link      https://zerochat.org/?_oob=eyJ0
+code      ZC:6BF
+good      once, until 2026-07-02 12:04
+leads to  zmq+tcp://192.0.2.7:4242
+""",
+    "invite hikers --format url": "https://zerochat.org/?_oob=eyJ0\n",
+    "invite hikers --format code": "ZC:6BF\n",
+    "new hikers": "GROUPID\n",
+    "send hikers -m hello": "EVENTID\n",
+    "send hikers -m hello --wait any": """\
+bob   delivered  did:key:z6MkBobb
+卡羅  waiting    did:key:z6MkCarol
+delivered to 1 of 2
+""",
+    "leave hikers --yes": "GROUPID\n",
+}
+
+JSONL: dict[str, list[Any]] = {
+    "status": [STATUS],
+    "members hikers": MEMBERS,
+    "history hikers": HISTORY,
+    "invite hikers": [INVITATION],
+    "new hikers": [HIKERS],
+    "send hikers -m hello": [SENT],
+    "send hikers -m hello --wait any": [ENOUGH],
+    "leave hikers --yes": [HIKERS],
+}
+
+
+@pytest.fixture
+def usual(agent) -> Any:
+    return agent(
+        status=lambda _: STATUS,
+        members=lambda _: MEMBERS,
+        history=lambda _: History(HISTORY, more=False),
+        invite=lambda _: INVITATION,
+        new=lambda _: HIKERS,
+        leave=lambda _: HIKERS,
+        send=lambda _: SENT,
+        wait=lambda params: DeliveryReport("GROUPID", "EVENTID", 1, 2, params.count == 1, HALF.members),
+    )
+
+
+@pytest.mark.parametrize("line", TEXT)
+def test_text_for_people(run, usual, line: str) -> None:
+    code, out, _ = run(line)
+    assert code == 0
+    assert out == TEXT[line]
+
+
+@pytest.mark.parametrize("line", JSONL)
+def test_lines_of_json_for_programs(run, usual, line: str) -> None:
+    from msgspec import to_builtins
+
+    code, out, _ = run(line + " --format jsonl")
+    assert code == 0
+    assert out.isascii()
+    assert [json.loads(one) for one in out.splitlines()] == [to_builtins(one) for one in JSONL[line]]
+    assert run("--format jsonl " + line)[1] == out
+
+
+def test_a_qr_code_with_its_code_and_link_beside_it(run, usual) -> None:
+    code, out, _ = run("invite hikers --format qr")
+    rows = [row for row in out.splitlines() if "\x1b" in row]
+    assert code == 0
+    assert all(row.startswith("\x1b[30;107m") and row.endswith("\x1b[0m") for row in rows)
+    assert out.endswith("\x1b[0m\n\nZC:6BF\n\nhttps://zerochat.org/?_oob=eyJ0\n")
+
+
+def test_what_is_asked_of_the_agent(run, usual) -> None:
+    run("new hikers")
+    run("invite hikers --uses 5 --expires 7d")
+    run(["send", "hikers", "-m", "-v ä\n"])
+    run("send hikers", stdin=b"from stdin\n\n")
+    run("send hikers -m x --wait all --timeout 7")
+    run("send hikers -m x --wait 2")
+    assert of(usual, "new") == [GroupParams("hikers")]
+    assert of(usual, "invite") == [InviteParams("hikers", 7 * 86_400, 5)]
+    assert [params.text for params in of(usual, "send")] == ["-v ä\n", "from stdin\n", "x", "x"]
+    assert of(usual, "wait") == [WaitParams("GROUPID", "EVENTID", -1, 7.0), WaitParams("GROUPID", "EVENTID", 2, 30.0)]
+
+
+def test_history_in_pages(run, agent) -> None:
+    events = [event(seq) for seq in range(1, 451)]
+
+    def page(params: HistoryParams) -> History:
+        end = len(events) if params.before is None else int(params.before.removeprefix("id")) - 1
+        limit = min(params.limit, 150)  # the agent may give less than it was asked for
+        return History(events[max(end - limit, 0) : end], more=end > limit)
+
+    served = agent(history=page)
+    for line, first in [("--all", 1), ("-n 300", 151), ("-n 1", 450), ("", 401), ("-n 9999", 1)]:
+        code, out, _ = run(f"history hikers {line} --format jsonl")
+        assert code == 0
+        assert [json.loads(one)["seq"] for one in out.splitlines()] == list(range(first, 451))
+    assert run("history hikers -n 0") == (0, "", "")
+    assert max(params.limit for params in of(served, "history")) <= 500
+
+
+# --- waiting and exit codes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "report", "code", "narration"),
+    [
+        ("--wait all", ALL, 0, ""),
+        ("--wait all", HALF, 5, "The others get it"),
+        ("--wait 3", ALL, 5, "only 2 other members"),
+        ("--wait 2 --format jsonl", ALL, 0, ""),
+    ],
+)
+def test_waiting_for_acknowledgements(run, agent, line, report, code, narration) -> None:
+    agent(send=lambda _: SENT, wait=lambda _: report)
+    ended, out, err = run(f"send hikers -m x {line}")
+    assert ended == code
+    assert f"delivered to {report.delivered} of 2" in out or json.loads(out)["delivered"] == report.delivered
+    assert narration in err
+
+
+def test_nobody_is_there_to_receive(run, agent) -> None:
+    from msgspec.structs import replace
+
+    served = agent(send=lambda _: SENT, groups=lambda _: [replace(HIKERS, connected=0)])
+    code, out, err = run("send hikers -m x")
+    assert (code, out) == (3, "EVENTID\n")
+    assert "Queued: none of the 2 other members is connected" in err
+    served.answers["send"] = lambda _: replace(SENT, of=0)
+    code, out, err = run("send hikers -m x")
+    assert (code, out) == (0, "EVENTID\n")
+    assert "only member" in err
+
+
+@pytest.mark.parametrize(
+    ("stdin", "tty", "code", "why"),
+    [
+        (b"", False, 2, "nothing to send"),
+        (b" \n\n", False, 2, "nothing to send"),
+        (b"", True, 2, "nothing to send"),
+        (b"\xff\xfe", False, 1, "not UTF-8"),
+        (b"x" * 300_000, False, 1, "Split it"),
+    ],
+)
+def test_what_cannot_be_sent(run, agent, stdin, tty, code, why) -> None:
+    served = agent(send=lambda _: SENT)
+    ended, out, err = run("send hikers", stdin=stdin, tty=tty)
+    assert (ended, out) == (code, "")
+    assert why in err
+    assert of(served, "send") == []
+
+
+def test_a_broken_argument_is_not_sent(run, agent) -> None:
+    served = agent(send=lambda _: SENT)
+    assert run(["send", "hikers", "-m", "\udcff"])[0] == 1
+    assert of(served, "send") == []
+
+
+def test_refusals_are_sentences(run, agent) -> None:
+    class ChangedIdentity(LocalError):
+        """{who} is not who it was."""
+
+        exit_code = 4
+
+    def refuse(params: SendParams) -> None:
+        raise UnknownGroup(group=params.group)
+
+    served = agent(send=refuse)
+    code, out, err = run(["send", "hi\x1b[2J\u202ekers", "-m", "x"])
+    assert (code, out) == (1, "")
+    assert "There is no group called hi␛[2J\ufffdkers in this profile." in err
+
+    def doubt(params: SendParams) -> None:
+        raise ChangedIdentity(who="bob")
+
+    served.answers["send"] = doubt
+    assert run("send hikers -m x") == (4, "", "zerochat: bob is not who it was.\n")
+
+
+def test_no_agent_no_status(run) -> None:
+    code, out, err = run("status --profile work")
+    assert (code, out) == (6, "")
+    assert "zerochat --profile work agent" in err
+
+
+def test_a_dead_agents_socket_is_no_agent(run, agent) -> None:
+    served = agent()
+    served.stop()
+    served.server.path.touch()
+    assert run("status")[0] == 6
+
+
+# --- joining --------------------------------------------------------------------------------------------------------
+
+
+def joining(phase: Any, text: str, **fields: Any) -> JoinStatus:
+    return JoinStatus(join="J", phase=phase, text=text, **fields)
+
+
+def follow(served: Any, *phases: JoinStatus) -> Callable[[Any], JoinStatus]:
+    """An answer to `join` that is followed by these phases as news."""
+
+    def answer(params: Any) -> JoinStatus:
+        for phase in phases:
+            for client in served().subscribers:
+                served().server.notify(client, "join", phase)
+        return joining("dialling", "Looking…")
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("phases", "code", "out"),
+    [
+        (
+            [
+                JoinStatus(join="another", phase="failed", text="Not ours."),
+                joining("exchanging", "Found."),
+                joining("joined", "You are in hikers.", group="GROUPID", connected=1, members=2),
+            ],
+            0,
+            "GROUPID\n",
+        ),
+        ([joining("failed", "Nobody answered.", error="JoinFailed")], 3, ""),
+        ([joining("exchanging", "Found."), joining("failed", "Used up.", error="JoinFailed")], 1, ""),
+        ([joining("exchanging", "Found.")], 5, ""),
+    ],
+)
+def test_a_join_is_narrated_to_its_end(run, agent, phases, code, out) -> None:
+    served = agent()
+    served.answers["join"] = follow(lambda: served, *phases)
+    ended, printed, err = run("join - --name Al --timeout 0.2", stdin=b" ZC:6BF \n")
+    assert (ended, printed) == (code, out)
+    ours = ["Looking…", *(phase.text for phase in phases if phase.join == "J")]
+    assert err.splitlines()[: len(ours)] == ours
+    assert of(served, "join") == [JoinParams("ZC:6BF", "Al")]
+    assert "command line" not in err
+
+
+def test_where_the_invitation_comes_from(run, agent) -> None:
+    served = agent()
+    served.answers["join"] = follow(lambda: served, joining("joined", "In.", group="GROUPID"))
+    assert "join -" in run("join ZC:1")[2]
+    assert "Paste the invitation" in run("join", stdin=b"ZC:2\nrest", tty=True)[2]
+    assert run("join", stdin=b"ZC:\n3")[0] == 0
+    assert json.loads(run("join - --format jsonl", stdin=b"ZC:4")[1])["name"] == "hikers"
+    assert [params.invitation for params in of(served, "join")] == ["ZC:1", "ZC:2", "ZC:\n3", "ZC:4"]
+    assert run("join -", stdin=b"  \n")[0] == 2
+    assert run("join", stdin=b"\n", tty=True)[0] == 2
+
+
+def test_leaving_is_asked_first(run, agent) -> None:
+    served = agent(leave=lambda _: HIKERS)
+    assert run("leave hikers")[0] == 2
+    code, out, err = run("leave hikers", stdin=b"\n", tty=True)
+    assert (code, out) == (1, "")
+    assert "[y/N]" in err
+    assert of(served, "leave") == []
+    assert run("leave hikers", stdin=b"y\n", tty=True)[:2] == (0, "GROUPID\n")
+
+
+# --- an agent of one's own ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(monkeypatch, fake_agent) -> dict[str, Any]:
+    """No agent is running, and the one that a verb starts for itself is a pretending one with these answers."""
+    answers: dict[str, Any] = {"groups": lambda _: [HIKERS], "send": lambda _: SENT, "invite": lambda _: INVITATION}
+
+    class Owned(LocalError):
+        """Somebody else has the profile."""
+
+        exit_code = 6
+
+    class Thread:
+        failure: BaseException | None = None
+        starts = 0
+
+        def __init__(self, home: Any, key: bytes, *, listen: str | None, advertise: str | None) -> None:
+            assert key == b"key"
+            self.home = home
+            self.agent: Any = None
+
+        def start(self) -> None:
+            Thread.starts += 1
+            if (before := answers.get("before_start")) is not None:
+                before(self, Thread.starts)
+            self.agent = fake_agent(path=self.home.socket, **{k: v for k, v in answers.items() if k != "before_start"})
+            answers["agent"] = self.agent
+
+        def stop(self) -> None:
+            if self.agent is not None:
+                self.agent.stop()
+            answers["stopped"] = True
+
+    answers["Owned"] = Owned
+    contents: dict[str, dict[str, Any]] = {
+        "thread": {"AgentThread": Thread},
+        "vault": {"ProfileOwned": Owned, "unlock": lambda home, passphrase: b"key"},
+    }
+    for name, content in contents.items():
+        module = ModuleType(f"zerochat.agent.{name}")
+        for key, value in content.items():
+            setattr(module, key, value)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("report", "code", "narration"),
+    [(ALL, 0, "Delivered to all 2"), (HALF, 0, "Delivered to 1 of 2. The rest is queued")],
+)
+def test_a_message_sent_by_an_agent_of_its_own(run, alone, report, code, narration) -> None:
+    alone["wait"] = lambda _: report
+    ended, out, err = run("send hikers -m x")
+    assert (ended, out) == (code, "EVENTID\n")
+    assert narration in err
+    assert alone["stopped"]
+
+
+def test_a_message_that_nobody_could_get_yet(run, alone) -> None:
+    alone["wait"] = lambda _: DeliveryReport("GROUPID", "EVENTID", 0, 2, False, [])
+    ended, out, err = run("send hikers -m x")
+    assert (ended, out) == (3, "EVENTID\n")
+    assert "goes out when an agent runs" in err
+
+
+def test_an_invitation_needs_an_agent_that_stays(run, alone) -> None:
+    code, out, err = run("invite hikers --format url")
+    assert (code, out) == (0, INVITATION.url + "\n")
+    assert "zerochat agent" in err
+
+
+def test_the_loser_of_a_race_attaches_to_the_winner(run, alone, fake_agent) -> None:
+    def race(thread: Any, starts: int) -> None:
+        if starts == 2:
+            fake_agent(path=thread.home.socket, send=lambda _: SENT, groups=lambda _: [HIKERS])
+        raise alone["Owned"]
+
+    alone["before_start"] = race
+    code, out, err = run("send hikers -m x")
+    assert (code, out, err) == (0, "EVENTID\n", "")
+
+
+def test_an_agent_that_cannot_start(run, alone) -> None:
+    class Full(LocalError):
+        """The disk is full."""
+
+    def fail(thread: Any, starts: int) -> None:
+        raise Full
+
+    alone["before_start"] = fail
+    assert run("send hikers -m x") == (1, "", "zerochat: The disk is full.\n")
+
+
+def test_why_an_agent_of_ones_own_has_gone(run, alone) -> None:
+    class Broken(LocalError):
+        """The journal is broken."""
+
+        exit_code = 7
+
+    def die(params: Any) -> None:
+        alone["agent"].end()
+        sys.modules["zerochat.agent.thread"].AgentThread.failure = Broken()
+
+    alone["send"] = die
+    code, out, err = run("send hikers -m x")
+    assert (code, out, err) == (7, "", "zerochat: The journal is broken.\n")
+
+
+# --- the profile ----------------------------------------------------------------------------------------------------
+
+
+def test_locate_prints_paths_and_makes_nothing(run, home) -> None:
+    here = places("work", os.environ)
+    assert run("--profile work locate socket") == (0, f"{here.socket}\n", "")
+    assert json.loads(run("locate log --profile work --format jsonl")[1]) == {"place": "log", "path": str(here.log)}
+    code, out, _ = run("locate --profile work")
+    assert code == 0
+    assert tuple(line.split()[0] for line in out.splitlines()) == PLACES
+    assert str(here.data) in out
+    assert not home.exists()
+
+
+def test_a_name_for_a_profile_that_cannot_be(run) -> None:
+    code, out, err = run(["--profile", "../x", "locate"])
+    assert code != 0 and out == "" and err
+
+
+def test_the_passphrase_comes_from_a_file_or_a_person(run, alone, monkeypatch, tmp_path) -> None:
+    made: list[Any] = []
+    vault = sys.modules["zerochat.agent.vault"]
+    monkeypatch.setattr(vault, "create_profile", lambda *given: made.append(given[1:]), raising=False)
+    code, out, err = run("init --name alice")
+    assert (code, out) == (0, f"{places(None, os.environ).data}\n")
+    assert "Next:" in err
+    assert run("init --name alice --passphrase")[0] == 6
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"two words\n")
+    monkeypatch.setenv("ZEROCHAT_PASSPHRASE_FILE", str(secret))
+    assert json.loads(run("init --name alice --format jsonl")[1])["passphrase"] is True
+    secret.write_bytes(b"")
+    assert run("init --name alice")[0] == 2
+    secret.unlink()
+    assert run("init --name alice")[0] == 6
+    monkeypatch.delenv("ZEROCHAT_PASSPHRASE_FILE")
+    typed = iter(["one", "two", "same", "same", ""])
+    monkeypatch.setattr("zerochat.cli.agents._has_terminal", lambda: True)
+    monkeypatch.setattr("getpass.getpass", lambda prompt: next(typed))
+    assert run("init --name alice --passphrase")[0] == 0
+    assert run("init --name alice --passphrase")[0] == 2
+    assert made == [("alice", None), ("alice", b"two words"), ("alice", b"same")]
+
+
+def test_the_chat_needs_a_terminal(run) -> None:
+    code, out, err = run("")
+    assert (code, out) == (2, "")
+    assert "needs a terminal" in err
+
+
+# --- as a process ---------------------------------------------------------------------------------------------------
+
+
+def process(*words: str, **options: Any) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "zerochat", *words],
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_tail_follows_until_it_is_told_to_end(agent, signum, code) -> None:
+    served = agent(history=lambda params: History([event(1), event(2)], more=True))
+    with process("tail", "hikers", "-n", "2", "--format", "jsonl") as tail:
+        assert tail.stdout is not None and tail.stderr is not None
+        assert [json.loads(tail.stdout.readline())["seq"] for _ in range(2)] == [1, 2]
+        for seq in (2, 3):  # the second is in the past and in the news, and yet one event
+            served.tell("event", event(seq))
+        assert json.loads(tail.stdout.readline())["seq"] == 3
+        tail.send_signal(signum)
+        assert tail.wait(10) == code
+        assert tail.stderr.read() == b""
+    assert of(served, "subscribe") == [SubscribeParams(["hikers"], None)]
+
+
+def test_tail_from_a_cursor_and_an_agent_that_goes(agent) -> None:
+    served = agent()
+    with process("tail", "hikers", "--since", "41") as tail:
+        assert tail.stdout is not None and tail.stderr is not None
+        deadline = time.monotonic() + 10
+        while not served.subscribers and time.monotonic() < deadline:
+            served.do(lambda: None)
+        served.tell("event", event(42))
+        assert tail.stdout.readline() == b"2026-07-01 12:04  bob: message 42\n"
+        served.stop()
+        assert tail.wait(10) == 6
+        assert b"The agent has closed the connection" in tail.stderr.read()
+    assert of(served, "subscribe") == [SubscribeParams(["hikers"], 41)]
+    assert of(served, "history") == []
+
+
+def test_a_reader_that_has_seen_enough(agent) -> None:
+    agent(history=lambda params: History([event(seq, body={"text": "x" * 1_000}) for seq in range(300)], more=False))
+    with process("history", "hikers") as history:
+        assert history.stdout is not None and history.stderr is not None
+        history.stdout.readline()
+        history.stdout.close()
+        assert history.wait(10) == 0
+        assert history.stderr.read() == b""
+
+
+def test_a_full_disk_behind_standard_output(agent) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    agent(status=lambda _: STATUS)
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "zerochat", "status"]
+        done = subprocess.run(
+            command, cwd=Path(__file__).parents[1], stdout=full, stderr=subprocess.PIPE, timeout=20, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"zerochat: No space left on device")
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_verb_on_a_running_agent_is_light(agent) -> None:
+    """The start-up promise: no sockets library, no screen and no cryptography for a `send`."""
+    agent(send=lambda _: SENT)
+    script = "import sys; from zerochat.cli import main; main(sys.argv[1:]); print(*sys.modules)"
+    command = [sys.executable, "-c", script, "send", "hikers", "-m", "x"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, timeout=20, check=True)
+    loaded = {name.split(".")[0] for name in done.stdout.decode().splitlines()[1].split()}
+    assert "msgspec" in loaded
+    heavy = {"zmq", "textual", "rich", "cryptography", "nacl", "apsw", "pyspark", "qrcode", "asyncio", "zstandard"}
+    assert not loaded & heavy
+
+
+def test_importing_zerochat_costs_nothing() -> None:
+    script = "import sys; before = set(sys.modules); import zerochat; print(*set(sys.modules) - before)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=Path(__file__).parents[1], capture_output=True, timeout=20, check=True
+    )
+    loaded = set(done.stdout.decode().split())
+    assert {name for name in loaded if name.startswith("zerochat")} == {"zerochat"}
+    assert not loaded & {"importlib.metadata", "msgspec", "socket", "json", "datetime"}
+    import zerochat
+
+    assert zerochat.LocalError is LocalError
+    assert "attach" in dir(zerochat)
+    with pytest.raises(AttributeError):
+        _ = zerochat.nonsense

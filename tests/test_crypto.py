@@ -1,0 +1,329 @@
+"""Encodings have one spelling, and primitives refuse what is not theirs."""
+
+import json
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from zerochat.crypto import primitives
+from zerochat.crypto.encoding import (
+    BASE41,
+    BASE45,
+    ED25519,
+    X25519,
+    b64url,
+    b64url_bytes,
+    base45,
+    base45_bytes,
+    base58,
+    base58_bytes,
+    canonical_json,
+    did_key,
+    did_key_bytes,
+    multikey,
+    multikey_bytes,
+    strict_json,
+)
+from zerochat.crypto.primitives import (
+    cbc_hs512_open,
+    cbc_hs512_seal,
+    check_x25519_public,
+    ed25519_public,
+    ed25519_sign,
+    ed25519_to_x25519_public,
+    ed25519_to_x25519_secret,
+    ed25519_verify,
+    hkdf_sha256,
+    key_unwrap,
+    key_wrap,
+    x25519,
+    x25519_once,
+    x25519_public,
+    x25519_static,
+)
+from zerochat.errors import Malformed, Unauthentic
+
+dice = random.Random(25519).randbytes
+
+LOW_ORDER = [
+    bytes(32),
+    bytes([1]) + bytes(31),
+    bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+    bytes.fromhex("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),
+    bytes.fromhex("ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"),
+    bytes.fromhex("edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"),
+    bytes.fromhex("eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"),
+]
+"""The points of small order on Curve25519 and their other spellings (https://cr.yp.to/ecdh.html, "validate")."""
+
+
+# --- encodings ------------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=300))
+def test_every_encoding_comes_back(data: bytes) -> None:
+    assert b64url_bytes(b64url(data)) == data
+    assert base58_bytes(base58(data), len(data)) == data
+    for alphabet in (BASE45, BASE41):
+        assert base45_bytes(base45(data, alphabet), alphabet) == data
+
+
+@given(st.text(alphabet=st.sampled_from("AQgwBC019az-_+/=. \né"), max_size=9))
+@example("AA=")
+@example("A===")
+@example("AA==")
+@example("=")
+def test_base64url_has_one_spelling(text: str) -> None:
+    try:
+        data = b64url_bytes(text)
+    except Malformed:
+        return
+    assert text in (b64url(data), b64url(data) + "=" * (-len(b64url(data)) % 4))
+
+
+@pytest.mark.parametrize(
+    "text", ["A", "AB", "QUJ", "QQ=", "QQ===", "Q+", "Q/", "QQ\n", " QQ", "Q.Q", "QQ==QQ", "QÄ", "\udc80Q"]
+)
+def test_base64url_refuses(text: str) -> None:
+    with pytest.raises(Malformed):
+        b64url_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["0", "O", "I", "l", "a b", "é", "z\n"])
+def test_base58_refuses(text: str) -> None:
+    with pytest.raises(Malformed):
+        base58_bytes(text, 100)
+
+
+def test_base58_refuses_what_is_too_long_before_it_decodes() -> None:
+    assert base58_bytes("1" * 8, 8) == bytes(8)
+    for text in ("1" * 9, "z" * 12, "z" * 10_000_000):
+        with pytest.raises(Malformed):
+            base58_bytes(text, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [("BB8", b"AB"), ("%69 VD92EX0", b"Hello!!"), ("UJCLQE7W581", b"base-45"), ("QED8WEX0", b"ietf!"), ("", b"")],
+)
+def test_base45_of_rfc9285_section_4(text: str, data: bytes) -> None:
+    assert base45(data) == text
+    assert base45_bytes(text) == data
+
+
+@pytest.mark.parametrize("text", ["A", "ABCD", "GGW", ":::", "::", "aaa", "A_B", "\n00"])
+def test_base45_refuses(text: str) -> None:
+    with pytest.raises(Malformed):
+        base45_bytes(text)
+
+
+def test_the_smaller_alphabet_costs_nothing_and_survives_shells_and_line_breaks() -> None:
+    assert set(BASE41) == set(BASE45) - set(" $%*")
+    assert base45_bytes(base45(b"\xff\xff", BASE41), BASE41) == b"\xff\xff"
+    assert len(base45(bytes(94), BASE41)) == len(base45(bytes(94)))
+
+
+def test_did_keys_come_back_and_nothing_else_passes_for_one() -> None:
+    public = ed25519_public(dice(32))
+    did = did_key(public)
+    assert len(did) == 56
+    assert did_key_bytes(did) == public
+    wrong = [
+        did[:-1],
+        did + "1",
+        did + "#",
+        did.replace("did:key:z", "did:key:u"),
+        did.replace("did:key", "did:KEY"),
+        "did:key:" + multikey(X25519, public),
+        "did:key:" + multikey(ED25519, public[:31]),
+        "did:key:z",
+        "",
+    ]
+    for text in wrong:
+        with pytest.raises(Malformed):
+            did_key_bytes(text)
+    assert multikey_bytes(multikey(b"\x12\x00", bytes(33))) == (b"\x12\x00", bytes(33))
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(st.characters(codec="utf-8")),
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.text(st.characters(codec="ascii")), inner, max_size=5)
+    ),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_canonical_json_is_json_with_one_spelling(value: object) -> None:
+    text = canonical_json(value)
+    assert strict_json(text, 10**6) == value
+    assert canonical_json(json.loads(json.dumps(value, indent=2))) == text
+
+
+@pytest.mark.parametrize("value", [1.0, float("nan"), 2**53, -(2**53), {"é": 1}, {1: 2}, {"a": {1, 2}}, b"", "\ud800"])
+def test_canonical_json_refuses_what_has_several_spellings(value: object) -> None:
+    with pytest.raises(Malformed):
+        canonical_json([value])
+
+
+def test_canonical_json_refuses_what_never_ends() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(Malformed):
+        canonical_json(endless)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b'{"a":1,"a":1}',
+        b'{"a":{"b":1,"b":2}}',
+        b'{"a":1,"\\u0061":2}',
+        b"NaN",
+        b"[Infinity]",
+        b"-Infinity",
+        b"1e999",
+        b"[-1e999]",
+        b'"\\ud800"',
+        b'"\\uDC00\\ud800"',
+        b'["\\ud83d","\\ude00"]',
+        b'"\xff"',
+        b'"\xed\xa0\x80"',
+        b"\xef\xbb\xbf{}",
+        "{}".encode("utf-16"),
+        b'"a\nb"',
+        b"'a'",
+        b"[1,]",
+        b"{} {}",
+        b"01",
+        b"9" * 5000,
+    ],
+)
+def test_strict_json_refuses(text: bytes) -> None:
+    with pytest.raises(Malformed):
+        strict_json(text, 10_000)
+
+
+def test_strict_json_takes_real_pairs_and_escaped_backslashes() -> None:
+    assert strict_json(b'["\\ud83d\\ude00","\\\\ud800"]', 100) == ["\U0001f600", "\\ud800"]
+
+
+def test_strict_json_counts_bytes_and_depth_before_it_parses() -> None:
+    for depth, text in ((64, b"[" * 64 + b"]" * 64), (3, b'{"a":[{"b":"]]]"}]}'), (1, b"[" + b'"[[[",' * 99 + b"0]")):
+        assert strict_json(text, len(text), depth) is not None
+        with pytest.raises(Malformed, match="deep"):
+            strict_json(text, len(text), depth - 1)
+        with pytest.raises(Malformed, match="bytes"):
+            strict_json(text, len(text) - 1, depth)
+    for bomb in (b"[" * 200_000, b'{"a":' * 100_000, b'"\\"' + b"[" * 100_000, b"[[]," * 50_000):
+        with pytest.raises(Malformed):
+            strict_json(bomb, 10**6)
+
+
+# --- primitives -----------------------------------------------------------------------------------------------------
+
+
+def test_both_x25519_agree() -> None:
+    mine, theirs = dice(32), dice(32)
+    shared = x25519(mine, x25519_public(theirs))
+    assert shared == x25519_once(theirs, x25519_public(mine)) == x25519_static(mine, x25519_public(theirs))
+
+
+@pytest.mark.parametrize("agree", [x25519, x25519_once, x25519_static])
+def test_x25519_refuses_points_that_agree_with_everybody(agree: Callable[[bytes, bytes], bytes]) -> None:
+    for point in LOW_ORDER:
+        for spelling in (point, point[:31] + bytes([point[31] | 0x80])):
+            with pytest.raises(Unauthentic):
+                agree(dice(32), spelling)
+            with pytest.raises(Malformed):
+                check_x25519_public(spelling)
+    for length in (0, 31, 33):
+        with pytest.raises(Malformed):
+            agree(dice(32), bytes(length))
+    check_x25519_public(x25519_public(dice(32)))
+
+
+def test_ed25519_verifies_only_what_was_signed() -> None:
+    seed = dice(32)
+    public, signature = ed25519_public(seed), ed25519_sign(seed, b"text")
+    ed25519_verify(public, b"text", signature)
+    for bad in (
+        (public, b"texT", signature),
+        (ed25519_public(dice(32)), b"text", signature),
+        (public, b"text", signature[:-1]),
+        (public, b"text", signature + b"\0"),
+        (public, b"ext", signature + b"t"),
+        (public[:-1], b"text", signature),
+        (bytes(32), b"text", bytes(64)),
+        *((public, b"text", signature[:i] + bytes([signature[i] ^ 1]) + signature[i + 1 :]) for i in range(64)),
+    ):
+        with pytest.raises(Unauthentic):
+            ed25519_verify(*bad)
+
+
+def test_ed25519_keys_become_matching_x25519_keys() -> None:
+    seed = dice(32)
+    assert x25519_public(ed25519_to_x25519_secret(seed)) == ed25519_to_x25519_public(ed25519_public(seed))
+    for bad in (bytes(32), bytes([1]) + bytes(31), b"\xff" * 32, bytes(31), b"\2" + bytes(31)):
+        with pytest.raises(Malformed):
+            ed25519_to_x25519_public(bad)
+
+
+@pytest.mark.parametrize(
+    ("ikm", "salt", "info", "okm"),
+    [
+        (
+            b"\x0b" * 22,
+            bytes(range(13)),
+            bytes(range(0xF0, 0xFA)),
+            "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865",
+        ),
+        (
+            b"\x0b" * 22,
+            b"",
+            b"",
+            "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8",
+        ),
+    ],
+)
+def test_hkdf_of_rfc5869_appendix_a(ikm: bytes, salt: bytes, info: bytes, okm: str) -> None:
+    assert hkdf_sha256(ikm, info, len(okm) // 2, salt).hex() == okm
+
+
+def test_a_changed_bit_never_opens() -> None:
+    key, iv, kek = dice(64), dice(16), dice(32)
+    ciphertext, tag = cbc_hs512_seal(key, iv, b"plain", b"aad")
+    assert cbc_hs512_open(key, iv, ciphertext, tag, b"aad") == b"plain"
+    for at in range(16):
+        flip = bytes(at) + b"\1" + bytes(15 - at)
+        flipped = bytes(a ^ b for a, b in zip(ciphertext, flip, strict=True))
+        for bad in ((iv, flipped, tag), (bytes(a ^ b for a, b in zip(iv, flip, strict=True)), ciphertext, tag)):
+            with pytest.raises(Unauthentic):
+                cbc_hs512_open(key, *bad, b"aad")
+    for length in (0, 31, 33):
+        with pytest.raises(Malformed):
+            cbc_hs512_open(key, iv, ciphertext, bytes(length), b"aad")
+    wrapped = key_wrap(kek, key)
+    assert key_unwrap(kek, wrapped) == key
+    for at in range(len(wrapped)):
+        with pytest.raises(Unauthentic):
+            key_unwrap(kek, wrapped[:at] + bytes([wrapped[at] ^ 0x80]) + wrapped[at + 1 :])
+    for length in (0, 8, 16, 23):
+        with pytest.raises(Unauthentic):
+            key_unwrap(kek, bytes(length))
+
+
+def test_authentic_but_misshapen_padding_is_refused() -> None:
+    key, iv = dice(64), dice(16)
+    for ciphertext in (b"", bytes(15), bytes(16), bytes(32)):
+        tag = primitives._cbc_tag(key, iv, ciphertext, b"")
+        with pytest.raises(Unauthentic):
+            cbc_hs512_open(key, iv, ciphertext, tag, b"")

@@ -1,0 +1,411 @@
+"""The message pane: order, heights and the reader's place; and what its lines look like."""
+
+import asyncio
+import re
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from textual.app import App
+from textual.color import Color
+from textual.geometry import Offset
+from textual.selection import Selection
+from textual.theme import BUILTIN_THEMES
+
+from tests.fake_agent import ME, FakeAgent
+from tests.pilot import until
+import zerochat.tui
+from zerochat.agent.schema import History
+from zerochat.terminal import Printable
+from zerochat.tui.conversation import Conversation
+from zerochat.tui.paint import CONTRAST_MIN, contrast, nick_styles
+from zerochat.tui.pane import MessagePane
+from zerochat.tui.text import Names, told_time, wrap
+from zerochat.tui.timeline import MARGIN, ROWS_MAX, Row, Timeline, row_of
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def a_row(lamport, author="did:key:z6MkBob", text="hello", **details):
+    id = details.pop("id", f"e{lamport:06}")
+    known = {"day": "Thursday 20 November 2025", "time": "12:00", "position": lamport, "of": 2, "line": 1}
+    return Row(
+        key=(lamport, author, id),
+        kind=details.pop("kind", "post"),
+        author=author,
+        nick=Printable("bob"),
+        text=Printable(text),
+        **{**known, **details},
+    )
+
+
+# --- the timeline, with plain values --------------------------------------------------------------------------------
+
+texts = st.sampled_from(["x", "a few words", "long " * 40, "two\nlines", "你好世界" * 20, "w" * 200, "👋🏽 é" * 30, ""])
+row_lists = st.lists(
+    st.tuples(st.integers(1, 12), st.sampled_from(["a", "b"]), texts, st.sampled_from(["mon", "tue"]), st.booleans()),
+    max_size=25,
+    unique_by=lambda each: each[:2],
+).map(lambda many: [a_row(n, who, text, day=day, own=own) for n, who, text, day, own in many])
+
+
+@settings(max_examples=150, deadline=None)
+@given(row_lists, st.randoms(use_true_random=False), st.integers(8, 120), st.integers(1, 5))
+def test_order_and_heights_do_not_depend_on_the_order_of_arrival(rows, random, width, bite):
+    at_once, shuffled = Timeline(), list(rows)
+    random.shuffle(shuffled)
+    at_once.resize(width)
+    at_once.add(sorted(rows, key=lambda row: row.key))
+    piecemeal = Timeline()
+    piecemeal.resize(width)
+    for start in range(0, len(shuffled), bite):
+        piecemeal.add(shuffled[start : start + bite])
+        piecemeal.add(shuffled[start : start + 1])  # Twice is once.
+    assert piecemeal.rows == at_once.rows
+    assert piecemeal.heights == at_once.heights and piecemeal.tops == at_once.tops
+    fresh = Timeline()
+    fresh.add(rows)
+    fresh.resize(width)
+    assert fresh.tops == at_once.tops
+    for line in range(at_once.total):
+        index, offset = at_once.row_at(line)
+        assert at_once.tops[index] + offset == line and 0 <= offset < at_once.heights[index]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="ab c\n你👋é-", max_size=80), st.integers(2, 30))
+def test_wrapping_keeps_every_letter_and_the_width(text, width):
+    lines = wrap(text, width)
+    assert all(cell_len(line) <= width for line in lines)
+    assert re.sub(r"\s", "", "".join(lines)) == re.sub(r"\s", "", text)
+
+
+def test_words_are_kept_whole_where_they_fit():
+    assert wrap("the quick brown fox jumps", 10) == ["the quick", "brown fox", "jumps"]
+    assert wrap("a veryverylongword b", 8) == ["a", "veryvery", "longword", "b"]
+    assert wrap("one\n\ntwo", 8) == ["one", "", "two"]
+
+
+def test_receipts_count_once_and_only_what_an_answer_did_not_contain():
+    timeline = Timeline()
+    timeline.add([a_row(n, ME, own=True, position=n, line=10) for n in (1, 2, 3)])
+    assert timeline.receipt(0, 2, line=9) == []  # The answer came after it, and has it.
+    assert [key[0] for key in timeline.receipt(0, 2, line=11)] == [1, 2]
+    timeline.receipt(0, 2**60, line=12)  # A peer's number, as large as it likes.
+    assert [row.delivered for row in timeline.rows] == [2, 2, 1]
+    timeline.receipt(0, 3, line=13)
+    assert [row.delivered for row in timeline.rows] == [2, 2, 2]  # Never more than there are others.
+
+
+def test_two_people_with_one_nick_are_never_one():
+    names = Names()
+    names.learn("did:key:z6MkAAAA", "Bob")
+    assert names.label("did:key:z6MkAAAA") == "Bob"
+    assert names.learn("did:key:z6MkBBBB", "bob")
+    assert names.label("did:key:z6MkAAAA") == "Bob·AAAA"
+    assert names.label("did:key:z6MkBBBB", 6) == "…·BBBB"  # The key is what must not be cut.
+    assert names.learn("did:key:z6MkBBBB", "rob")
+    assert names.label("did:key:z6MkAAAA") == "Bob"
+
+
+def test_an_author_cannot_write_in_the_future():
+    told = told_time("2999-01-01T00:00:00.000Z", "2025-11-20T12:00:00.000Z")
+    assert told is not None and told.year == 2025
+    assert told_time("nonsense", "") is None
+
+
+@pytest.mark.parametrize("name", [name for name, theme in BUILTIN_THEMES.items() if not theme.ansi])
+def test_every_nick_can_be_read_in_every_theme(name):
+    colours = BUILTIN_THEMES[name].to_color_system().generate()
+    background, primary = Color.parse(colours["background"]), Color.parse(colours["primary"])
+    from rich.style import Style
+
+    styles = nick_styles(Style(), background, primary, ansi=False)
+    assert len({style.color for style in styles}) == 12
+    for style in styles:
+        assert style.color is not None and style.color.triplet is not None
+        assert contrast(Color(*style.color.triplet), background) >= CONTRAST_MIN - 0.05
+
+
+def conversation(agent, group):
+    known = Conversation(group.info)
+    known.learn_members(group.members)
+    known.take_first_page(History(group.events, more=False), line=1)
+    return known
+
+
+def test_a_window_is_bounded_at_the_end_that_is_not_read(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("big")
+    known = conversation(agent, group)
+    known.arrive([(agent.post(group, 1, f"{n}"), 2) for n in range(ROWS_MAX + 100)], seen=True)
+    assert len(known.timeline.rows) <= ROWS_MAX and known.timeline.more and not known.timeline.detached
+    assert known.timeline.rows[-1].text == f"{ROWS_MAX + 99}"
+    known.place.following, known.place.key = False, known.timeline.keys[3]
+    more = [(agent.post(group, 1, f"{n}"), 3) for n in range(ROWS_MAX)]
+    known.arrive(more, seen=True)
+    assert len(known.timeline.rows) <= ROWS_MAX and known.timeline.detached
+    assert known.place.key in known.timeline.keys  # What is being read stays.
+    assert known.timeline.tops[-1] == sum(known.timeline.heights) + len(known.timeline.head_lines())
+    last = known.timeline.keys[-1]
+    known.arrive([(agent.post(group, 1, "after the gap"), 4)], seen=True)
+    assert known.timeline.keys[-1] == last  # Nothing is shown behind a gap as if nothing was missing.
+
+
+def test_unknown_types_are_skipped(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    event = agent.post(agent.add_group("g"), 1, "x")
+    from msgspec.structs import replace as change
+
+    assert row_of(change(event, type="poll"), 1) is None
+    assert row_of(change(event, body={}), 1) is not None
+
+
+# --- the pane -------------------------------------------------------------------------------------------------------
+
+
+class PaneApp(App[None]):
+    CSS_PATH = zerochat.tui.__path__[0] + "/app.tcss"
+    CSS = "MessagePane { padding: 0; }"
+
+    def compose(self):
+        yield MessagePane(id="pane")
+
+
+@asynccontextmanager
+async def shown(known, size):
+    app = PaneApp()
+    async with app.run_test(size=size) as pilot:
+        pane = app.query_one(MessagePane)
+        pane.tail = known.tail
+        pane.show(known.timeline, known.names, known.place)
+        await pilot.pause()
+        yield pilot, pane
+
+
+def lines(pane):
+    return [pane.render_line(y).text.rstrip() for y in range(pane.size.height)]
+
+
+def golden(known, size):
+    async def look():
+        async with shown(known, size) as (_, pane):
+            return "\n".join(lines(pane)).rstrip()
+
+    return asyncio.run(look())
+
+
+def a_weekend(agent):
+    group = agent.add_group("weekend", ["bob", "carol"])
+    agent._log(group, 0, "member_joined", {"did": group.members[1].did, "nick": "bob"}, minute=1)
+    agent.post(group, 1, "shall we take the early train?", minute=2)
+    agent.post(group, 1, "it leaves at seven, and the next one at nine; somebody has to bring coffee", minute=2)
+    agent.post(group, 2, "你好 👋 I do", minute=3, late=True)
+    agent.post(group, 0, "seven it is", minute=4, delivered=2)
+    agent.post(group, 0, "I bring two thermos flasks, and I am sure that they are enough", minute=5, delivered=1)
+    agent.post(group, 0, "are they?", minute=6)
+    agent._log(group, 2, "member_left", {"did": group.members[2].did, "nick": "carol"}, minute=7)
+    return group
+
+
+def test_what_a_conversation_looks_like(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    known = conversation(agent, a_weekend(agent))
+    assert golden(known, (62, 20)) == (
+        "             This is the beginning of weekend.\n"
+        "───────────────── Thursday 20 November 2025 ─────────────────\n"
+        "12:00          —   alice created weekend\n"
+        "12:01          —   alice let bob in\n"
+        "12:02        bob │ shall we take the early train?\n"
+        "12:02            │ it leaves at seven, and the next one at\n"
+        "                 │ nine; somebody has to bring coffee\n"
+        "12:03      carol │ 你好 👋 I do                          late\n"
+        "12:04      alice │ seven it is                           ✓2/2\n"
+        "12:05            │ I bring two thermos flasks, and I\n"
+        "                 │ am sure that they are enough          ✓1/2\n"
+        "12:06            │ are they?                              0/2\n"
+        "12:07          —   carol left"
+    )
+
+
+def test_what_it_looks_like_in_a_narrow_window(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    known = conversation(agent, a_weekend(agent))
+    assert golden(known, (33, 24)) == (
+        "This is the beginning of weekend.\n"
+        "─── Thursday 20 November 2025 ──\n"
+        "— alice created weekend\n"
+        "— alice let bob in\n"
+        "bob 12:02\n"
+        "  shall we take the early train?\n"
+        "  it leaves at seven, and the\n"
+        "  next one at nine; somebody has\n"
+        "  to bring coffee\n"
+        "carol 12:03\n"
+        "  你好 👋 I do              late\n"
+        "alice 12:04\n"
+        "  seven it is               ✓2/2\n"
+        "  I bring two thermos\n"
+        "  flasks, and I am sure\n"
+        "  that they are enough      ✓1/2\n"
+        "  are they?                  0/2\n"
+        "— carol left"
+    )
+
+
+def test_an_empty_conversation_says_what_to_do(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    assert "Nobody has said anything yet. /invite brings people in." in golden(
+        conversation(agent, agent.add_group("new")), (80, 10)
+    )
+
+
+def test_who_joined_is_told_that_the_past_is_not_here(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("old", ["bob"])
+    group.events.clear()
+    agent._log(group, 1, "group_created", {"name": "old"})
+    assert golden(conversation(agent, group), (80, 10)).strip().startswith("What was said before you joined is not here.")
+
+
+def test_my_post_is_dim_until_somebody_has_it(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("g")
+    agent.post(group, 0, "first words", minute=1)
+    known = conversation(agent, group)
+
+    async def look():
+        async with shown(known, (80, 10)) as (pilot, pane):
+            def style():
+                strip = next(pane.render_line(y) for y in range(10) if "first words" in pane.render_line(y).text)
+                return next(segment.style for segment in strip if "first words" in segment.text)
+
+            assert style().dim
+            pane.settle(known.timeline.receipt(0, 9, line=5))
+            assert not style().dim and any("✓1/2" in line for line in lines(pane))
+
+    asyncio.run(look())
+
+
+def many(agent, count=200):
+    group = agent.add_group("many", ["bob", "carol"])
+    for number in range(count):
+        agent.post(group, 1 + number % 2, f"number {number} " + "and some more words " * (number % 5), lamport=10 * number + 10)
+    return group
+
+
+def test_the_end_is_followed_only_from_the_end(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = many(agent)
+    known = conversation(agent, group)
+
+    async def look():
+        async with shown(known, (60, 15)) as (pilot, pane):
+            def arrive(text, **details):
+                keys = known.arrive([(agent.post(group, 1, text, **details), 2)], seen=True)
+                pane.settle(keys)
+
+            arrive("newest one")
+            assert "newest one" in lines(pane)[-1]
+            pane.page(-1)
+            before = lines(pane)
+            arrive("newer still")
+            arrive("and again")
+            assert lines(pane)[:-1] == before[:-1]
+            assert lines(pane)[-1].endswith("▼ 2 new below")
+            arrive("from long ago", lamport=15, late=True)
+            assert lines(pane)[:-1] == before[:-1]
+            assert "▲ 1 late above" in lines(pane)[-1]
+            pane.action_end()
+            assert "and again" in lines(pane)[-1] or "and again" in lines(pane)[-2]
+            arrive("followed again")
+            assert "followed again" in "\n".join(lines(pane)[-2:])
+            await pilot.pause()
+            await pilot.click(MessagePane, offset=(50, 14))  # The count of the late one leads to it.
+            assert any("from long ago" in line for line in lines(pane))
+
+    asyncio.run(look())
+
+
+@pytest.mark.parametrize("sizes", [[(100, 30), (30, 8), (61, 15)], [(3, 2), (1, 1), (200, 60), (61, 15)]])
+def test_resizes_keep_the_row_that_is_read(tmp_path, sizes):
+    agent = FakeAgent(tmp_path / "s")
+    known = conversation(agent, many(agent))
+
+    async def look():
+        async with shown(known, (61, 15)) as (pilot, pane):
+            for _ in range(6):
+                pane.page(-1)
+            key, before = known.place.key, lines(pane)
+            for width, height in sizes:
+                await pilot.resize_terminal(width, height)
+                await until(pilot, lambda w=width: known.timeline.width == w - 1 or w == 1)
+                assert known.place.key == key
+            await until(pilot, lambda: lines(pane) == before, "the same picture")
+
+    asyncio.run(look())
+
+
+def test_a_resize_at_the_end_stays_at_the_end(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    known = conversation(agent, many(agent))
+
+    async def look():
+        async with shown(known, (61, 15)) as (pilot, pane):
+            for size in [(30, 40), (120, 5), (61, 15)]:
+                await pilot.resize_terminal(*size)
+                await until(pilot, lambda w=size[0]: known.timeline.width == w - 1)
+                assert known.place.following and pane.scroll_y == pane.max_scroll_y
+
+    asyncio.run(look())
+
+
+def test_older_pages_come_in_above_without_moving_anything(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = many(agent)
+    known = Conversation(group.info)
+    known.take_first_page(History(group.events[100:], more=True), line=1)
+
+    async def look():
+        async with shown(known, (61, 15)) as (pilot, pane):
+            pane.action_top()
+            before = lines(pane)
+            assert "↑ older messages" in before[0]
+            known.take_older_page(History(group.events[:100], more=False), line=2)
+            pane.settle()
+            assert lines(pane)[2:] == before[2:]  # The first row's day now stands far above.
+            pane.action_top()
+            assert "This is the beginning" in lines(pane)[0]
+
+    asyncio.run(look())
+
+
+def test_selected_lines_are_what_is_copied(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    known = conversation(agent, a_weekend(agent))
+
+    async def look():
+        async with shown(known, (62, 20)) as (_, pane):
+            found = pane.get_selection(Selection(Offset(19, 4), Offset(27, 5)))
+            assert found == ("shall we take the early train?\n12:02            │ it leave", "\n")
+
+    asyncio.run(look())
+
+
+def test_deliveries_can_be_three_digits(tmp_path):
+    timeline = Timeline()
+    timeline.add([replace(a_row(1, ME, own=True), of=250, delivered=250)])
+    from zerochat.tui.paint import mark_of
+
+    assert cell_len(mark_of(timeline.rows[0])[0]) <= MARGIN

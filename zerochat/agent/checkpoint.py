@@ -1,0 +1,212 @@
+"""Takes a tree of frozen dataclasses apart into small named parts, and puts it together again.
+
+A turn changes little of a large state: one counter of one member of one group. So each field of the root is a part of
+its own; a field that is a dict of dataclasses is split by entry; and an entry that holds such a dict itself is split by
+field again. Values are never changed in place, so a part whose object is still the same one need not be looked into,
+and finding what changed costs what changed.
+
+Parts are MessagePack, decoded by the types of the dataclasses. A newer version may add fields with defaults and drop
+others: a field that is absent takes its default, and a part that nobody knows is left alone. It may also give an entry
+its first dict of dataclasses, or take the last one away, which moves the entry to other parts: then the whole is
+written afresh.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from zerochat.errors import ZerochatError
+
+S = TypeVar("S")
+
+DICT: Final = b""
+"""The value of a dict's own part, which says that the dict is there, be it empty. No MessagePack is empty, so a field
+that has become a dict of dataclasses, or has been one, is never mistaken."""
+_ABSENT: Final = object()
+
+
+class Unreadable(Exception):
+    """A part does not fit the types."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A value in one part."""
+
+    type: Any
+    decoder: msgspec.msgpack.Decoder[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """A dict with a part, or parts, for each entry."""
+
+    bytes_keys: bool
+    entry: "_Whole | _Fields"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """A dataclass with a part, or parts, for each field."""
+
+    type: type
+    parts: "dict[str, _Part]"
+
+
+_Part: TypeAlias = _Whole | _Entries | _Fields
+
+
+@cache
+def _fields_of(shape: Any) -> _Fields:
+    assert dataclasses.is_dataclass(shape)
+    hints = get_type_hints(shape)
+    return _Fields(shape, {each.name: _part_of(hints[each.name]) for each in dataclasses.fields(shape)})
+
+
+def _part_of(hint: Any) -> _Whole | _Entries:
+    arguments = get_args(hint)
+    if get_origin(hint) in (dict, Mapping) and arguments[0] in (str, bytes) and _is_dataclass(arguments[1]):
+        fields = _fields_of(arguments[1])
+        splits = any(isinstance(part, _Entries) for part in fields.parts.values())
+        return _Entries(arguments[0] is bytes, fields if splits else _whole_of(arguments[1]))
+    return _whole_of(hint)
+
+
+@cache
+def _whole_of(hint: Any) -> _Whole:
+    return _Whole(hint, msgspec.msgpack.Decoder(hint))
+
+
+def _is_dataclass(hint: Any) -> bool:
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+
+
+# --- taking apart ---------------------------------------------------------------------------------------------------
+
+
+def parts_of(state: object) -> Iterator[str]:
+    """The names of the root's fields: below these paths is all that `changes` ever writes."""
+    yield from _fields_of(type(state)).parts
+
+
+def changes(before: object | None, after: object) -> Iterator[tuple[str, bytes | None]]:
+    """What to write, as path and value, to get from `before` (None: from nothing) to `after`.
+
+    None for a value: remove this path and everything below it.
+    """
+    shape = _fields_of(type(after))
+    assert before is None or type(before) is type(after)
+    yield from _changes(shape, "", _ABSENT if before is None else before, after)
+
+
+def _changes(part: _Part, path: str, before: Any, after: Any) -> Iterator[tuple[str, bytes | None]]:
+    if before is after:
+        return
+    match part:
+        case _Whole():
+            yield path, msgspec.msgpack.encode(after)
+        case _Fields():
+            for name, each in part.parts.items():
+                old = _ABSENT if before is _ABSENT else getattr(before, name)
+                yield from _changes(each, f"{path}/{name}" if path else name, old, getattr(after, name))
+        case _Entries():
+            if before is _ABSENT:
+                yield path, DICT
+                before = {}
+            for key in before:
+                if key not in after:
+                    yield _entry_path(path, key), None
+            for key, value in after.items():
+                yield from _changes(part.entry, _entry_path(path, key), before.get(key, _ABSENT), value)
+
+
+def _entry_path(path: str, key: str | bytes) -> str:
+    name = key.hex() if isinstance(key, bytes) else key.replace("%", "%25").replace("/", "%2F")
+    return f"{path}/{name}"
+
+
+def _key(name: str, bytes_keys: bool) -> str | bytes:
+    return bytes.fromhex(name) if bytes_keys else name.replace("%2F", "/").replace("%25", "%")
+
+
+# --- putting together -----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is stored at a path, and below it."""
+
+    value: bytes | None = None
+    below: "dict[str, _Node]" = field(default_factory=dict)
+
+
+def assemble(shape: type[S], rows: Iterable[tuple[str, bytes]]) -> tuple[S, bool] | None:
+    """The state whose parts these are, in the order in which they were first written; None when there are none.
+
+    The flag is true when the parts are not where `changes` would look for them: then write everything afresh. Raises
+    Unreadable.
+    """
+    root = _Node()
+    for path, value in rows:
+        node = root
+        for name in path.split("/"):
+            node = node.below.setdefault(name, _Node())
+        node.value = value
+    if not root.below:
+        return None
+    moved: list[str] = []
+    state: S = _assemble(_fields_of(shape), root, "", moved)
+    return state, bool(moved)
+
+
+def _assemble(part: _Part, node: _Node, path: str, moved: list[str]) -> Any:
+    match part:
+        case _Whole() if node.value is None and _is_dataclass(part.type):
+            moved.append(path)
+            return _assemble(_fields_of(part.type), node, path, moved)
+        case _Whole():
+            return _decode(part, node, path)
+        case _Fields() if node.value is not None:
+            moved.append(path)
+            return _decode(_whole_of(part.type), node, path)
+        case _Fields():
+            return _assemble_fields(part, node, path, moved)
+        case _Entries():
+            if node.value != DICT:
+                raise Unreadable(f"{path} is no dict of parts")
+            entries = {}
+            for name, child in node.below.items():
+                try:
+                    key = _key(name, part.bytes_keys)
+                except ValueError as error:
+                    raise Unreadable(f"{path} has a key that is not one") from error
+                entries[key] = _assemble(part.entry, child, f"{path}/{name}", moved)
+            return entries
+
+
+def _assemble_fields(part: _Fields, node: _Node, path: str, moved: list[str]) -> Any:
+    values = {}
+    for each in dataclasses.fields(part.type):
+        below = f"{path}/{each.name}" if path else each.name
+        if each.name in node.below:
+            values[each.name] = _assemble(part.parts[each.name], node.below[each.name], below, moved)
+        elif each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
+            raise Unreadable(f"{below} is missing")
+        elif isinstance(part.parts[each.name], _Entries):
+            # The default is a dict whose parts are not there yet.
+            moved.append(below)
+    try:
+        return part.type(**values)
+    except (ValueError, TypeError, ZerochatError) as error:
+        raise Unreadable(f"{path or part.type.__name__} cannot be: {error}") from error
+
+
+def _decode(part: _Whole, node: _Node, path: str) -> Any:
+    try:
+        return part.decoder.decode(node.value or b"")
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, ZerochatError) as error:
+        raise Unreadable(f"{path} does not fit its type: {error}") from error

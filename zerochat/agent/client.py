@@ -1,0 +1,372 @@
+"""The control socket's other end: how a face asks the agent of its profile, and hears its news.
+
+`Dialogue` is the protocol without any input or output; `Client` puts it on a blocking socket, which is all that a verb
+of the command line needs. Neither needs more than the standard library and msgspec, so `zerochat send` starts at once.
+"""
+
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from zerochat.agent.schema import (
+    LINE_BYTES_MAX,
+    METHODS,
+    NEWS,
+    PROTOCOL,
+    DeliveryReport,
+    GroupInfo,
+    Hello,
+    History,
+    InvitationInfo,
+    JoinStatus,
+    MemberInfo,
+    Sent,
+    Status,
+)
+from zerochat.errors import LocalError
+
+if TYPE_CHECKING:
+    from zerochat.agent.places import Places
+
+ANSWER_S_MAX = 30.0
+"""How long an agent may think before we say that it does not answer."""
+CONNECT_S_MAX = 5.0
+READ_BYTES_MAX = 1 << 16
+
+
+class NoAgent(LocalError):
+    """No agent is running for the profile {profile}. Start one with `zerochat --profile {profile} agent`, or open the
+    chat with `zerochat --profile {profile}`."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class AgentUnreachable(LocalError):
+    """The agent's control socket cannot be reached at {path}: {why}."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class AgentGone(LocalError):
+    """The agent has closed the connection. If it was not stopped on purpose, its log says why (`zerochat locate log`);
+    start it again with `zerochat agent`."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class AgentSilent(LocalError):
+    """The agent has not answered {method} for {seconds} seconds. It may be stuck: stop it and start it again, nothing
+    is lost."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class AgentUnclear(LocalError):
+    """The agent's answer cannot be read: {why}. It may be another version of zerochat than this one: stop it and start
+    it again."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class AgentError(LocalError):
+    """{message}"""
+
+    def __init__(self, code: str, message: str, number: int, exit_code: int = 1) -> None:
+        """`code`: the stable name of what was refused. `number`: JSON-RPC's own."""
+        super().__init__(message=message)
+        self._code = code
+        self.number = number
+        self.exit_code = exit_code  # type: ignore[misc]  # what the agent says, and not one for the class
+
+    @property
+    def code(self) -> str:
+        return self._code
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to one request: the result in its method's shape, or the refusal."""
+
+    id: int
+    method: str
+    result: object | AgentError
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """One notification; `item` has the shape that `schema.NEWS` gives for `method`."""
+
+    method: str
+    item: Struct
+
+
+class _Error(Struct, frozen=True):
+    code: int
+    message: str
+    data: dict[str, Any] | None = None
+
+
+class _Line(Struct, frozen=True):
+    id: int | str | UnsetType | None = UNSET
+    method: str = ""
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: _Error | None = None
+
+
+_lines = msgspec.json.Decoder(_Line)
+
+
+@cache
+def _result_decoder(method: str) -> "msgspec.json.Decoder[object]":
+    return msgspec.json.Decoder(cast(type[object], METHODS[method][1]))
+
+
+@cache
+def _news_decoder(method: str) -> msgspec.json.Decoder[Struct]:
+    return msgspec.json.Decoder(NEWS[method])
+
+
+class Dialogue:
+    """A face's side of the conversation: bytes to send for what is asked, and what the bytes that came in mean."""
+
+    def __init__(self) -> None:
+        self._asked: dict[int, str] = {}
+        self._next_id = 1
+        self._heard = bytearray()
+        self._scanned = 0
+
+    def ask(self, method: str, params: dict[str, object]) -> tuple[int, bytes]:
+        """The id under which the `Reply` will come, and the line to send."""
+        request_id = self._next_id
+        self._next_id += 1
+        self._asked[request_id] = method
+        request = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        return request_id, msgspec.json.encode(request) + b"\n"
+
+    def hear(self, data: bytes) -> list[Reply | News]:
+        """What the lines say that are whole with `data`. News of a kind that we do not know is skipped.
+
+        Raises AgentUnclear when a line is not one that an agent of our protocol would send.
+        """
+        self._heard += data
+        if self._heard.find(b"\n", self._scanned) < 0:
+            self._scanned = len(self._heard)
+            if self._scanned > LINE_BYTES_MAX:
+                raise AgentUnclear(why="a line without end")
+            return []
+        *lines, rest = bytes(self._heard).split(b"\n")
+        self._heard = bytearray(rest)
+        self._scanned = len(rest)
+        return [said for line in lines if line and (said := self._understand(line)) is not None]
+
+    def _understand(self, line: bytes) -> Reply | News | None:
+        try:
+            said = _lines.decode(line)
+            if said.method:
+                if said.method not in NEWS or said.params is UNSET:
+                    return None
+                return News(said.method, _news_decoder(said.method).decode(said.params))
+            if said.error is not None:
+                return self._refusal(said.id, said.error)
+            if not isinstance(said.id, int) or said.id not in self._asked or said.result is UNSET:
+                return None
+            method = self._asked.pop(said.id)
+            return Reply(said.id, method, _result_decoder(method).decode(said.result))
+        except (ValueError, RecursionError) as error:
+            raise AgentUnclear(why=error) from error
+
+    def _refusal(self, request_id: int | str | UnsetType | None, error: _Error) -> Reply | None:
+        data = error.data or {}
+        code, exit_code = data.get("code"), data.get("exit_code")
+        refusal = AgentError(
+            code if isinstance(code, str) else "AgentError",
+            error.message,
+            error.code,
+            exit_code if isinstance(exit_code, int) else 1,
+        )
+        if request_id is None:
+            raise refusal  # about the connection or a line of ours, not about one request
+        method = self._asked.pop(request_id, None) if isinstance(request_id, int) else None
+        return Reply(cast(int, request_id), method, refusal) if method is not None else None
+
+
+class Client:
+    """A blocking conversation with the agent, for one thread.
+
+    Every method raises AgentError when the agent refuses, AgentGone, AgentSilent or AgentUnclear when it fails.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._dialogue = Dialogue()
+        self._news: deque[News] = deque()
+        self._replies: dict[int, object | AgentError] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def call(self, method: str, *, within_s: float = ANSWER_S_MAX, **params: object) -> Any:
+        """Ask, and wait for the answer: the struct (or list) that `schema.METHODS` gives for `method`.
+
+        The methods below say the same with types. News that comes meanwhile is kept for `news`.
+        """
+        deadline = time.monotonic() + within_s
+        request_id, line = self._dialogue.ask(method, params)
+        self._socket.settimeout(within_s)
+        try:
+            self._socket.sendall(line)
+        except TimeoutError:
+            raise AgentSilent(method=method, seconds=round(within_s)) from None
+        except OSError:
+            pass  # the agent's last words may still be there to read
+        while request_id not in self._replies:
+            if not self._hear(deadline):
+                raise AgentSilent(method=method, seconds=round(within_s))
+        result = self._replies.pop(request_id)
+        self._replies.clear()  # answers that came after we had stopped waiting for them
+        if isinstance(result, AgentError):
+            raise result
+        return result
+
+    def next_news(self, within_s: float | None = None) -> News | None:
+        """The next piece of news; None when there is none within `within_s` seconds (None: wait for ever)."""
+        deadline = None if within_s is None else time.monotonic() + within_s
+        while not self._news:
+            if not self._hear(deadline):
+                return None
+        return self._news.popleft()
+
+    def news(self, within_s: float | None = None) -> Iterator[News]:
+        """News as it comes, until there has been none for `within_s` seconds (None: for ever). `subscribe` first."""
+        while (item := self.next_news(within_s)) is not None:
+            yield item
+
+    def _hear(self, deadline: float | None) -> bool:
+        """Read once. False: the deadline passed."""
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._socket.settimeout(left)
+        else:
+            self._socket.settimeout(None)
+        try:
+            data = self._socket.recv(READ_BYTES_MAX)
+        except TimeoutError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            raise AgentGone
+        for said in self._dialogue.hear(data):
+            if isinstance(said, News):
+                self._news.append(said)
+            else:
+                self._replies[said.id] = said.result
+        return True
+
+    # --- the methods of schema.py, typed ----------------------------------------------------------------------------
+
+    def hello(self, name: str = "") -> Hello:
+        hello: Hello = self.call("hello", within_s=CONNECT_S_MAX, protocol=PROTOCOL, client=name)
+        return hello
+
+    def status(self) -> Status:
+        status: Status = self.call("status")
+        return status
+
+    def groups(self) -> list[GroupInfo]:
+        groups: list[GroupInfo] = self.call("groups")
+        return groups
+
+    def new(self, group: str) -> GroupInfo:
+        info: GroupInfo = self.call("new", group=group)
+        return info
+
+    def invite(self, group: str, *, expires_s: int = 24 * 3600, uses: int = 1) -> InvitationInfo:
+        info: InvitationInfo = self.call("invite", group=group, expires_s=expires_s, uses=uses)
+        return info
+
+    def join(self, invitation: str, name: str | None = None) -> JoinStatus:
+        """The join's first phase; the others come as news (`join`), so subscribe before."""
+        status: JoinStatus = self.call("join", invitation=invitation, name=name)
+        return status
+
+    def send(self, group: str, text: str) -> Sent:
+        sent: Sent = self.call("send", group=group, text=text)
+        return sent
+
+    def wait(self, group: str, event_id: str, *, count: int = -1, timeout_s: float = 30.0) -> DeliveryReport:
+        report: DeliveryReport = self.call(
+            "wait", within_s=timeout_s + ANSWER_S_MAX, group=group, id=event_id, count=count, timeout_s=timeout_s
+        )
+        return report
+
+    def delivery(self, group: str, event_id: str) -> DeliveryReport:
+        report: DeliveryReport = self.call("delivery", group=group, id=event_id)
+        return report
+
+    def history(self, group: str, *, limit: int = 100, before: str | None = None) -> History:
+        history: History = self.call("history", group=group, limit=limit, before=before)
+        return history
+
+    def members(self, group: str) -> list[MemberInfo]:
+        members: list[MemberInfo] = self.call("members", group=group)
+        return members
+
+    def leave(self, group: str) -> GroupInfo:
+        info: GroupInfo = self.call("leave", group=group)
+        return info
+
+    def subscribe(self, groups: list[str] | None = None, since: int | None = None) -> None:
+        self.call("subscribe", groups=groups, since=since)
+
+    def stop(self) -> None:
+        """Ask the agent to end; it may be gone before it has answered."""
+        with suppress(AgentGone):
+            self.call("stop")
+
+
+def connect(places: "Places", name: str = "") -> Client:
+    """A client of the agent that owns the profile. Raises NoAgent when there is none, AgentUnreachable when its socket
+    is not ours to open, and AgentError when it speaks another protocol."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(CONNECT_S_MAX)
+    try:
+        connection.connect(str(places.socket))
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+        connection.close()
+        raise NoAgent(profile=places.profile) from None
+    except OSError as error:
+        connection.close()
+        raise AgentUnreachable(path=places.socket, why=(error.strerror or str(error)).lower()) from error
+    client = Client(connection)
+    try:
+        hello = client.hello(name)
+        if hello.protocol != PROTOCOL:
+            raise AgentUnclear(why=f"it speaks protocol {hello.protocol}, and this program {PROTOCOL}")
+    except BaseException:
+        client.close()
+        raise
+    return client

@@ -1,0 +1,295 @@
+"""The desk where faces are served: requests become commands to the core or questions to the log, and news go out.
+
+Every subscriber has a cursor into the log and is fed from there alone, at its own pace; so an event that is read back
+after a restart and one that has just come take the same road, in the same order, once. Waiting is kept here too: the
+core knows nothing of who waits for what.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from zerochat.agent import report, schema
+from zerochat.agent.control import ControlServer, read_params
+from zerochat.agent.journal import Journal, NoSuchEvent, Row
+from zerochat.agent.schema import Request
+from zerochat.didcomm.invitation import parse_invitation
+from zerochat.errors import LocalError, Overloaded
+from zerochat.group import notices
+from zerochat.group.effects import (
+    Answer,
+    GroupCreated,
+    InvitationCreated,
+    JoinStarted,
+    Left,
+    Posted,
+    Refuse,
+)
+from zerochat.group.engine import find_group
+from zerochat.group.state import Agent, Group
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    Ask,
+    Command,
+    CreateGroup,
+    CreateInvitation,
+    LeaveGroup,
+    SendPost,
+)
+
+PAGE_EVENTS_MAX = 500
+PAGE_BYTES_MAX = 512 * 1024
+"""A page of history stays within one line of the control socket, JSON escapes included."""
+FEED_BACKLOG_MAX = 256 * 1024
+"""A subscriber that has this much unread is fed no further until it reads."""
+WAITS_MAX = 1024
+WAIT_S_MAX = 24 * 3600.0
+EXPIRES_S_MAX = 30 * 24 * 3600
+
+
+class BadRequest(LocalError):
+    """This cannot be asked so: {why}."""
+
+
+@dataclass(slots=True)
+class _Subscriber:
+    cursor: int
+    groups: frozenset[str] | None
+    replayed_to: int
+    """What has this local seq or a lower one was there before the subscription."""
+
+
+@dataclass(slots=True)
+class _Wait:
+    client: int
+    request: object
+    group: str
+    row: Row
+    count: int
+    deadline: float
+
+
+@dataclass(slots=True)
+class Desk:
+    """What the faces have asked for and not yet got. Owned by the agent thread."""
+
+    server: ControlServer
+    journal: Journal
+    status: Callable[[Agent], schema.Status]
+    _tickets: dict[int, tuple[int, Request]] = field(default_factory=dict)
+    _next_ticket: int = 1
+    _subscribers: dict[int, _Subscriber] = field(default_factory=dict)
+    _waits: list[_Wait] = field(default_factory=list)
+    _names: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    stopping: bool = False
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def take(self, client: int, request: Request, agent: Agent) -> Ask | None:
+        """Serve a request at once, or turn it into a command for the core."""
+        try:
+            command = self._serve(client, request, agent)
+        except LocalError as error:
+            self.server.refuse_error(client, request.id, error)
+            return None
+        if command is None:
+            return None
+        ticket = self._next_ticket
+        self._next_ticket += 1
+        self._tickets[ticket] = (client, request)
+        return Ask(ticket, command)
+
+    def _serve(self, client: int, request: Request, agent: Agent) -> Command | None:
+        params = read_params(request)
+        match params:
+            case schema.HelloParams():
+                status = self.status(agent)
+                if params.protocol != schema.PROTOCOL:
+                    raise BadRequest(
+                        why=f"this agent speaks version {schema.PROTOCOL} of the protocol, not {params.protocol}"
+                    )
+                hello = schema.Hello(
+                    protocol=schema.PROTOCOL, version=status.version, profile=status.profile, nick=status.nick
+                )
+                self.server.respond(client, request.id, hello)
+            case schema.InviteParams():
+                if not (1 <= params.expires_s <= EXPIRES_S_MAX and params.uses >= 1):
+                    raise BadRequest(why="an invitation is good for 1 second to 30 days and for at least one person")
+                return CreateInvitation(params.group, params.expires_s, params.uses)
+            case schema.JoinParams():
+                invitation = parse_invitation(params.invitation, int(time.time()))
+                return AcceptInvitation(invitation, params.name or agent.label)
+            case schema.SendParams():
+                return SendPost(params.group, params.text)
+            case schema.WaitParams() | schema.EventParams():
+                self._await(client, request, agent, params)
+            case schema.HistoryParams():
+                self.server.respond(client, request.id, self._history(find_group(agent, params.group), params))
+            case schema.SubscribeParams():
+                self._subscribe(client, params, agent)
+                self.server.respond(client, request.id, schema.NoParams())
+            case schema.GroupParams():
+                return self._serve_group(client, request, agent, params)
+            case _:
+                self._serve_plain(client, request, agent)
+        return None
+
+    def _serve_group(self, client: int, request: Request, agent: Agent, params: schema.GroupParams) -> Command | None:
+        match request.method:
+            case "new":
+                return CreateGroup(params.group, agent.label)
+            case "leave":
+                return LeaveGroup(params.group)
+            case _:
+                group = find_group(agent, params.group)
+                self.server.respond(client, request.id, report.member_infos(agent, group))
+        return None
+
+    def _serve_plain(self, client: int, request: Request, agent: Agent) -> None:
+        match request.method:
+            case "status":
+                self.server.respond(client, request.id, self.status(agent))
+            case "groups":
+                groups = [report.group_info(agent, group) for group in agent.groups.values()]
+                self.server.respond(client, request.id, groups)
+            case "stop":
+                self.server.respond(client, request.id, schema.NoParams())
+                self.stopping = True
+
+    def settle(self, effect: Answer | Refuse, agent: Agent) -> None:
+        """The core has answered a command."""
+        client, request = self._tickets.pop(effect.ticket)
+        if isinstance(effect, Refuse):
+            self.server.refuse_error(client, request.id, effect.error)
+        else:
+            self.server.respond(client, request.id, self._result(effect, request, agent))
+
+    def fail(self, ask: Ask, error: LocalError) -> None:
+        """A command could not be carried out, for a reason that the core knows nothing of."""
+        if ask.ticket in self._tickets:
+            client, request = self._tickets.pop(ask.ticket)
+            self.server.refuse_error(client, request.id, error)
+
+    def _result(self, answer: Answer, request: Request, agent: Agent) -> object:
+        match answer.result:
+            case GroupCreated(group) | Left(group):
+                return report.group_info(agent, agent.groups[group])
+            case InvitationCreated(group, invitation):
+                params = read_params(request)
+                uses = params.uses if isinstance(params, schema.InviteParams) else 1
+                return report.invitation_info(group, invitation, uses)
+            case JoinStarted(join):
+                return schema.JoinStatus(join=join, phase="dialling", text="Looking for whoever invited you…")
+            case Posted(group, event, seq, lamport):
+                meant = report.audience(agent.groups[group], agent.groups[group].me, seq, lamport)
+                return schema.Sent(group, event, lamport, seq, len(meant))
+
+    # --- the log ----------------------------------------------------------------------------------------------------
+
+    def _history(self, group: Group, params: schema.HistoryParams) -> schema.History:
+        limit = max(1, min(params.limit, PAGE_EVENTS_MAX))
+        rows = self.journal.history(group.id, limit + 1, params.before)
+        page: list[Row] = []
+        size = 0
+        for row in reversed(rows[-limit:]):
+            size += len(row.record)
+            if page and size > PAGE_BYTES_MAX:
+                break
+            page.append(row)
+        names = self._labels(group)
+        events = [report.event(group, row, replayed=True, names=names) for row in reversed(page)]
+        return schema.History(events, more=len(rows) > len(page))
+
+    def _labels(self, group: Group) -> dict[str, str]:
+        known = self._names.get(group.id)
+        if known is None or known[0] != group.view.checksum:
+            known = self._names[group.id] = (group.view.checksum, report.labels(group))
+        return known[1]
+
+    def _await(
+        self, client: int, request: Request, agent: Agent, params: schema.WaitParams | schema.EventParams
+    ) -> None:
+        group = find_group(agent, params.group)
+        row = self.journal.event(group.id, params.id)
+        if row is None:
+            raise NoSuchEvent(event=ascii(params.id[:64]), group=group.name)
+        if isinstance(params, schema.EventParams):
+            self.server.respond(client, request.id, report.delivery_report(group, row))
+            return
+        if len(self._waits) >= WAITS_MAX:
+            raise Overloaded(what="The number of waiting requests", limit=WAITS_MAX)
+        seconds = max(0.0, min(params.timeout_s, WAIT_S_MAX))
+        self._waits.append(_Wait(client, request.id, group.id, row, params.count, time.monotonic() + seconds))
+        self.review(agent)
+
+    def review(self, agent: Agent) -> float | None:
+        """Answer every wait that is over; the next deadline of those that are not, on the monotonic clock."""
+        now, left = time.monotonic(), []
+        for wait in self._waits:
+            outcome = report.delivery_report(agent.groups[wait.group], wait.row, wait.count)
+            if outcome.complete or now >= wait.deadline:
+                self.server.respond(wait.client, wait.request, outcome)  # type: ignore[arg-type]
+            elif wait.client in self.server.clients:
+                left.append(wait)
+        self._waits = left
+        return min((wait.deadline for wait in left), default=None)
+
+    # --- news -------------------------------------------------------------------------------------------------------
+
+    def _subscribe(self, client: int, params: schema.SubscribeParams, agent: Agent) -> None:
+        groups = None
+        if params.groups is not None:
+            groups = frozenset(find_group(agent, wanted).id for wanted in params.groups)
+        latest = self.journal.latest()
+        since = latest if params.since is None else params.since
+        self._subscribers[client] = _Subscriber(since, groups, latest)
+
+    def feed(self, agent: Agent) -> bool:
+        """Give every subscriber what is new in the log, as much as it can take. True: there is more for somebody."""
+        more = False
+        for client, subscriber in list(self._subscribers.items()):
+            if client not in self.server.clients:
+                del self._subscribers[client]
+                continue
+            if self.server.backlog(client) > FEED_BACKLOG_MAX:
+                continue
+            rows = self.journal.by_seq(subscriber.cursor, 100)
+            for row in rows:
+                subscriber.cursor = row.seq
+                if subscriber.groups is None or row.group in subscriber.groups:
+                    group = agent.groups[row.group]
+                    replayed = row.seq <= subscriber.replayed_to
+                    self.server.notify(client, "event", report.event(group, row, replayed, self._labels(group)))
+            more = more or len(rows) == 100
+        return more
+
+    def tell(self, news: Iterable[notices.Notice], agent: Agent) -> None:
+        """Pass the core's notices on to whoever subscribed."""
+        told = [item for notice in news if (item := self._news(notice, agent)) is not None]
+        for client, subscriber in self._subscribers.items():
+            for method, group, params in told:
+                if subscriber.groups is None or not group or group in subscriber.groups:
+                    self.server.notify(client, method, params)
+
+    def _news(self, notice: notices.Notice, agent: Agent) -> tuple[str, str, msgspec.Struct] | None:
+        match notice:
+            case notices.Receipt(group, member, author, after, upto):
+                return "receipt", group, schema.ReceiptNews(group, member, author, after, upto)
+            case notices.PeerUp(group, member) | notices.PeerDown(group, member):
+                nick = self._labels(agent.groups[group]).get(member, "")
+                up = isinstance(notice, notices.PeerUp)
+                return "peer", group, schema.PeerNews(group, member, nick, up)
+            case notices.ViewChanged(group):
+                return "view", group, schema.ViewNews(group)
+            case notices.JoinProgress(join, phase, text, group, connected, members, error):
+                # Nobody who waits for a join knows yet which group it will be.
+                status = schema.JoinStatus(
+                    join=join, phase=phase, text=text, group=group, connected=connected, members=members, error=error
+                )
+                return "join", "", status
+            case notices.InvitationUsed(group, label, uses_left):
+                return "invitation", group, schema.InvitationNews(group, label, uses_left)
+            case notices.Delivered() | notices.Forked():
+                return None

@@ -1,0 +1,197 @@
+"""A bound socket, and the connections that have come in through it.
+
+libzmq's monitor names each connection by its file descriptor when it is accepted and when it ends; the messages on it
+carry the same descriptor, and the key that ZAP has let in. Putting the two together tells whose connection each is,
+which is what it takes to cut one member off, to notice that an inbound link is gone, and to watch strangers.
+"""
+
+import errno
+import time
+from collections import Counter
+from typing import ClassVar
+
+import zmq
+
+from zerochat.agent import sockets
+from zerochat.agent.cut import Connection, bytes_received, cut, notice
+from zerochat.agent.zap import Gatekeeper
+from zerochat.errors import LocalError
+
+SILENCE_S_MAX = 3.0
+"""From the end of the handshake to the first word: whoever dials says hello or subscribes at once."""
+STRANGERS_MAX = 512
+"""Connections at once that have not said anything yet; beyond that the oldest are cut. A group of 256 that comes back
+all at once is half of it."""
+SUBSCRIPTIONS_MAX = 64
+"""What one subscriber's connection may say in its life. It has one queue to ask for."""
+
+
+class CannotListen(LocalError):
+    """Cannot listen on {host}: {why}. Set `network.listen` in config.toml to an address of this machine, such as
+    127.0.0.1 for this machine alone or 0.0.0.0 for every network that it is in."""
+
+
+class Door:
+    """Hardened, guarded and monitored, but not bound yet."""
+
+    kind: ClassVar[int]
+
+    def __init__(
+        self,
+        context: sockets.Context,
+        gatekeeper: Gatekeeper,
+        counts: Counter[str],
+        server_secret: bytes,
+        host: str,
+        *,
+        proxied: bool,
+    ) -> None:
+        """`host`: a literal address. `proxied`: behind Tor or the like, so that strangers need more patience."""
+        self._gatekeeper, self._counts, self._host = gatekeeper, counts, host
+        self._silence_s = SILENCE_S_MAX + sockets.handshake_ms(proxied=proxied) / 1000
+        self.socket = context.socket(self.kind)
+        sockets.harden(self.socket, proxied=proxied)
+        sockets.guard(self.socket, server_secret, ipv6=":" in host)
+        self.monitor = sockets.Monitor(context, self.socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        self.connections: dict[int, Connection] = {}
+        self.strangers: dict[int, Connection] = {}
+        """Those of `connections` that have not said anything yet, oldest first."""
+
+    def bind(self, port: int) -> int:
+        """Bind to this port, or to any free one when it is 0 or taken; give the port. Raises CannotListen."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        for wanted in (str(port), "*") if port else ("*",):
+            try:
+                self.socket.bind(f"tcp://{host}:{wanted}")
+                break
+            except zmq.ZMQError as error:
+                if wanted == "*" or error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                    raise CannotListen(host=self._host, why=error.strerror) from error
+        bound = self.socket.get(zmq.LAST_ENDPOINT)
+        assert isinstance(bound, bytes)
+        return int(bound.rstrip(b"\0").rpartition(b":")[2])
+
+    def observe(self) -> list[Connection]:
+        """Take in who has come and who has gone; give those who have gone."""
+        gone = []
+        now = time.monotonic()
+        for event in self.monitor.events():
+            last = self._forget(event.value)
+            if last is not None:
+                gone.append(last)
+            if event.kind == zmq.EVENT_ACCEPTED and (new := notice(event.value, now)) is not None:
+                self.connections[new.fd] = self.strangers[new.fd] = new
+        return gone
+
+    def introduce(self, fd: int, user: str) -> Connection | None:
+        """The connection on which `user` has just spoken; None if that one is not alive any more.
+
+        Call `observe` before it, so that a connection is known before its first word.
+        """
+        connection = self.connections.get(fd)
+        if connection is None or connection.user not in ("", user):
+            return None
+        connection.user = user
+        self.strangers.pop(fd, None)
+        return connection
+
+    def of(self, user: str) -> list[Connection]:
+        """The live connections of one key, oldest first."""
+        return [connection for connection in self.connections.values() if connection.user == user]
+
+    def overdue(self, now: float, *, strangers_only: bool) -> list[Connection]:
+        """Who has sent too much, or has been silent for too long. Call it after the socket has been read."""
+        spare = list(self.strangers.values())[: max(0, len(self.strangers) - STRANGERS_MAX)]
+        watched = self.strangers if strangers_only else self.connections
+        return spare + [
+            connection
+            for connection in watched.values()
+            if connection.too_much(bytes_received(connection), now)
+            or (not connection.user and now - connection.since > self._silence_s)
+        ]
+
+    def cut(self, connection: Connection, reason: str) -> None:
+        """End one connection, count why, and forget it."""
+        self._counts[reason] += 1
+        cut(connection)
+        if self.connections.get(connection.fd) is connection:
+            self._forget(connection.fd)
+
+    def close(self) -> None:
+        """Close the socket. It may linger, but lets nobody in any more."""
+        self.monitor.close()
+        self.socket.close()
+
+    def _forget(self, fd: int) -> Connection | None:
+        self.strangers.pop(fd, None)
+        return self.connections.pop(fd, None)
+
+
+class PairDoor(Door):
+    """The ROUTER: what goes to one."""
+
+    kind = zmq.ROUTER
+
+    def bind(self, port: int) -> int:
+        self.socket.router_mandatory = 1  # to send to somebody who has gone is an error, not silence
+        return super().bind(port)
+
+
+class QueueDoor(Door):
+    """The XPUB: each subscriber gets the one queue that its key was admitted with, and no other."""
+
+    kind = zmq.XPUB
+    shifted = False
+    """True while libzmq may take one subscriber for another; see `_honour`."""
+
+    def bind(self, port: int) -> int:
+        self.socket.maxmsgsize = sockets.SUBSCRIPTION_BYTES_MAX
+        self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
+        self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
+        return super().bind(port)
+
+    def hear(self) -> int:
+        """Read one word of a subscriber and act on it; give its size. Raises `zmq.Again` when there is none."""
+        try:
+            frame = self.socket.recv(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            self.shifted = False
+            raise
+        word = frame.bytes
+        try:
+            user = str(frame["User-Id"])
+        except zmq.ZMQError:
+            return len(word)  # libzmq's own note that a subscriber has gone
+        self.observe()
+        subscriber = self.introduce(int(frame.get(zmq.SRCFD)), user)
+        if word[:1] not in (b"\0", b"\1"):
+            self.shifted = True
+        if subscriber is not None:
+            subscriber.heard += 1
+            reason = self._honour(subscriber, word)
+            if reason:
+                self.cut(subscriber, reason)
+        return len(word)
+
+    def _honour(self, subscriber: Connection, word: bytes) -> str:
+        """Subscribe or unsubscribe to the queue that this key was admitted with; or say why to cut the connection.
+
+        With XPUB_MANUAL, `setsockopt` is for the connection that libzmq believes to have been read last. It keeps these
+        in a second list, which gets no entry for a message that is no subscription (`xpub.cpp`, 4.3.5): after one the
+        two lists are out of step, and one member's subscription would go to another member's connection. They meet
+        again when all has been read. Until then nobody is subscribed; they are cut, and come back by themselves.
+        """
+        admission = self._gatekeeper.admitted.get(subscriber.user)
+        if word[:1] not in (b"\0", b"\1"):
+            return "cut.not_a_subscription"
+        if admission is None:
+            return "cut.revoked"
+        if subscriber.heard > SUBSCRIPTIONS_MAX:
+            return "cut.subscriptions"
+        if word[1:] != admission.queue:
+            self._counts["refused.subscription"] += 1
+        elif self.shifted:
+            return "cut.shifted"
+        else:
+            self.socket.setsockopt(zmq.SUBSCRIBE if word[0] else zmq.UNSUBSCRIBE, admission.queue)
+        return ""

@@ -1,0 +1,112 @@
+"""One wait for all sockets: whichever has something to say is read, and all of them in turn.
+
+Asking each socket in turn, as zmq's own poller does, takes longer the more there are, and a group of 256 has more than
+a thousand. Each libzmq socket has a descriptor that becomes readable when there is news for it, so one selector (epoll
+on Linux, kqueue on macOS) waits for all, and for foreign descriptors too.
+
+That descriptor tells only of *new* news: whoever uses the socket, if only to send, may have taken it in. So a socket
+that may have something is remembered until a read has found it dry.
+"""
+
+import selectors
+from collections.abc import Callable
+from typing import TypeAlias
+
+import zmq
+
+from zerochat.agent.sockets import Monitor, Socket
+
+SLICE = 16
+"""Messages read from one socket before the next has its turn."""
+
+Ear: TypeAlias = Callable[[], int]
+"""Reads one message from one socket and gives its size in bytes; raises `zmq.Again` when there is none."""
+
+
+class Ears:
+    """The selector, and what is known to be waiting behind it."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._foreign: set[int] = set()
+        self._ready: dict[Ear, None] = {}
+        """A set that keeps its order: first come, first heard, and then to the end of the row."""
+
+    @property
+    def pending(self) -> bool:
+        """True when something may be waiting to be read, so that it is no time to sleep."""
+        return bool(self._ready)
+
+    def open(self, socket: Socket, ear: Ear) -> None:
+        """Read this socket with `ear` from now on, and at once, as it may have news already."""
+        self._selector.register(descriptor(socket), selectors.EVENT_READ, (ear, None))
+        self._ready[ear] = None
+
+    def attend(self, monitor: Monitor, observe: Callable[[], None]) -> None:
+        """Call `observe` whenever this monitor has events, and now: a pipe that was never read gives no signal."""
+        self._selector.register(descriptor(monitor.socket), selectors.EVENT_READ, (None, observe))
+        observe()
+
+    def touched(self, ear: Ear) -> None:
+        """The socket behind `ear` has been used."""
+        self._ready[ear] = None
+
+    def shut(self, socket: Socket, monitor: Monitor, ear: Ear) -> None:
+        """Forget a socket and its monitor, before they are closed."""
+        self._selector.unregister(descriptor(socket))
+        self._selector.unregister(descriptor(monitor.socket))
+        self._ready.pop(ear, None)
+
+    def watch(self, fd: int, *, read: bool, write: bool) -> None:
+        """Have `wait` tell of a foreign descriptor; calling it again changes for what."""
+        events = (selectors.EVENT_READ if read else 0) | (selectors.EVENT_WRITE if write else 0)
+        if not events:
+            self.unwatch(fd)
+        elif fd in self._foreign:
+            self._selector.modify(fd, events)
+        else:
+            self._selector.register(fd, events)
+            self._foreign.add(fd)
+
+    def unwatch(self, fd: int) -> None:
+        """Forget a foreign descriptor, before it is closed. An unknown one is ignored."""
+        if fd in self._foreign:
+            self._foreign.discard(fd)
+            self._selector.unregister(fd)
+
+    def wait(self, seconds: float) -> list[int]:
+        """Wait for news; take in what monitors have to say, and give the foreign descriptors that are ready."""
+        fds = []
+        for key, _ in self._selector.select(seconds):
+            match key.data:
+                case (None, observe):
+                    observe()
+                case (ear, None):
+                    self._ready[ear] = None
+                case _:
+                    fds.append(key.fd)
+        return fds
+
+    def read(self, messages: int, room: int) -> None:
+        """Read slice by slice, round and round, until all are dry or so many messages or bytes have been read."""
+        while self._ready and messages > 0 and room > 0:
+            ear = next(iter(self._ready))
+            try:
+                for _ in range(min(SLICE, messages)):
+                    messages -= 1
+                    room -= ear()
+                    if room <= 0:
+                        break
+                self._ready[ear] = self._ready.pop(ear, None)
+            except zmq.Again:
+                self._ready.pop(ear, None)
+
+    def close(self) -> None:
+        self._selector.close()
+
+
+def descriptor(socket: Socket) -> int:
+    """What becomes readable when libzmq has news for this socket (ZMQ_FD)."""
+    fd = socket.get(zmq.FD)
+    assert isinstance(fd, int)
+    return fd

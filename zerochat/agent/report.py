@@ -1,0 +1,200 @@
+"""The core's state and the log's rows in the words of the control protocol: pure functions, one for each shape.
+
+Who is known to have an event is worked out here from the acknowledgements. For our own events it is exact: we know whom
+they were meant for. For others' it is what their readers have told us, counted over those who were members when it was
+written.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from zerochat.agent.journal import Row
+from zerochat.agent.schema import (
+    Author,
+    Delivery,
+    DeliveryReport,
+    Event,
+    GroupInfo,
+    InvitationInfo,
+    MemberDelivery,
+    MemberInfo,
+)
+from zerochat.didcomm.invitation import Invitation
+from zerochat.errors import Malformed
+from zerochat.group.event import ADD, GENESIS, LEAVE, POST, load_event
+from zerochat.group.event import Event as Record
+from zerochat.group.membership import add_of, genesis_of
+from zerochat.group.state import Agent, Group
+
+_TYPES = {GENESIS: "group_created", ADD: "member_joined", LEAVE: "member_left", POST: "message"}
+
+
+def timestamp(ms: int) -> str:
+    """RFC 3339 in UTC with milliseconds; a time that no calendar has becomes the nearest one that has."""
+    bounded = min(max(ms, 0), 253_402_300_799_999)
+    return datetime.fromtimestamp(bounded / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def labels(group: Group) -> dict[str, str]:
+    """What everybody who is or was a member is called."""
+    found = {}
+    for event in group.control.values():
+        if event.type == GENESIS:
+            found[event.author] = genesis_of(event).label
+        elif event.type == ADD:
+            added = add_of(event)
+            found[added.member] = added.label
+    return found
+
+
+# --- who has what ---------------------------------------------------------------------------------------------------
+
+
+def audience(group: Group, author: str, position: int, lamport: int) -> list[str]:
+    """The other members that an event is for."""
+    members = group.view.members
+    if author == group.me:
+        return [did for did, peer in group.peers.items() if did in members and peer.base < position]
+    return [did for did, member in members.items() if did != author and member.joined < lamport]
+
+
+def has(group: Group, member: str, author: str, position: int) -> bool:
+    """Whether a member is known to have this event. (Ours are in the log, or nobody would ask.)"""
+    if member in (group.me, author):
+        return True
+    peer = group.peers.get(member)
+    return peer is not None and peer.acked.get(author, 0) >= position
+
+
+def delivery(group: Group, author: str, position: int, lamport: int) -> Delivery:
+    meant = audience(group, author, position, lamport)
+    return Delivery(sum(has(group, member, author, position) for member in meant), len(meant))
+
+
+def delivery_report(group: Group, row: Row, count: int = -1) -> DeliveryReport:
+    """Who has an event; complete when `count` members have it (-1: all)."""
+    names = labels(group)
+    meant = audience(group, row.author, row.position, row.lamport)
+    table = [
+        MemberDelivery(member, names.get(member, ""), has(group, member, row.author, row.position)) for member in meant
+    ]
+    delivered = sum(one.delivered for one in table)
+    wanted = len(table) if count < 0 else min(count, len(table))
+    return DeliveryReport(group.id, row.id, delivered, len(table), delivered >= wanted, table)
+
+
+# --- shapes ---------------------------------------------------------------------------------------------------------
+
+
+def event(group: Group, row: Row, replayed: bool, names: Mapping[str, str] | None = None) -> Event:
+    """One row of the log for a face."""
+    record = load_event(row.record)
+    names = labels(group) if names is None else names
+    return Event(
+        seq=row.seq,
+        type=_TYPES.get(record.type, record.type),
+        group=group.id,
+        id=row.id,
+        author=Author(record.author, names.get(record.author, "")),
+        position=record.seq,
+        lamport=record.lamport,
+        parents=[*([record.pre] if record.pre else []), *record.deps, *record.conc],
+        sent_at=timestamp(record.time),
+        received_at=timestamp(row.received),
+        body=_body(record),
+        self=record.author == group.me,
+        replayed=replayed,
+        late=row.late,
+        delivery=delivery(group, record.author, record.seq, record.lamport),
+    )
+
+
+def _body(record: Record) -> dict[str, Any]:
+    """What an event says, in the control protocol's words.
+
+    A record of our log is authentic, but what an author put into a post may still be nonsense: it is shown as such and
+    not as a failure.
+    """
+    try:
+        match record.type:
+            case "genesis":
+                return {"name": genesis_of(record).name}
+            case "add":
+                added = add_of(record)
+                return {"did": added.member, "nick": added.label}
+            case "leave":
+                return {"did": record.author}
+            case "post":
+                text = record.body.get("text")
+                return {"text": text} if isinstance(text, str) else {"text": "", "unreadable": True}
+    except Malformed:
+        return {"unreadable": True}
+    return {}
+
+
+def group_info(agent: Agent, group: Group) -> GroupInfo:
+    return GroupInfo(
+        id=group.id,
+        name=group.name,
+        state=group.state,
+        me=group.me,
+        nick=labels(group).get(group.me, agent.label),
+        members=len(group.view.members),
+        connected=sum(peer.link in agent.up for member, peer in group.peers.items() if member in group.view.members),
+        keys=group.profile.keys,
+        path=group.profile.path,
+        accountability=group.profile.accountability,
+        view=group.view.checksum,
+        unacknowledged=unacknowledged(group),
+        created_at=timestamp(group.created),
+    )
+
+
+def unacknowledged(group: Group) -> int:
+    """How many of our own events some member is not known to have."""
+    behind = [
+        group.seq - max(peer.acked.get(group.me, 0), peer.base)
+        for member, peer in group.peers.items()
+        if member in group.view.members
+    ]
+    return max(behind, default=0)
+
+
+def member_infos(agent: Agent, group: Group) -> list[MemberInfo]:
+    """The members in the order in which they joined."""
+    found = []
+    for did, member in sorted(group.view.members.items(), key=lambda item: (item[1].joined, item[0])):
+        peer = group.peers.get(did)
+        if did == group.me or peer is None:
+            connection, agrees, heard = ("self" if did == group.me else "unreachable"), None, None
+        else:
+            up = peer.link in agent.up
+            relationship = group.relationships.get(did)
+            settled = relationship is not None and relationship.established
+            connection = ("connected" if settled else "connecting") if up else "unreachable"
+            agrees = peer.view == group.view.checksum if peer.view else None
+            heard = timestamp(peer.heard) if peer.heard else None
+        found.append(
+            MemberInfo(
+                did=did,
+                nick=member.label,
+                connection=connection,  # type: ignore[arg-type]  # one of the three words above
+                view_agrees=agrees,
+                last_heard=heard,
+                joined_at=timestamp(member.joined),
+                added_by=member.added_by,
+            )
+        )
+    return found
+
+
+def invitation_info(group: str, invitation: Invitation, uses: int) -> InvitationInfo:
+    return InvitationInfo(
+        group=group,
+        url=invitation.url(),
+        code=invitation.code(),
+        expires_at=timestamp(invitation.expires * 1000),
+        uses=uses,
+        endpoint=str(invitation.endpoint),
+    )

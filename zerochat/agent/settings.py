@@ -1,0 +1,100 @@
+"""Reads `config.toml`: what a person may set once instead of saying it each time.
+
+A wrong value stops the agent with a sentence, because going on with another one would be a surprise; a name that does
+not exist only warns, because the file may belong to a newer version too.
+"""
+
+import difflib
+import ipaddress
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from zerochat.agent.address import BadAddress, parse_listen
+from zerochat.agent.places import Places
+from zerochat.didcomm.invitation import Endpoint
+from zerochat.errors import LocalError, Malformed
+
+SETTINGS_BYTES_MAX = 64 * 1024
+"""Far more than anybody writes by hand."""
+
+
+class BadSettings(LocalError):
+    """The settings file {path} cannot be used: {why}."""
+
+    exit_code: ClassVar[int] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    listen: str = "0.0.0.0"  # noqa: S104  # others must reach us; who gets further than the greeting, CURVE decides
+    """`network.listen`: the address to accept peers on, HOST[:PORT[:PORT]] as for `--listen`."""
+    advertise: str | None = None
+    """`network.advertise`: the IP address under which peers reach this machine; None: find out."""
+    warnings: tuple[str, ...] = ()
+    """One sentence for each name in the file that means nothing."""
+
+
+def load_settings(places: Places) -> Settings:
+    """What the settings file says, with the defaults for the rest. Raises BadSettings."""
+    path = places.config
+    try:
+        with path.open("rb") as file:
+            text = file.read(SETTINGS_BYTES_MAX + 1)
+        if len(text) > SETTINGS_BYTES_MAX:
+            raise BadSettings(path=path, why=f"it has more than {SETTINGS_BYTES_MAX} bytes")
+        found = dict(_flat(tomllib.loads(text.decode())))
+    except FileNotFoundError:
+        return Settings()
+    except OSError as error:
+        raise BadSettings(path=path, why=(error.strerror or str(error)).lower()) from error
+    except ValueError as error:
+        raise BadSettings(path=path, why=f"it is not TOML ({error})") from error
+    except RecursionError as error:
+        raise BadSettings(path=path, why="it is not TOML that anybody would write") from error
+    values: dict[str, str] = {}
+    for name, check in CHECKS.items():
+        if name in found:
+            try:
+                values[name.partition(".")[2]] = check(found[name])
+            except (ValueError, BadAddress, Malformed) as error:
+                why = error if isinstance(error, ValueError) else error.fields["why"]
+                raise BadSettings(path=path, why=f"{name} = {found[name]!r} is no address to use: {why}") from error
+    warnings = tuple(_warning(name) for name in found if name not in CHECKS)
+    return Settings(**values, warnings=warnings)
+
+
+def _listen(value: object) -> str:
+    text = _text(value)
+    parse_listen(text)
+    return text
+
+
+def _advertise(value: object) -> str:
+    return Endpoint(str(ipaddress.ip_address(_text(value))), 1).host
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("it is not a text in quotes")
+    return value
+
+
+CHECKS: Final = {"network.listen": _listen, "network.advertise": _advertise}
+"""Every setting there is, with what brings it into its own form or refuses it."""
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Every value with its dotted name."""
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _warning(name: str) -> str:
+    nearest = difflib.get_close_matches(name, CHECKS, n=1)
+    hint = f" Did you mean {nearest[0]}?" if nearest else ""
+    return f"There is no setting {name}.{hint}"

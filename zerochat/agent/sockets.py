@@ -1,0 +1,162 @@
+"""The options that every socket gets before it binds or connects, and the monitor that says what becomes of it.
+
+Most of libzmq's defaults are wrong for an open network: no size limit, no heartbeat, half a minute for a handshake, an
+endless wait at the end. Each value here says what it is for. Everything must be set before `bind` or `connect`; libzmq
+copies the options at that moment.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeAlias
+
+import zmq
+from zmq.utils import z85
+
+from zerochat.agent.zap import ZAP_DOMAIN
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
+
+Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
+Socket: TypeAlias = zmq.Socket[bytes]
+
+FRAME_BYTES_MAX = ENVELOPE_BYTES_MAX + 1024
+"""What libzmq accepts as one frame, which also bounds what it allocates for a stranger before the handshake. CURVE
+and ZMTP add 42 bytes to a frame (RFC 26); the rest is room."""
+SUBSCRIPTION_BYTES_MAX = 1024
+"""A subscriber only ever sends handshake commands (INITIATE is the largest, about 330 bytes) and 33-byte
+subscriptions, so the queue socket takes nothing larger."""
+
+RECEIVE_FRAMES_MAX = 64
+"""Messages that wait for the agent thread, for each connection: 64 of the largest are 32 MiB, so one member cannot
+take more than that however slow the agent is. The rest waits in TCP, at the sender's cost."""
+SEND_FRAMES_MAX = 1000
+"""Messages that wait for one peer's network; beyond that they are dropped, and the log repairs."""
+
+HEARTBEAT_MS = 1000
+"""Without heartbeats a vanished peer is never noticed, and one flipped byte in a CURVE stream leaves a dead connection
+standing for ever."""
+HEARTBEAT_TIMEOUT_MS = 3000
+TCP_SILENCE_MS = 4000
+"""TCP_MAXRT: how long the kernel may retransmit unacknowledged data before the connection counts as dead."""
+HANDSHAKE_MS = 2000
+"""From the TCP connection to the end of the CURVE handshake (three round trips); then an idle stranger is cut."""
+HANDSHAKE_ONION_MS = 20_000
+"""The same when we sit behind a SOCKS proxy such as Tor, where a round trip may take seconds."""
+CONNECT_MS = 5000
+RECONNECT_MS = 200
+RECONNECT_MS_MAX = 10_000
+LINGER_MS = 300
+"""How long a closing socket may still try to hand over what was sent: enough for a goodbye, short enough for exit."""
+BACKLOG = 1024
+
+monitors = count()
+
+
+def handshake_ms(*, proxied: bool) -> int:
+    """How long a handshake may take."""
+    return HANDSHAKE_ONION_MS if proxied else HANDSHAKE_MS
+
+
+def harden(socket: Socket, *, proxied: bool) -> None:
+    """Set what bound and dialled sockets have in common."""
+    socket.linger = LINGER_MS
+    socket.maxmsgsize = FRAME_BYTES_MAX
+    socket.sndhwm = SEND_FRAMES_MAX
+    socket.rcvhwm = RECEIVE_FRAMES_MAX
+    socket.handshake_ivl = handshake_ms(proxied=proxied)
+    socket.heartbeat_ivl = HEARTBEAT_MS
+    socket.heartbeat_timeout = HEARTBEAT_TIMEOUT_MS
+    socket.heartbeat_ttl = HEARTBEAT_TIMEOUT_MS
+    socket.tcp_maxrt = TCP_SILENCE_MS
+
+
+def guard(socket: Socket, server_secret: bytes, *, ipv6: bool) -> None:
+    """Make a socket that is about to bind a CURVE server that lets in only whom ZAP admits, and nobody without ZAP."""
+    socket.curve_secretkey = server_secret
+    socket.curve_server = 1
+    socket.zap_domain = ZAP_DOMAIN
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+    socket.ipv6 = ipv6
+    socket.backlog = BACKLOG
+
+
+def introduce(socket: Socket, client_secret: bytes, server_key: bytes, *, ipv6: bool, socks: str | None) -> None:
+    """Make a socket that is about to connect a CURVE client of one server."""
+    socket.curve_publickey = public_key(client_secret)
+    socket.curve_secretkey = client_secret
+    socket.curve_serverkey = server_key
+    socket.ipv6 = ipv6
+    socket.immediate = 1  # queue nothing for a peer who is away: the log repairs, and in order
+    socket.connect_timeout = CONNECT_MS if socks is None else HANDSHAKE_ONION_MS
+    socket.reconnect_ivl = RECONNECT_MS
+    socket.reconnect_ivl_max = RECONNECT_MS_MAX
+    if socks is not None:
+        socket.socks_proxy = socks.encode()
+
+
+def public_key(secret: bytes) -> bytes:
+    """The CURVE public key of a secret key; 32 bytes both."""
+    return z85.decode(zmq.curve_public(z85.encode(secret)))
+
+
+def receive(socket: Socket) -> list[zmq.Frame]:
+    """One whole message; of its frames only the first three, as none of ours has more. Raises `zmq.Again`."""
+    frame = socket.recv(zmq.NOBLOCK, copy=False)
+    frames = [frame]
+    while frame.more:
+        frame = socket.recv(copy=False)
+        if len(frames) < 3:
+            frames.append(frame)
+    return frames
+
+
+def send(socket: Socket, frames: list[bytes]) -> bool:
+    """Send one message now, or not at all (False)."""
+    try:
+        socket.send_multipart(frames, zmq.NOBLOCK)
+    except zmq.Again:
+        return False
+    return True
+
+
+# --- the monitor ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of libzmq's diary of a socket: an event of `zmq.Event`, and a file descriptor, errno or interval."""
+
+    kind: int
+    value: int
+
+
+class Monitor:
+    """Reads the events of one socket. They come in the order in which libzmq's I/O thread saw them.
+
+    Its reading end takes any number of events: libzmq writes them from the I/O thread with a blocking send, so a bound
+    here would let strangers stop all traffic of the context while the agent is busy, and would lock up its end.
+    """
+
+    def __init__(self, context: Context, socket: Socket, kinds: int) -> None:
+        self._watched = socket
+        address = f"inproc://monitor-{next(monitors)}"
+        socket.monitor(address, kinds)
+        self.socket = context.socket(zmq.PAIR)
+        self.socket.linger = 0
+        self.socket.rcvhwm = 0
+        self.socket.connect(address)
+
+    def events(self) -> Iterator[Event]:
+        """Everything that has happened since the last call."""
+        while True:
+            try:
+                frame, _ = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            yield Event(*struct.unpack("=Hi", frame))
+
+    def close(self) -> None:
+        """Stop libzmq from writing before there is nobody to read: its blocking send would never return."""
+        self._watched.disable_monitor()
+        self.socket.close()

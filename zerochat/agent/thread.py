@@ -1,0 +1,305 @@
+"""The agent thread: the only owner of sockets, disk and clock.
+
+A turn is: wait, step, remember, speak. Whatever the sockets, the timers and the faces brought goes through the core;
+then one commit puts all of it on disk; only then does anything leave this machine. So what a peer or a face was told is
+never forgotten, and one `fsync` serves a whole burst. Receiving twice is harmless; a turn that could not be committed
+never happened, and its peers repeat it.
+"""
+
+import heapq
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from logging.handlers import RotatingFileHandler
+from types import TracebackType
+from typing import Self
+
+from zerochat import __version__
+from zerochat.agent import report, schema
+from zerochat.agent.address import own_address, parse_listen
+from zerochat.agent.control import ControlServer
+from zerochat.agent.desk import Desk
+from zerochat.agent.journal import Journal
+from zerochat.agent.places import Places
+from zerochat.agent.settings import load_settings
+from zerochat.agent.transport import Transport
+from zerochat.agent.vault import ProfileOwned as ProfileOwned
+from zerochat.agent.vault import lock_profile
+from zerochat.crypto.primitives import x25519_public
+from zerochat.didcomm.invitation import Endpoint
+from zerochat.errors import LocalError
+from zerochat.group.effects import (
+    Answer,
+    Effect,
+    Measure,
+    Notify,
+    Recall,
+    Refuse,
+    Remember,
+    SetTimer,
+)
+from zerochat.group.engine import step
+from zerochat.group.notices import Notice
+from zerochat.group.state import Agent
+from zerochat.group.stimuli import Ask, LinkDown, LinkUp, Moment, Recalled, Started, Stimulus, TimerFired
+
+START_S_MAX = 20.0
+STOP_S_MAX = 5.0
+IDLE_MS = 1_000
+"""The longest wait: signals and the gatekeeper's health are looked at this often."""
+RETRY_MS = 5_000
+"""After a turn that could not be remembered (a full disk), its timers come again this much later."""
+log = logging.getLogger("zerochat.agent")
+
+
+class AgentFailed(LocalError):
+    """The agent did not start: {why}. `zerochat locate log` names the file that says more."""
+
+    exit_code = 6
+
+
+class InternalFault(LocalError):
+    """zerochat itself has a fault here ({what}), and nothing was done. The agent's log has the details
+    (`zerochat locate log`)."""
+
+
+class AgentThread(threading.Thread):
+    """One profile's agent. Faces never touch it: they talk to its control socket."""
+
+    def __init__(self, places: Places, key: bytes, *, listen: str | None = None, advertise: str | None = None) -> None:
+        """`key`: the journal's raw key. `listen` and `advertise` win over the settings file."""
+        super().__init__(name="zerochat-agent", daemon=True)
+        self._places, self._key = places, key
+        self._listen, self._advertise = listen, advertise
+        self._ready = threading.Event()
+        self._stop_asked = threading.Event()
+        self._ear, self._bell = socket.socketpair()
+        self._ear.setblocking(False)
+        self._bell.setblocking(False)
+        self._timers: dict[str, float] = {}
+        self._timer_heap: list[tuple[float, str]] = []
+        self._pending: list[Stimulus] = []
+        self._deferred: list[tuple[float, Stimulus]] = []
+        self._begun = time.monotonic()
+        self._warning = ""
+        self.failure: BaseException | None = None
+
+    # --- from other threads -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start, and return when the control socket listens. Raises a LocalError when that cannot be."""
+        super().start()
+        self._ready.wait(START_S_MAX)
+        if self.failure is not None:
+            self.join(STOP_S_MAX)
+            if isinstance(self.failure, LocalError):
+                raise self.failure
+            raise AgentFailed(why=type(self.failure).__name__) from self.failure
+        if not self._ready.is_set():
+            raise AgentFailed(why=f"it was not ready after {START_S_MAX:.0f} seconds")
+
+    def stop(self) -> None:
+        """End the thread: what was accepted is on disk already."""
+        self._stop_asked.set()
+        with suppress(OSError):  # it has been woken before, or has ended
+            self._bell.send(b"!")
+        if self.is_alive():
+            self.join(STOP_S_MAX)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- the thread itself ------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        try:
+            with lock_profile(self._places):
+                self._open_log()
+                self._live()
+        except LocalError as error:
+            self.failure = error
+        except Exception as error:
+            self.failure = error
+            log.exception("the agent has ended by a fault of its own")
+        finally:
+            self._ready.set()
+            self._ear.close()
+            self._bell.close()
+
+    def _open_log(self) -> None:
+        self._places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handler = RotatingFileHandler(self._places.log, maxBytes=1 << 20, backupCount=2, encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
+        log.propagate = False
+        log.setLevel(logging.INFO)
+
+    def _live(self) -> None:
+        settings = load_settings(self._places)
+        for warning in settings.warnings:
+            log.warning("%s", warning)
+        with Journal.open(self._places.journal, self._key) as journal:
+            self._journal = journal
+            label = (journal.meta_get("label") or b"").decode()
+            self._agent = journal.load(Agent) or Agent(label)
+            secret = journal.meta_get("server_secret") or b""
+            listen_host, *ports_asked = parse_listen(self._listen or settings.listen)
+            pair_port, queue_port = (
+                asked or int(journal.meta_get(name) or 0)
+                for name, asked in zip(("pair_port", "queue_port"), ports_asked, strict=True)
+            )
+            transport = Transport(secret, listen_host, pair_port, queue_port)
+            with transport, ControlServer(self._places.socket) as server:
+                self._transport, self._server = transport, server
+                self._desk = Desk(server, journal, self.status)
+                ports = transport.bind()
+                journal.meta_set("pair_port", str(ports[0]).encode())
+                journal.meta_set("queue_port", str(ports[1]).encode())
+                host = self._advertise or settings.advertise or own_address(listen_host)
+                self._pair, self._queue = Endpoint(host, ports[0]), Endpoint(host, ports[1])
+                transport.watch(self._ear.fileno())
+                self._watched: dict[int, bool] = {}
+                self._turn([Started(self._pair, self._queue, x25519_public(secret))])
+                self._watch_faces()
+                log.info("ready at %s", self._pair)
+                self._ready.set()
+                while not (self._stop_asked.is_set() or self._desk.stopping):
+                    self._turn(self._wait())
+                log.info("stopped")
+
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def _wait(self) -> list[Stimulus]:
+        """Sleep until there is something to do, and gather all of it."""
+        timeout = 0 if self._pending or self._desk.feed(self._agent) else IDLE_MS
+        deadline = self._desk.review(self._agent)
+        for moment in (deadline, self._timer_heap[0][0] if self._timer_heap else None):
+            if moment is not None:
+                timeout = min(timeout, max(0, int((moment - time.monotonic()) * 1000) + 1))
+        self._watch_faces()
+        heard, ready = self._transport.poll(timeout)
+        stimuli: list[Stimulus] = [*self._pending, *heard]
+        self._pending = []
+        for fd in ready:
+            if fd == self._ear.fileno():
+                with suppress(BlockingIOError):
+                    self._ear.recv(64)
+                continue
+            for client, request in self._server.ready(fd):
+                if (ask := self._desk.take(client, request, self._agent)) is not None:
+                    stimuli.append(ask)
+        now = time.monotonic()
+        stimuli += [stimulus for when, stimulus in self._deferred if when <= now]
+        self._deferred = [(when, stimulus) for when, stimulus in self._deferred if when > now]
+        while self._timer_heap and self._timer_heap[0][0] <= now:
+            when, key = heapq.heappop(self._timer_heap)
+            if self._timers.get(key) == when:
+                del self._timers[key]
+                stimuli.append(TimerFired(key))
+        return stimuli
+
+    def _watch_faces(self) -> None:
+        """Tell the poller which of the faces' sockets to look at."""
+        wanted = self._server.fds()
+        for fd in self._watched.keys() - wanted.keys():
+            self._transport.unwatch(fd)
+        for fd, writing in wanted.items():
+            if self._watched.get(fd) is not writing:
+                self._transport.watch(fd, write=writing)
+        self._watched = wanted
+
+    # --- a turn -----------------------------------------------------------------------------------------------------
+
+    def _turn(self, stimuli: list[Stimulus]) -> None:
+        """Step, remember, speak."""
+        if not stimuli:
+            return
+        before = self._agent
+        effects: list[Effect] = []
+        for stimulus in stimuli:
+            effects += self._step(stimulus)
+        try:
+            self._journal.commit(self._agent, [e for e in effects if isinstance(e, Remember)])
+        except LocalError as error:
+            self._undo(before, stimuli, error)
+            return
+        self._warning = ""
+        self._speak(effects)
+
+    def _step(self, stimulus: Stimulus) -> list[Effect]:
+        moment = Moment(int(time.time() * 1000), os.urandom)
+        try:
+            self._agent, effects = step(self._agent, stimulus, moment)
+        except Exception:
+            # A fault of ours. The core is pure, so nothing is half done: say so in the log and go on with the rest.
+            log.exception("a fault in the core while hearing %s", type(stimulus).__name__)
+            if isinstance(stimulus, Ask):
+                return [Refuse(stimulus.ticket, InternalFault(what=type(stimulus.command).__name__))]
+            return []
+        return effects
+
+    def _undo(self, before: Agent, stimuli: list[Stimulus], error: LocalError) -> None:
+        """The turn could not be remembered, so it has not happened."""
+        self._agent = before
+        self._warning = error.sentence()
+        log.error("a turn could not be remembered: %s", error.code)
+        for stimulus in stimuli:
+            if isinstance(stimulus, Ask):
+                self._desk.fail(stimulus, error)
+            elif isinstance(stimulus, TimerFired):
+                self._set_timer(stimulus.key, RETRY_MS)
+            elif isinstance(stimulus, LinkUp | LinkDown | Started):
+                # Peers repeat what was not acknowledged, but nobody repeats that a link came up.
+                self._deferred.append((time.monotonic() + RETRY_MS / 1000, stimulus))
+
+    def _speak(self, effects: Iterable[Effect]) -> None:
+        news: list[Notice] = []
+        for effect in effects:
+            match effect:
+                case Remember():
+                    pass
+                case SetTimer(key, delay_ms):
+                    self._set_timer(key, delay_ms)
+                case Recall(group, member, author, after, limit):
+                    records = tuple(self._journal.chain(group, author, after, limit))
+                    self._pending.append(Recalled(group, member, records))
+                case Answer() | Refuse():
+                    self._desk.settle(effect, self._agent)
+                case Notify(notice):
+                    news.append(notice)
+                case Measure(name, detail):
+                    log.info("%s %s", name, detail)
+                case _:
+                    self._transport.perform(effect)
+        self._desk.tell(news, self._agent)
+
+    def _set_timer(self, key: str, delay_ms: int) -> None:
+        when = time.monotonic() + delay_ms / 1000
+        self._timers[key] = when
+        heapq.heappush(self._timer_heap, (when, key))
+
+    # --- what it says of itself -------------------------------------------------------------------------------------
+
+    def status(self, agent: Agent) -> schema.Status:
+        return schema.Status(
+            profile=self._places.profile,
+            nick=agent.label,
+            version=__version__,
+            pid=os.getpid(),
+            uptime_s=int(time.monotonic() - self._begun),
+            pair=str(self._pair),
+            queue=str(self._queue),
+            closed=not self._transport.gatekeeper_alive,
+            warning=self._warning,
+            groups=[report.group_info(agent, group) for group in agent.groups.values()],
+        )

@@ -1,0 +1,491 @@
+"""The transport: CURVE sockets that carry envelopes between agents, owned by the one thread that made it.
+
+Two sockets are bound. The *pair* socket (ROUTER) takes what goes to one peer, the *queue* socket (XPUB) gives what goes
+to many; at both stands the doorkeeper (`zap.py`). To each peer that we dial there is a DEALER, and a SUB for the one
+queue that it keeps for us (`dial.py`). A link is as good whichever side has dialled: our DEALER is used while it is up,
+and the peer's connection to our ROUTER otherwise. A ROUTER knows only whom it has heard, so the dialling side says
+hello, an empty frame, right after the handshake; hellos go no further than this file.
+
+Who speaks on an inbound connection is never what the peer says of itself (its routing id), but the CURVE key that it
+has proved: libzmq puts it on every message as `User-Id`, and each time it is looked up among the admitted keys.
+
+Nothing here blocks but `poll`. What cannot be sent at once is dropped and counted: the group's log repairs.
+"""
+
+import sys
+import threading
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType, TracebackType
+from typing import Self, TypeAlias, assert_never
+
+import zmq
+from zmq.utils import z85
+
+from zerochat.agent import sockets
+from zerochat.agent.cut import Connection, bytes_received
+from zerochat.agent.dial import Line
+from zerochat.agent.door import PairDoor, QueueDoor
+from zerochat.agent.ears import Ear, Ears
+from zerochat.agent.zap import Admission, Gatekeeper
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
+from zerochat.errors import LocalError
+from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Publish, Reply, Revoke
+from zerochat.group.stimuli import Input, LinkDown, LinkUp, Received
+
+QUEUE_BYTES = 32
+"""A queue's name. Fixed and short, because a process with a 200 kB topic in a SUB crashes when it closes it."""
+CALLERS_MAX = 4
+"""Connections that one client key may hold to the pair socket; beyond that the oldest is cut. One is in use, a second
+may be what is left of a lost network, and more than that is a copied device or a flood."""
+INPUTS_MAX = 256
+"""What one `poll` gives at most: one bite for the core, one transaction for the journal."""
+TURN_BYTES_MAX = 8 * 1024 * 1024
+"""What one turn reads at most, so that large envelopes do not pile up between the sockets and the core."""
+SWEEP_S = 0.1
+SWEEP_STRANGERS_S = 0.02
+"""More often while there is a connection that has not said anything yet: it may not even have shown a key."""
+SWEEP_CPU_S = 0.002
+"""No sweep while the process has used less CPU time than this since the last one: to take in a megabyte costs more.
+So an agent in a quiet group costs nothing."""
+SOCKETS_MAX = 4096
+"""libzmq's own limit is 1023. A link takes up to six: a DEALER, a SUB, and two ends of a monitor for each."""
+FILES_MAX = 65_536
+LIBZMQ_MIN = (4, 3, 5)
+
+NetworkEffect: TypeAlias = Admit | Revoke | Dial | Hangup | Dispatch | Reply | Publish
+
+
+class OldLibzmq(LocalError):
+    """libzmq {found} is too old for an open network; {wanted} or newer is needed. Reinstall it with
+    `pip install --force-reinstall pyzmq`."""
+
+
+@dataclass(slots=True)
+class Link:
+    """Both halves of one link, and what the core was last told of it."""
+
+    dial: Dial | None = None
+    lines: list[Line] = field(default_factory=list)
+    """Our DEALER, then our SUB if there is a queue; empty when we have not dialled."""
+    callers: list[Connection] = field(default_factory=list)
+    """The peer's connections to our ROUTER, newest last."""
+    up: bool = False
+
+
+class Transport:
+    """The sockets of one agent.
+
+    `perform` does one effect at once; `poll` waits, and gives what has come in. `counts` says how often something was
+    dropped, refused or cut, and why.
+    """
+
+    def __init__(
+        self, server_secret: bytes, listen_host: str, pair_port: int, queue_port: int, *, socks: str | None = None
+    ) -> None:
+        """`server_secret`: the CURVE secret key of both bound sockets, 32 bytes. `listen_host`: a literal address of
+        this machine, or 0.0.0.0, or :: (both kinds). A port of 0 means any. `socks`: "address:port" of a SOCKS5 proxy
+        for everything that we dial. Raises OldLibzmq.
+        """
+        if zmq.zmq_version_info() < LIBZMQ_MIN:
+            raise OldLibzmq(found=zmq.zmq_version(), wanted=".".join(map(str, LIBZMQ_MIN)))
+        allow_many_files()
+        self.counts: Counter[str] = Counter()
+        self.server_key = sockets.public_key(server_secret)
+        self._thread = threading.get_ident()
+        self._socks = socks
+        self._ports = (pair_port, queue_port)
+        self._context: sockets.Context = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
+        self._gatekeeper = Gatekeeper(self._context, self.counts)
+        common = (self._context, self._gatekeeper, self.counts, server_secret, listen_host)
+        self._pair = PairDoor(*common, proxied=socks is not None)
+        self._queue = QueueDoor(*common, proxied=socks is not None)
+        self._ears = Ears()
+        self._links: dict[bytes, Link] = {}
+        self._callers: dict[bytes, Connection] = {}
+        """Who is behind each routing id of the pair socket."""
+        self._lines: dict[Line, tuple[bytes, Ear]] = {}
+        """Every dialled socket with its link and what reads it."""
+        self._news: deque[Input] = deque()
+        self._due = float("inf")
+        """When some line wants to be tended."""
+        self._swept_at = 0.0
+        self._swept_strangers_at = 0.0
+        self._swept_cpu = 0.0
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def gatekeeper_alive(self) -> bool:
+        """False when nobody can come in any more. Connections that stand go on."""
+        return self._gatekeeper.is_alive()
+
+    def bind(self) -> tuple[int, int]:
+        """Open both doors; give the ports of pair and queue, which are others than asked for if those were taken.
+
+        Raises CannotListen (`door.py`).
+        """
+        self._gatekeeper.start()
+        ports = self._pair.bind(self._ports[0]), self._queue.bind(self._ports[1])
+        self._ears.open(self._pair.socket, self._hear_pair)
+        self._ears.attend(self._pair.monitor, self._observe_pair)
+        self._ears.open(self._queue.socket, self._queue.hear)
+        self._ears.attend(self._queue.monitor, self._observe_queue)
+        return ports
+
+    def close(self) -> None:
+        """Close everything; what was just sent has `LINGER_MS` to leave. It does not hang."""
+        if self._closed:
+            return
+        self._closed = True
+        self._ears.close()
+        for line in self._lines:
+            line.close()
+        self._pair.close()
+        self._queue.close()
+        if self._gatekeeper.stop():
+            self._context.destroy(sockets.LINGER_MS)
+
+    def perform(self, effect: NetworkEffect) -> None:
+        """Do it, or drop and count it. Never blocks, and raises nothing for what a peer or the network does."""
+        assert threading.get_ident() == self._thread, "a libzmq socket belongs to one thread"
+        match effect:
+            case Dispatch(link, envelope):
+                self._dispatch(link, envelope)
+            case Publish(queue, envelope):
+                self._publish(queue, envelope)
+            case Reply(handle, envelope):
+                self._reply(handle, envelope)
+            case Admit():
+                self._admit(effect)
+            case Revoke(client_key):
+                self._revoke(client_key)
+            case Dial():
+                self._dial(effect)
+            case Hangup(link):
+                self._hang_up(link)
+            case _:
+                assert_never(effect)
+
+    def watch(self, fd: int, read: bool = True, write: bool = False) -> None:
+        """Have `poll` tell when somebody else's descriptor is ready; call it again to change for what."""
+        self._ears.watch(fd, read=read, write=write)
+
+    def unwatch(self, fd: int) -> None:
+        """Forget a descriptor, before it is closed. An unknown one is ignored."""
+        self._ears.unwatch(fd)
+
+    def poll(self, timeout_ms: int) -> tuple[list[Input], list[int]]:
+        """Wait until something has come in or `timeout_ms` have passed; give inputs and the ready watched descriptors.
+
+        At most `INPUTS_MAX` inputs; the rest comes with the next call, which then does not wait.
+        """
+        assert threading.get_ident() == self._thread, "a libzmq socket belongs to one thread"
+        now = time.monotonic()
+        until = now + timeout_ms / 1000
+        while True:
+            fds = self._turn(now, until)
+            now = time.monotonic()
+            if fds or self._news or now >= until:
+                return [self._news.popleft() for _ in range(min(INPUTS_MAX, len(self._news)))], fds
+
+    # --- one turn ---------------------------------------------------------------------------------------------------
+
+    def _turn(self, now: float, until: float) -> list[int]:
+        fds = self._ears.wait(self._patience(now, until))
+        self._ears.read(INPUTS_MAX - len(self._news), TURN_BYTES_MAX)
+        now = time.monotonic()
+        if now >= self._due:
+            self._tend(now)
+        self._sweep(now)
+        return fds
+
+    def _patience(self, now: float, until: float) -> float:
+        """Seconds that this turn may sleep."""
+        if self._news or self._ears.pending:
+            return 0
+        if self._pair.strangers or self._queue.strangers:
+            until = min(until, self._swept_strangers_at + SWEEP_STRANGERS_S)
+        elif self._pair.connections or self._queue.connections or self._lines:
+            until = min(until, self._swept_at + SWEEP_S)
+        return max(0, min(until, self._due) - now)
+
+    def _tend(self, now: float) -> None:
+        self._due = float("inf")
+        for line, (link, _) in self._lines.items():
+            if now >= line.due():
+                line.tend(now)
+                self._settle(link, line)
+            self._due = min(self._due, line.due())
+
+    def _sweep(self, now: float) -> None:
+        """Cut whoever has sent too much without a message; look as seldom as is safe."""
+        everybody = now - self._swept_at >= SWEEP_S
+        if everybody:
+            self._swept_at = now
+            cpu = time.process_time()
+            everybody = cpu - self._swept_cpu >= SWEEP_CPU_S
+            if everybody:
+                self._swept_cpu = cpu
+        elif now - self._swept_strangers_at < SWEEP_STRANGERS_S:
+            return
+        self._swept_strangers_at = now
+        for connection in self._pair.overdue(now, strangers_only=not everybody):
+            self._dismiss(connection, "cut.pair")
+        for connection in self._queue.overdue(now, strangers_only=not everybody):
+            self._queue.cut(connection, "cut.queue")
+        if everybody:
+            for line, (link, _) in self._lines.items():
+                peer = line.connection
+                if peer is not None and peer.too_much(bytes_received(peer), now):
+                    self.counts["cut.dialled"] += 1
+                    line.cut(now)
+                    self._settle(link, line)
+
+    # --- hearing ----------------------------------------------------------------------------------------------------
+
+    def _hear_pair(self) -> int:
+        frames = sockets.receive(self._pair.socket)
+        routing, envelope = frames[0].bytes, frames[1]
+        user = str(envelope["User-Id"])
+        caller = self._callers.get(routing)
+        if caller is None or caller.user != user:
+            caller = self._meet(routing, user, int(envelope.get(zmq.SRCFD)))
+        if caller is not None:
+            caller.heard += 1
+        admission = self._gatekeeper.admitted.get(user)
+        if admission is None:
+            # It shook hands before its key was revoked, and speaks only now.
+            self.counts["refused.revoked"] += 1
+            if caller is not None:
+                self._dismiss(caller, "cut.revoked")
+        elif len(envelope) or len(frames) != 2:
+            self._take(frames[1:], Received(admission.link, envelope.bytes, routing))
+        return len(envelope)
+
+    def _hear_line(self, link: bytes, line: Line) -> int:
+        frames = sockets.receive(line.socket)
+        if line.connection is not None:
+            line.connection.heard += 1
+        if line.queue is not None and frames.pop(0).bytes != line.queue:
+            frames = []
+        self._take(frames, Received(link, frames[-1].bytes if frames else b""))
+        return sum(map(len, frames))
+
+    def _take(self, frames: list[zmq.Frame], received: Received) -> None:
+        """Pass on what is exactly one envelope."""
+        if len(frames) == 1 and 0 < len(received.envelope) <= ENVELOPE_BYTES_MAX:
+            self._news.append(received)
+        else:
+            self.counts["dropped.shape"] += 1
+
+    # --- inbound connections ----------------------------------------------------------------------------------------
+
+    def _observe_pair(self) -> None:
+        for connection in self._pair.observe():
+            self._left(connection)
+
+    def _observe_queue(self) -> None:
+        self._queue.observe()
+
+    def _meet(self, routing: bytes, user: str, fd: int) -> Connection | None:
+        """Learn who is behind a routing id that is new, or that somebody else has taken over."""
+        self._observe_pair()
+        former = self._callers.pop(routing, None)
+        caller = self._pair.introduce(fd, user)
+        for stale in (former, caller):
+            if stale is not None:
+                self._left(stale)
+        admission = self._gatekeeper.admitted.get(user)
+        if caller is not None:
+            caller.routing = routing
+            self._callers[routing] = caller
+            if admission is not None:
+                self._settle_in(caller, admission.link)
+                for extra in self._pair.of(user)[:-CALLERS_MAX]:
+                    self._dismiss(extra, "cut.extra")
+        return caller
+
+    def _settle_in(self, caller: Connection, link: bytes) -> None:
+        """Count this connection to a link, and dial back at once if our own half is down."""
+        caller.link = link
+        self._links.setdefault(link, Link()).callers.append(caller)
+        for line in self._links[link].lines:
+            line.nudge(time.monotonic())
+            self._due = min(self._due, line.due())
+        self._settle(link)
+
+    def _left(self, caller: Connection) -> None:
+        """This connection is gone, or does not belong where it was counted."""
+        if self._callers.get(caller.routing) is caller:
+            del self._callers[caller.routing]
+        link = self._links.get(caller.link)
+        if link is not None and caller in link.callers:
+            link.callers.remove(caller)
+            self._settle(caller.link)
+
+    def _dismiss(self, caller: Connection, reason: str) -> None:
+        self._pair.cut(caller, reason)
+        self._left(caller)
+
+    def _settle(self, link: bytes, line: Line | None = None) -> None:
+        """Tell the core when a link has come up or gone down; have `line` read, as libzmq may have taken in news."""
+        if line in self._lines:
+            self._ears.touched(self._lines[line][1])
+            self._due = min(self._due, line.due())
+        state = self._links.get(link)
+        if state is None:
+            return
+        up = bool(state.callers) or bool(state.lines and state.lines[0].up)
+        if up != state.up:
+            state.up = up
+            self._news.append(LinkUp(link) if up else LinkDown(link))
+        if state.dial is None and not state.callers:
+            del self._links[link]
+
+    # --- effects ----------------------------------------------------------------------------------------------------
+
+    def _admit(self, admit: Admit) -> None:
+        assert len(admit.client_key) == 32 and (admit.queue is None or len(admit.queue) == QUEUE_BYTES)
+        user = z85.encode(admit.client_key).decode()
+        admission = Admission(admit.link, admit.queue)
+        former = self._gatekeeper.admitted.get(user)
+        if former == admission:
+            return
+        self._gatekeeper.admitted = MappingProxyType({**self._gatekeeper.admitted, user: admission})
+        if former is None:
+            return
+        for caller in self._pair.of(user):
+            self._left(caller)
+            if caller.routing:
+                self._callers[caller.routing] = caller
+                self._settle_in(caller, admit.link)
+        if former.queue != admit.queue:
+            # XPUB cannot unsubscribe one connection from here; the subscriber comes back by itself, to the new queue.
+            self._cut_subscribers(user, "cut.moved")
+
+    def _revoke(self, client_key: bytes) -> None:
+        user = z85.encode(client_key).decode()
+        admitted = dict(self._gatekeeper.admitted)
+        if admitted.pop(user, None) is None:
+            return
+        self._gatekeeper.admitted = MappingProxyType(admitted)
+        for caller in self._pair.of(user):
+            self._dismiss(caller, "cut.revoked")
+        self._cut_subscribers(user, "cut.revoked")
+
+    def _cut_subscribers(self, user: str, reason: str) -> None:
+        for connection in self._queue.of(user):
+            self._queue.cut(connection, reason)
+
+    def _dial(self, dial: Dial) -> None:
+        state = self._links.setdefault(dial.link, Link())
+        if state.dial == dial:
+            return
+        self._drop_lines(state)
+        state.dial = dial
+        now = time.monotonic()
+        try:
+            for queue in (None, dial.queue) if dial.queue_at is not None and dial.queue is not None else (None,):
+                line = Line(self._context, dial, self.counts, now, queue=queue, socks=self._socks)
+                state.lines.append(line)
+                ear = partial(self._hear_line, dial.link, line)
+                self._lines[line] = (dial.link, ear)
+                self._ears.open(line.socket, ear)
+                self._ears.attend(line.monitor, partial(self._observe_line, dial.link, line))
+        except zmq.ZMQError:
+            self.counts["dropped.dial"] += 1  # out of sockets, or a key that is none
+            self._drop_lines(state)
+            state.dial = None
+        self._settle(dial.link)
+
+    def _observe_line(self, link: bytes, line: Line) -> None:
+        line.observe(time.monotonic())
+        self._settle(link, line)
+
+    def _hang_up(self, link: bytes) -> None:
+        state = self._links.get(link)
+        if state is not None:
+            self._drop_lines(state)
+            state.dial = None
+            self._settle(link)
+
+    def _drop_lines(self, state: Link) -> None:
+        for line in state.lines:
+            _, ear = self._lines.pop(line)
+            self._ears.shut(line.socket, line.monitor, ear)
+            line.close()
+        state.lines.clear()
+
+    def _dispatch(self, link: bytes, envelope: bytes) -> None:
+        state = self._links.get(link)
+        if state is None or not state.up:
+            self.counts["dropped.down"] += 1
+            return
+        if not self._fits(envelope):
+            return
+        if state.lines and state.lines[0].up:
+            line = state.lines[0]
+            self._ears.touched(self._lines[line][1])
+            if sockets.send(line.socket, [envelope]):
+                return
+        for caller in reversed(state.callers.copy()):
+            if self._call_back(caller, envelope):
+                return
+        self.counts["dropped.full"] += 1
+
+    def _reply(self, handle: bytes, envelope: bytes) -> None:
+        caller = self._callers.get(handle)
+        if caller is None:
+            self.counts["dropped.down"] += 1
+        elif self._fits(envelope) and not self._call_back(caller, envelope):
+            self.counts["dropped.full"] += 1
+
+    def _call_back(self, caller: Connection, envelope: bytes) -> bool:
+        self._ears.touched(self._hear_pair)
+        try:
+            return sockets.send(self._pair.socket, [caller.routing, envelope])
+        except zmq.ZMQError:
+            self._left(caller)  # ROUTER_MANDATORY: EHOSTUNREACH
+            return False
+
+    def _publish(self, queue: bytes, envelope: bytes) -> None:
+        assert len(queue) == QUEUE_BYTES
+        if self._fits(envelope):
+            self._ears.touched(self._queue.hear)
+            if not sockets.send(self._queue.socket, [queue, envelope]):
+                self.counts["dropped.full"] += 1
+
+    def _fits(self, envelope: bytes) -> bool:
+        if 0 < len(envelope) <= ENVELOPE_BYTES_MAX:
+            return True
+        self.counts["dropped.size"] += 1
+        return False
+
+
+def allow_many_files() -> None:
+    """Raise the soft limit of open files, often 1,024 or 256, as far as it goes: a group of 256 needs about 2,500."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for files in (FILES_MAX, 10_240):  # macOS grants no more than its OPEN_MAX, whatever the hard limit says
+        wanted = files if hard == resource.RLIM_INFINITY else min(files, hard)
+        if soft == resource.RLIM_INFINITY or soft >= wanted:
+            return
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return
+        except (ValueError, OSError):
+            continue

@@ -1,0 +1,111 @@
+"""The command line: it reads what is wanted, runs the verb, and ends with a code that says how it went.
+
+Each verb imports what it needs and no more, so that a script may call `zerochat send` as lightly as `echo`.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from zerochat.cli.exits import ExitCode
+from zerochat.cli.parser import Options, parse
+from zerochat.errors import LocalError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from zerochat.cli.output import Output
+
+
+class Terminated(BaseException):
+    """SIGTERM came: leave every context in good order."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (None: the process's own) and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a poor locale must not make a message unprintable
+    try:
+        options = parse(argv)
+        with _signals():
+            return _run(options)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else ExitCode.OK
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except Terminated:
+        return ExitCode.TERMINATED
+
+
+def _run(options: Options) -> int:
+    from zerochat.cli.output import Output, narrate
+
+    try:
+        code = _verb(options, Output(options.format))
+        sys.stdout.flush()
+    except LocalError as error:
+        narrate(f"zerochat: {error.sentence()}")
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. What the interpreter still flushes goes nowhere.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        narrate(f"zerochat: {error.strerror or error}{where}")
+        return ExitCode.REFUSED
+    return code
+
+
+def _verb(options: Options, out: "Output") -> int:
+    match options.verb:
+        case "chat" | "demo":
+            from zerochat.cli import faces
+
+            return faces.chat(options, out) if options.verb == "chat" else faces.demo(options, out)
+        case "init" | "agent" | "status" | "locate":
+            from zerochat.cli import profile
+
+            verbs = {"init": profile.init, "agent": profile.agent, "status": profile.status, "locate": profile.locate}
+        case "new" | "invite" | "join" | "members" | "leave":
+            from zerochat.cli import groups
+
+            verbs = {
+                "new": groups.new,
+                "invite": groups.invite,
+                "join": groups.join,
+                "members": groups.members,
+                "leave": groups.leave,
+            }
+        case _:
+            from zerochat.cli import talk
+
+            verbs = {"send": talk.send, "tail": talk.tail, "history": talk.history}
+    return verbs[options.verb](options, out)
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Let SIGTERM end the verb as Ctrl+C does, so that an agent of our own is stopped and not cut off."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(signum: int, frame: "FrameType | None") -> None:
+        raise Terminated
+
+    handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {one: signal.getsignal(one) for one in handled}
+    if before[signal.SIGTERM] is not signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

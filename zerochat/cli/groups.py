@@ -1,0 +1,184 @@
+"""The verbs for who is in a group: new, invite, join, members, leave."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+from zerochat.agent.schema import GroupInfo, InvitationInfo, JoinStatus
+from zerochat.cli.agents import attached
+from zerochat.cli.exits import ExitCode
+from zerochat.cli.output import Output, local_time, member_lines, name_of, narrate, table
+from zerochat.cli.parser import Options
+from zerochat.errors import LocalError
+from zerochat.terminal import printable_line, qr_ansi
+
+if TYPE_CHECKING:
+    from zerochat.agent.client import Client
+
+INVITATION_BYTES_MAX = 16 * 1024
+"""Read before we give up; an invitation has less than one kilobyte, and a mail around it should be cut off first."""
+FAREWELL_S_MAX = 10.0
+"""How long an agent that lives only for one `leave` stays to tell the others."""
+
+
+class NoInvitation(LocalError):
+    """No invitation was given. Paste one, or pipe it in: `zerochat join - <file`."""
+
+    exit_code: ClassVar[int] = ExitCode.USAGE
+
+
+class NotConfirmed(LocalError):
+    """Leaving {group} must be confirmed, and there is no terminal to ask: add --yes."""
+
+    exit_code: ClassVar[int] = ExitCode.USAGE
+
+
+def new(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        group = agent.client.new(options.group)
+        out.data(group, [group.id])
+        narrate(f"Made the group {name_of(group.name)}. Bring others in with `zerochat invite {name_of(group.name)}`.")
+    return ExitCode.OK
+
+
+# --- invitations ----------------------------------------------------------------------------------------------------
+
+
+def invite(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        invitation = agent.client.invite(options.group, expires_s=options.expires_s, uses=options.uses)
+        _print_invitation(invitation, options.format, out)
+        if agent.own:
+            narrate(
+                "Nobody answers this invitation until an agent of yours is running: start `zerochat agent`, or open"
+                " the chat, and leave it open until it has been used."
+            )
+    return ExitCode.OK
+
+
+def _print_invitation(invitation: InvitationInfo, format_: str, out: Output) -> None:
+    match format_:
+        case "url":
+            out.exactly(printable_line(invitation.url))
+        case "code":
+            out.exactly(printable_line(invitation.code))
+        case "qr":
+            out.exactly(qr_ansi(invitation.code))
+            out.data(invitation, ["", invitation.code, "", invitation.url])
+        case _:
+            out.data(invitation, _invitation_lines(invitation))
+
+
+def _invitation_lines(invitation: InvitationInfo) -> list[str]:
+    uses = "once" if invitation.uses == 1 else f"{invitation.uses} times"
+    return table(
+        [
+            ("link", invitation.url),
+            ("code", invitation.code),
+            ("good", f"{uses}, until {local_time(invitation.expires_at)}"),
+            ("leads to", invitation.endpoint),
+        ]
+    )
+
+
+# --- joining --------------------------------------------------------------------------------------------------------
+
+
+def join(options: Options, out: Output) -> ExitCode:
+    invitation = _invitation_text(options.invitation)
+    with attached(options) as agent:
+        client = agent.client
+        client.subscribe()
+        status, reached = _follow(client, client.join(invitation, options.name), options.timeout_s)
+        if status.phase == "failed":
+            return ExitCode.REFUSED if reached else ExitCode.UNREACHABLE
+        if status.phase != "joined":
+            if agent.own:
+                narrate("Not joined yet, and giving up. Run the same command again; the invitation is still good.")
+            else:
+                narrate("Not joined yet. The agent goes on trying for a while: `zerochat status` lists the groups.")
+            return ExitCode.TIMEOUT
+        group = next((known for known in client.groups() if known.id == status.group), None)
+        out.data(group or status, [status.group])
+        if agent.own:
+            narrate("You receive what is said there while an agent of yours is running: `zerochat agent`, or the chat.")
+    return ExitCode.OK
+
+
+def _follow(client: "Client", status: JoinStatus, timeout_s: float) -> tuple[JoinStatus, bool]:
+    """Narrate a join until it ends or the time is up. True: the inviter was reached."""
+    deadline = time.monotonic() + timeout_s
+    reached, said = False, ""
+    while True:
+        reached |= status.phase not in ("dialling", "failed")
+        if status.text and status.text != said:
+            narrate(printable_line(status.text))
+            said = status.text
+        if status.phase in ("joined", "failed"):
+            return status, reached
+        while True:
+            news = client.next_news(max(deadline - time.monotonic(), 0.0))
+            if news is None:
+                return status, reached
+            if isinstance(news.item, JoinStatus) and news.item.join == status.join:
+                status = news.item
+                break
+
+
+def _invitation_text(given: str | None) -> str:
+    if given is not None and given != "-":
+        narrate(
+            "(Others on this machine can see a command line while it runs; `zerochat join -` keeps it to yourself.)"
+        )
+        text = given
+    elif given is None and sys.stdin is not None and sys.stdin.isatty():
+        print("Paste the invitation and press Enter: ", end="", file=sys.stderr, flush=True)
+        text = sys.stdin.readline(INVITATION_BYTES_MAX)
+    else:
+        text = "" if sys.stdin is None else sys.stdin.buffer.read(INVITATION_BYTES_MAX).decode(errors="replace")
+    text = text.encode(errors="replace").decode().strip()
+    if not text:
+        raise NoInvitation
+    return text
+
+
+# --- members --------------------------------------------------------------------------------------------------------
+
+
+def members(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        found = agent.client.members(options.group)
+    out.data_list(found, member_lines(found))
+    return ExitCode.OK
+
+
+def leave(options: Options, out: Output) -> ExitCode:
+    if not options.yes:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise NotConfirmed(group=options.group)
+        print(f"Leave {name_of(options.group)}? Coming back needs a new invitation. [y/N] ", end="", file=sys.stderr)
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            narrate("Nothing was changed.")
+            return ExitCode.REFUSED
+    with attached(options) as agent:
+        client = agent.client
+        client.subscribe()
+        group = client.leave(options.group)
+        if agent.own:
+            group = _farewell(client, group)
+        out.data(group, [group.id])
+        if group.state == "left":
+            narrate(f"You have left {name_of(group.name)}. Its history stays here.")
+        else:
+            narrate(f"You are leaving {name_of(group.name)}; the agent goes on telling those who do not know it yet.")
+    return ExitCode.OK
+
+
+def _farewell(client: "Client", group: GroupInfo) -> GroupInfo:
+    """Stay until everybody who can be reached knows that we left."""
+    deadline = time.monotonic() + FAREWELL_S_MAX
+    while group.state == "leaving" and (left := deadline - time.monotonic()) > 0:
+        client.next_news(min(left, 0.5))
+        group = next((known for known in client.groups() if known.id == group.id), group)
+    return group

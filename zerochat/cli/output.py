@@ -1,0 +1,188 @@
+"""What the command line says: data on standard output, narration on standard error.
+
+Data is either JSON lines, exact and in ASCII, or text for people. Whatever others wrote goes through the sanitiser on
+its way into the text, and once more with the whole line.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from msgspec import Struct, to_builtins
+
+from zerochat.agent.schema import DeliveryReport, Event, GroupInfo, MemberInfo, Status
+from zerochat.terminal import Printable, cells, printable, printable_line
+
+NAME_CELLS_MAX = 32
+"""A nick or a group's name in a table; the rest of it is in the JSON."""
+INDENT = "    "
+"""Before the second and further lines of a message, so that no message can look like two."""
+
+
+class Output:
+    """Standard output in one of the two formats."""
+
+    def __init__(self, format_: str) -> None:
+        self.jsonl = format_ in ("json", "jsonl")
+
+    def data(self, value: Struct | dict[str, object], text: Iterable[str]) -> None:
+        """One piece of data: as one line of JSON, or as these lines of text."""
+        if self.jsonl:
+            import json
+
+            print(json.dumps(to_builtins(value), ensure_ascii=True, separators=(",", ":")), flush=True)
+            return
+        self._lines(text)
+
+    def data_list(self, values: Sequence[Struct], text: Iterable[str]) -> None:
+        """Several pieces: one line of JSON each, or together these lines of text."""
+        if self.jsonl:
+            for value in values:
+                self.data(value, ())
+            return
+        self._lines(text)
+
+    @staticmethod
+    def _lines(text: Iterable[str]) -> None:
+        for line in text:
+            print(printable(line))
+        sys.stdout.flush()
+
+    @staticmethod
+    def exactly(text: str) -> None:
+        """Text of our own making that must stay as it is: an invitation, a QR code, a path."""
+        print(text, flush=True)
+
+
+def narrate(text: str) -> None:
+    """Tell the person at the terminal, on standard error."""
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+# --- text for people ------------------------------------------------------------------------------------------------
+
+
+def name_of(text: str) -> Printable:
+    """A nick or a group's name in one line; never empty, so that nobody is invisible."""
+    shown = printable_line(text, NAME_CELLS_MAX)
+    return shown if shown.strip() else Printable("?")
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as columns of equal width, two spaces apart."""
+    widths = [max(cells(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell + " " * (width - cells(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def local_time(stamp: str) -> str:
+    """An RFC 3339 time as a person at this machine reads it."""
+    try:
+        return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return "????-??-?? ??:??"
+
+
+class EventText:
+    """Events as lines of text. It remembers who uses which nick: a second person of the same name gets the end of its
+    key beside it."""
+
+    def __init__(self) -> None:
+        self._owner: dict[str, str] = {}
+
+    def nick(self, did: str, nick: str) -> str:
+        shown = name_of(nick)
+        return shown if self._owner.setdefault(shown, did) == did else f"{shown}#{printable_line(did[-4:])}"
+
+    def lines(self, event: Event) -> list[str]:
+        """One event; none at all for a kind that this version does not know."""
+        author = self.nick(event.author.did, event.author.nick)
+        # An author's clock may be ahead; a message cannot have been written after it arrived.
+        when = local_time(min(event.sent_at, event.received_at))
+        match event.type:
+            case "message":
+                first, *rest = printable(str(event.body.get("text", "")).rstrip("\n")).split("\n")
+                lines = [f"{when}  {author}: {first}", *(INDENT + line for line in rest)]
+                lines[-1] += self._marks(event)
+                return lines
+            case "group_created":
+                what = f"made the group {name_of(str(event.body.get('name', '')))}"
+            case "member_joined":
+                what = self._about(event, author, "joined", "let {} in")
+            case "member_left":
+                what = self._about(event, author, "left", "removed {}")
+            case _:
+                return []
+        return [f"{when}  * {author} {what}"]
+
+    def _about(self, event: Event, author: str, alone: str, other: str) -> str:
+        did = str(event.body.get("did", event.author.did))
+        if did == event.author.did:
+            return alone
+        return other.format(self.nick(did, str(event.body.get("nick", ""))))
+
+    def _marks(self, event: Event) -> str:
+        marks = "  (late)" if event.late else ""
+        if event.self and event.replayed and event.delivery.of:
+            marks += f"  ✓{event.delivery.delivered}/{event.delivery.of}"
+        return marks
+
+
+def delivery_lines(report: DeliveryReport) -> list[str]:
+    rows = [
+        (name_of(member.nick), "delivered" if member.delivered else "waiting", member.did) for member in report.members
+    ]
+    return [*(table(rows) if rows else []), f"delivered to {report.delivered} of {report.of}"]
+
+
+def member_lines(members: Sequence[MemberInfo]) -> list[str]:
+    rows = [("NAME", "CONNECTION", "VIEW", "KEY")]
+    for member in members:
+        view = {True: "same", False: "differs", None: "-"}[member.view_agrees]
+        mine = member.connection == "self"
+        bot = " [bot]" if member.bot else ""
+        rows.append(
+            (name_of(member.nick) + bot, "you" if mine else member.connection, "-" if mine else view, member.did)
+        )
+    return table(rows)
+
+
+def group_lines(groups: Sequence[GroupInfo]) -> list[str]:
+    rows = [("GROUP", "STATE", "MEMBERS", "CONNECTED", "UNACKNOWLEDGED", "VIEW", "ID")]
+    rows += [
+        (
+            name_of(group.name),
+            group.state,
+            str(group.members),
+            f"{group.connected}/{max(group.members - 1, 0)}",
+            str(group.unacknowledged),
+            group.view[:8],
+            group.id,
+        )
+        for group in groups
+    ]
+    return table(rows)
+
+
+def status_lines(status: Status) -> list[str]:
+    rows = [
+        ("profile", f"{status.profile} ({name_of(status.nick)})"),
+        ("agent", f"zerochat {status.version}, process {status.pid}, up {duration(status.uptime_s)}"),
+        ("peers reach", status.pair),
+        ("queues at", status.queue),
+    ]
+    if status.closed:
+        rows.append(("closed", "the gatekeeper has stopped, so nobody new gets in: start the agent again"))
+    if status.warning:
+        rows.append(("warning", status.warning))
+    lines = table(rows)
+    return [*lines, "", *group_lines(status.groups)] if status.groups else [*lines, "", "no groups yet"]
+
+
+def duration(seconds: int) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

@@ -1,0 +1,410 @@
+"""The grammar of the command line: every verb with its options, its help and its examples.
+
+Nothing here does anything, and nothing heavy is imported: `zerochat VERB --help` answers at once.
+"""
+
+import argparse
+from collections.abc import Sequence
+from textwrap import fill
+from typing import NoReturn
+
+from zerochat import __version__
+from zerochat.cli.exits import ExitCode
+
+FORMATS = ("text", "jsonl")
+INVITATION_FORMATS = ("text", "url", "code", "qr", "json", "jsonl")
+PLACES = ("config", "data", "state", "cache", "log", "socket", "lock", "key")
+WIDTH = 79
+EXPIRES_S_MAX = 30 * 86_400
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+class Options(argparse.Namespace):
+    """What was asked for. Only what belongs to the verb is set, beside the first three."""
+
+    verb: str = "chat"
+    profile: str | None = None
+    format: str = "text"
+
+    name: str | None
+    passphrase: bool
+    listen: str | None = None
+    advertise: str | None = None
+    group: str = ""
+    expires_s: int
+    uses: int
+    invitation: str | None
+    message: str | None
+    wait: int | None
+    timeout_s: float
+    since: int | None
+    count: int | None
+    all: bool
+    yes: bool
+    place: str | None
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with a mistake answered in one sentence and a pointer to the help instead of a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(ExitCode.USAGE, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
+
+
+def parse(argv: Sequence[str] | None = None) -> Options:
+    """Read the command line (None: the process's own). Raises SystemExit for --help, --version and mistakes."""
+    return _parser().parse_args(argv, namespace=Options())
+
+
+def _parser() -> Parser:
+    codes = "\n".join(f"  {code.value:>3}  {code.sentence}" for code in ExitCode)
+    parser = Parser(
+        prog="zerochat",
+        description="End-to-end encrypted group chat for the terminal, without a server.",
+        epilog=f"""\
+without a verb, zerochat opens the chat.
+
+first steps:
+  zerochat demo                 see it work, with nothing to set up
+  zerochat init --name alice    make a profile
+  zerochat new hikers           make a group
+  zerochat invite hikers        a link and a code for the next member
+  zerochat join                 paste such a link or code
+
+Data goes to standard output, everything else to standard error. GROUP is a
+group's name, its id, or the first letters of its id. One agent owns a profile;
+every verb talks to it, and starts one for itself when there is none.
+
+environment:
+  ZEROCHAT_PROFILE          the profile, instead of --profile
+  ZEROCHAT_HOME             one folder for everything that zerochat keeps
+  ZEROCHAT_PASSPHRASE_FILE  a file with the passphrase, for when nobody can be asked
+
+exit codes:
+{codes}""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"zerochat {__version__}")
+    _common(parser, FORMATS)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    for add in (_faces, _profile, _groups, _talk):
+        add(verbs)
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
+    """The options that stand before or after the verb; left unset when absent, so that neither hides the other."""
+    parser.add_argument(
+        "--profile",
+        metavar="NAME",
+        default=argparse.SUPPRESS,
+        help="which of your profiles (default: $ZEROCHAT_PROFILE, or else 'default')",
+    )
+    parser.add_argument(
+        "--format",
+        choices=formats,
+        default=argparse.SUPPRESS,
+        help="how standard output is written (default: text); jsonl: one JSON object a line, in ASCII",
+    )
+
+
+_Verbs = argparse._SubParsersAction  # no public name, and the only type that add_parser is declared on
+
+
+def _verb(
+    verbs: "_Verbs[Parser]", name: str, summary: str, text: str, examples: str, formats: Sequence[str] = FORMATS
+) -> Parser:
+    parser = verbs.add_parser(
+        name,
+        help=summary,
+        description=fill(" ".join(text.split()), WIDTH),
+        epilog="examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _common(parser, formats)
+    return parser
+
+
+def _network(parser: Parser) -> None:
+    parser.add_argument(
+        "--listen",
+        metavar="HOST[:PORT[:PORT]]",
+        help="the address to accept peers on, and the ports for pairs and for queues (default: the settings')",
+    )
+    parser.add_argument("--advertise", metavar="HOST", help="the numeric address under which peers reach this machine")
+
+
+def _group(parser: Parser) -> None:
+    parser.add_argument("group", metavar="GROUP", help="a group's name, its id, or the first letters of its id")
+
+
+# --- the verbs, by family -------------------------------------------------------------------------------------------
+
+
+def _faces(verbs: "_Verbs[Parser]") -> None:
+    chat = _verb(
+        verbs,
+        "chat",
+        "open the chat in this terminal (the default)",
+        "Open the chat in this terminal. It attaches to the profile's agent, or starts one that lives as long as the\n"
+        "chat. Without a profile it helps to make one.",
+        """
+zerochat
+zerochat --profile work chat hikers
+zerochat chat --listen 0.0.0.0:4242 --advertise 203.0.113.7
+""",
+    )
+    chat.add_argument("group", nargs="?", default="", metavar="GROUP", help="the group to begin with")
+    _network(chat)
+    _verb(
+        verbs,
+        "demo",
+        "see it work: real agents on this machine, no network needed",
+        "Real agents on the loopback interface, in a folder that is removed afterwards. In a terminal: the chat, in a\n"
+        "group with a small cast. Otherwise: a scripted conversation as text, and a table of who received what; the\n"
+        "exit code is not 0 when a single message is missing.",
+        """
+zerochat demo
+zerochat demo </dev/null
+""",
+    )
+
+
+def _profile(verbs: "_Verbs[Parser]") -> None:
+    init = _verb(
+        verbs,
+        "init",
+        "make a profile",
+        "Make a profile: its keys, its encrypted journal, and the name that others see. Prints its folder.",
+        """
+zerochat init --name alice
+zerochat --profile work init --name "Alice B." --passphrase
+ZEROCHAT_PASSPHRASE_FILE=~/.secret zerochat init --name ci
+""",
+    )
+    init.add_argument(
+        "--name", required=True, metavar="NAME", help="what others will call you, unless a join says else"
+    )
+    init.add_argument(
+        "--passphrase",
+        action="store_true",
+        help="ask for a passphrase that locks the profile (it is never taken from the command line)",
+    )
+    agent = _verb(
+        verbs,
+        "agent",
+        "run the profile's agent in the foreground",
+        "Run the profile's agent until Ctrl+C, SIGTERM or SIGHUP: it keeps the connections, answers invitations, and\n"
+        "receives for you. Prints one line when it is ready, and ends with 0 when it was told to end.",
+        """
+zerochat agent
+zerochat agent --listen 0.0.0.0:4242:4243 --advertise 203.0.113.7
+zerochat agent --format jsonl >ready.json &
+""",
+    )
+    _network(agent)
+    _verb(
+        verbs,
+        "status",
+        "say what the agent is doing",
+        "The profile's agent, where peers reach it, and its groups. Ends with 6 when no agent is running.",
+        """
+zerochat status
+zerochat status --format jsonl | jq .groups[].name
+""",
+    )
+    locate = _verb(
+        verbs,
+        "locate",
+        "print where things are kept",
+        "Print where a profile keeps its things. Needs no agent, and makes nothing.",
+        """
+zerochat locate
+tail -f "$(zerochat locate log)"
+""",
+    )
+    locate.add_argument("place", nargs="?", choices=PLACES, metavar="|".join(PLACES), help="just this one")
+
+
+def _groups(verbs: "_Verbs[Parser]") -> None:
+    new = _verb(
+        verbs,
+        "new",
+        "make a group",
+        "Make a group with you as its only member. Prints its id.",
+        """
+zerochat new hikers
+""",
+    )
+    new.add_argument("group", metavar="NAME", help="what the group is called")
+    invite = _verb(
+        verbs,
+        "invite",
+        "invite somebody to a group",
+        "Make an invitation. Whoever has it can join, as often and as long as it says, so send it over a channel that\n"
+        "you trust. Every member can invite. Your agent must be running when the invitation is used.",
+        """
+zerochat invite hikers
+zerochat invite hikers --format url | wl-copy
+zerochat invite hikers --format qr --expires 10m
+zerochat invite hikers --format code --uses 5 --expires 7d
+""",
+        INVITATION_FORMATS,
+    )
+    _group(invite)
+    invite.add_argument(
+        "--expires",
+        dest="expires_s",
+        type=_lifetime,
+        default=86_400,
+        metavar="TIME",
+        help="how long it is good: 90s, 30m, 24h or 7d (default: 24h)",
+    )
+    invite.add_argument("--uses", type=_positive, default=1, metavar="N", help="how many may use it (default: 1)")
+    join = _verb(
+        verbs,
+        "join",
+        "join a group by an invitation",
+        "Join a group, by the link or the code that one of its members made. Prints the group's id. Without an\n"
+        "argument the invitation is asked for; `-` reads it from standard input. Prefer these two: what stands on the\n"
+        "command line can be seen by the other users of this machine while it runs.",
+        """
+zerochat join
+wl-paste | zerochat join -
+zerochat join - --name "Alice B." <invitation.txt
+zerochat join ZC:6BFOXN...
+""",
+    )
+    join.add_argument("invitation", nargs="?", metavar="CODE-or-LINK", help="the invitation, or - for standard input")
+    join.add_argument("--name", metavar="NAME", help="what you are called in this group (default: the profile's name)")
+    _timeout(join, 60.0, "how long to wait until joined (default: 60)")
+    members = _verb(
+        verbs,
+        "members",
+        "list a group's members",
+        "The members of a group, whether they are connected, and whether they see the same members as you.",
+        """
+zerochat members hikers
+zerochat members hikers --format jsonl | jq -r .nick
+""",
+    )
+    _group(members)
+    leave = _verb(
+        verbs,
+        "leave",
+        "leave a group",
+        "Leave a group. Its history stays readable here; to come back you need a new invitation. Asks before it does.",
+        """
+zerochat leave hikers
+zerochat leave hikers --yes
+""",
+    )
+    _group(leave)
+    leave.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _talk(verbs: "_Verbs[Parser]") -> None:
+    send = _verb(
+        verbs,
+        "send",
+        "send a message to a group",
+        "Send a message: the text of -m, or standard input. Prints the message's id, or with --wait who has it.\n"
+        "A message is on disk before this returns; who is away gets it later, as soon as an agent of yours and of\n"
+        "theirs are connected.",
+        """
+zerochat send hikers -m "At eight, by the bridge."
+git log -1 --oneline | zerochat send ops
+zerochat send ops -m "deployed" --wait all --timeout 60
+zerochat send ops -m "deployed" --wait 2 --format jsonl | jq .members
+""",
+    )
+    _group(send)
+    send.add_argument("-m", "--message", metavar="TEXT", help="the text (otherwise standard input is read to its end)")
+    send.add_argument(
+        "--wait",
+        type=_how_many,
+        metavar="any|all|N",
+        help="wait until any, all or N other members have acknowledged it, and print who has",
+    )
+    _timeout(send, 30.0, "how long --wait waits (default: 30); then the exit code is 5")
+    tail = _verb(
+        verbs,
+        "tail",
+        "print a group's events as they come",
+        "Print the newest events of a group, then every further one as it is delivered, until Ctrl+C.",
+        """
+zerochat tail hikers
+zerochat tail ops -n 0 --format jsonl | jq --unbuffered -r .body.text
+zerochat tail ops --since 1042 --format jsonl
+""",
+    )
+    _group(tail)
+    start = tail.add_mutually_exclusive_group()
+    start.add_argument(
+        "-n", dest="count", type=_count, metavar="N", help="begin with the newest N events (default: 10)"
+    )
+    start.add_argument("--since", type=_count, metavar="SEQ", help="begin with what was delivered after this `seq`")
+    history = _verb(
+        verbs,
+        "history",
+        "print a group's events",
+        "Print the newest events of a group, oldest first, in the order that every member sees.",
+        """
+zerochat history hikers
+zerochat history hikers -n 500
+zerochat history ops --all --format jsonl >ops.jsonl
+""",
+    )
+    _group(history)
+    much = history.add_mutually_exclusive_group()
+    much.add_argument("-n", dest="count", type=_count, metavar="N", help="the newest N events (default: 50)")
+    much.add_argument("--all", action="store_true", help="all of them")
+
+
+def _timeout(parser: Parser, default: float, text: str) -> None:
+    parser.add_argument("--timeout", dest="timeout_s", type=_seconds, default=default, metavar="S", help=text)
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 15:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if not (number := _count(text)):
+        raise argparse.ArgumentTypeError("it must be at least 1")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
+    return seconds
+
+
+def _lifetime(text: str) -> int:
+    """`90s`, `30m`, `24h`, `7d` in seconds."""
+    number, unit = text[:-1], _UNITS.get(text[-1:])
+    if unit is None or not number.isdecimal() or not 0 < int(number[:12]) * unit <= EXPIRES_S_MAX or len(number) > 12:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time like 90s, 30m, 24h or 7d, of at most 30 days")
+    return int(number) * unit
+
+
+def _how_many(text: str) -> int:
+    """`any` as 1, `all` as -1 (as `schema.WaitParams` has it), or the number."""
+    if text in ("any", "all"):
+        return {"any": 1, "all": -1}[text]
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither any nor all nor a number")
+    return _positive(text)

@@ -1,0 +1,109 @@
+"""The verbs for the profile and its agent: init, agent, status, locate."""
+
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from zerochat.cli.agents import new_passphrase, passphrase_source, places_of
+from zerochat.cli.exits import ExitCode
+from zerochat.cli.output import Output, narrate, status_lines, table
+from zerochat.cli.parser import Options
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from zerochat.agent.schema import Status
+    from zerochat.agent.thread import AgentThread
+
+
+def init(options: Options, out: Output) -> ExitCode:
+    import os
+
+    from zerochat.agent.vault import create_profile
+
+    assert options.name is not None
+    home = places_of(options)
+    locked = options.passphrase or bool(os.environ.get("ZEROCHAT_PASSPHRASE_FILE"))
+    create_profile(home, options.name, new_passphrase() if locked else None)
+    out.data(
+        {"profile": home.profile, "name": options.name, "data": str(home.data), "passphrase": locked}, [str(home.data)]
+    )
+    narrate(f"Made the profile {home.profile}. Next: `zerochat new GROUP`, or `zerochat join` with an invitation.")
+    return ExitCode.OK
+
+
+def status(options: Options, out: Output) -> ExitCode:
+    from zerochat.agent.client import connect
+
+    with connect(places_of(options), "cli") as client:
+        found = client.status()
+    out.data(found, status_lines(found))
+    return ExitCode.OK
+
+
+# --- the agent in the foreground ------------------------------------------------------------------------------------
+
+
+def agent(options: Options, out: Output) -> ExitCode:
+    from zerochat.agent.client import connect
+    from zerochat.agent.thread import AgentThread
+    from zerochat.agent.vault import unlock
+
+    home = places_of(options)
+    key = unlock(home, passphrase_source())
+    told = threading.Event()
+
+    def end(signum: int, frame: "FrameType | None") -> None:
+        told.set()
+        signal.signal(signum, signal.SIG_DFL)  # whoever asks twice does not want to wait
+
+    for wanted in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(wanted) is not signal.SIG_IGN:
+            signal.signal(wanted, end)
+    with AgentThread(home, key, listen=options.listen, advertise=options.advertise) as thread:
+        with connect(home, "cli") as client:
+            ready = client.status()
+        out.data(ready, [_ready_line(ready)])
+        _until(told, thread)
+    if thread.failure is not None:
+        raise thread.failure
+    return ExitCode.OK
+
+
+def _ready_line(ready: "Status") -> str:
+    return f"ready profile={ready.profile} pid={ready.pid} pair={ready.pair} queue={ready.queue}"
+
+
+def _until(told: threading.Event, thread: "AgentThread") -> None:
+    """Wait until somebody tells us to end, or the agent has ended by itself (`stop`, or a failure)."""
+    while not told.wait(0.25):
+        if not thread.is_alive():
+            return
+
+
+# --- where things are -----------------------------------------------------------------------------------------------
+
+
+def locate(options: Options, out: Output) -> ExitCode:
+    home = places_of(options)
+    kept = {
+        "config": home.config,
+        "data": home.data,
+        "state": home.state,
+        "cache": home.cache,
+        "log": home.log,
+        "socket": home.socket,
+        "lock": home.lock,
+        "key": home.key_file,
+    }
+    if options.place is not None:
+        path = str(kept[options.place])
+        if out.jsonl:
+            out.data({"place": options.place, "path": path}, ())
+        else:
+            out.exactly(path)
+    elif out.jsonl:
+        out.data({place: str(path) for place, path in kept.items()}, ())
+    else:
+        out.data({}, table([(place, str(path)) for place, path in kept.items()]))
+    return ExitCode.OK

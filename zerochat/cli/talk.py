@@ -1,0 +1,143 @@
+"""The verbs for what is said: send, tail, history."""
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from zerochat.agent.schema import Event
+from zerochat.cli.agents import attached
+from zerochat.cli.exits import ExitCode
+from zerochat.cli.output import EventText, Output, delivery_lines, narrate
+from zerochat.cli.parser import Options
+from zerochat.errors import LocalError
+
+if TYPE_CHECKING:
+    from zerochat.agent.attach import Attached
+    from zerochat.agent.client import Client
+    from zerochat.agent.schema import Sent
+
+TEXT_BYTES_MAX = 256 * 1024
+"""Read from standard input before we say that it is too long; the agent's own limit is lower, and says so better."""
+OWN_AGENT_S_MAX = 5.0
+"""How long an agent that lives only for one `send` tries to hand the message over."""
+TAIL_EVENTS = 10
+HISTORY_EVENTS = 50
+PAGE_EVENTS = 200
+
+
+class NothingToSend(LocalError):
+    """There is nothing to send. Give the text with -m TEXT, or on standard input."""
+
+    exit_code: ClassVar[int] = ExitCode.USAGE
+
+
+class NotText(LocalError):
+    """What came on {source} is not UTF-8 text, so nothing was sent."""
+
+
+class TooMuchText(LocalError):
+    """More than {limit} bytes came on standard input, so nothing was sent. Split it."""
+
+
+def send(options: Options, out: Output) -> ExitCode:
+    text = _text_to_send(options.message)
+    with attached(options) as agent:
+        sent = agent.client.send(options.group, text)
+        if options.wait is not None:
+            return _wait(agent.client, sent, options.wait, options.timeout_s, out)
+        out.data(sent, [sent.id])
+        return _hand_over(agent, sent)
+
+
+def _text_to_send(message: str | None) -> str:
+    if message is not None:
+        text, source = message, "the command line"
+    elif sys.stdin is None or sys.stdin.isatty():
+        raise NothingToSend
+    else:
+        raw = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
+        if len(raw) > TEXT_BYTES_MAX:
+            raise TooMuchText(limit=TEXT_BYTES_MAX)
+        text, source = raw.decode(errors="surrogateescape").removesuffix("\n"), "standard input"
+    if not text.strip():
+        raise NothingToSend
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise NotText(source=source) from None
+    return text
+
+
+def _wait(client: "Client", sent: "Sent", wanted: int, timeout_s: float, out: Output) -> ExitCode:
+    """Wait for `wanted` acknowledgements (-1: all) and print who has it."""
+    beyond = wanted > sent.of
+    if beyond:
+        narrate(f"There are only {sent.of} other members, so {wanted} can never have it; waiting for all of them.")
+    report = client.wait(sent.group, sent.id, count=-1 if beyond else wanted, timeout_s=timeout_s)
+    out.data(report, delivery_lines(report))
+    if report.complete and not beyond:
+        return ExitCode.OK
+    if report.delivered < report.of:
+        narrate("The others get it as soon as an agent of yours and theirs are connected.")
+    return ExitCode.TIMEOUT
+
+
+def _hand_over(agent: "Attached", sent: "Sent") -> ExitCode:
+    """Say whether the message is on its way; an agent of our own stays for a moment, so that it gets there."""
+    if sent.of == 0:
+        narrate("You are the only member so far, so nobody else will read this: `zerochat invite` brings somebody.")
+        return ExitCode.OK
+    if agent.own:
+        report = agent.client.wait(sent.group, sent.id, timeout_s=OWN_AGENT_S_MAX)
+        if report.complete:
+            narrate(f"Delivered to all {report.of} other members.")
+            return ExitCode.OK
+        narrate(
+            f"Delivered to {report.delivered} of {report.of}. The rest is queued, and goes out when an agent runs:"
+            " `zerochat agent`, or the chat."
+        )
+        return ExitCode.OK if report.delivered else ExitCode.UNREACHABLE
+    if any(group.id == sent.group and group.connected for group in agent.client.groups()):
+        return ExitCode.OK
+    narrate(f"Queued: none of the {sent.of} other members is connected now. It goes out when one is.")
+    return ExitCode.UNREACHABLE
+
+
+def tail(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        client, text, shown = agent.client, EventText(), set[str]()
+        # Subscribe first, so that nothing falls between the past and the present.
+        client.subscribe([options.group], options.since)
+        if options.since is None and (count := TAIL_EVENTS if options.count is None else options.count):
+            for event in reversed(list(_newest(client, options.group, count))):
+                shown.add(event.id)
+                out.data(event, text.lines(event))
+        if agent.own:
+            narrate("No agent was running, so this one receives until you end it with Ctrl+C.")
+        for news in client.news():
+            if isinstance(news.item, Event) and news.item.id not in shown:
+                out.data(news.item, text.lines(news.item))
+    return ExitCode.OK
+
+
+def history(options: Options, out: Output) -> ExitCode:
+    count = None if options.all else HISTORY_EVENTS if options.count is None else options.count
+    with attached(options) as agent:
+        events = list(_newest(agent.client, options.group, count))
+    events.reverse()
+    text = EventText()
+    out.data_list(events, (line for event in events for line in text.lines(event)))
+    return ExitCode.OK
+
+
+def _newest(client: "Client", group: str, count: int | None) -> Iterator[Event]:
+    """The newest `count` events (None: all), newest first, a page at a time."""
+    before: str | None = None
+    while count is None or count > 0:
+        page = client.history(group, limit=PAGE_EVENTS if count is None else min(count, PAGE_EVENTS), before=before)
+        yield from reversed(page.events)
+        if not page.more or not page.events:
+            return
+        before = page.events[0].id
+        if count is not None:
+            count -= len(page.events)

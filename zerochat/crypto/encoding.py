@@ -1,0 +1,265 @@
+"""Bytes as text and back: base64url, base58, base45, multikeys, did:key and JSON, each with exactly one spelling.
+
+Python's own decoders are lenient: they skip foreign characters, ignore left-over bits and let the last of two equal
+members win. Whatever has two spellings gets past a comparison, a hash or a signature, so everything here refuses any
+spelling but the one that the encoder would have written. All refusals are `Malformed`.
+"""
+
+import json
+import math
+import re
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+
+from zerochat.errors import Malformed
+
+INTEGER_MAX = 2**53 - 1
+"""The largest integer that every JSON reader keeps exactly (RFC 7493, section 2.2)."""
+
+ED25519 = b"\xed\x01"
+X25519 = b"\xec\x01"
+JSON = b"\x80\x04"
+SHA2_256 = b"\x12\x20"
+"""Multicodec prefixes as unsigned varints; the last one is a multihash prefix with its length, 32."""
+
+# --- base64url (RFC 4648, section 5) --------------------------------------------------------------------------------
+
+
+_TO_URL = bytes.maketrans(b"+/", b"-_")
+_FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")
+_LAST = {0: None, 2: frozenset("AQgw"), 3: frozenset("AEIMQUYcgkosw048")}
+"""The last characters that leave no bits over, by how many characters the last group has; one alone has no meaning."""
+
+
+def b64url(data: bytes) -> str:
+    """base64url without padding."""
+    return b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=").decode()
+
+
+def b64url_bytes(text: str) -> bytes:
+    """The bytes of canonical base64url. Padding may be absent, or present and exact; nothing else is tolerated."""
+    bare = text.rstrip("=")
+    padded = bare + "=" * (-len(bare) % 4)
+    last = _LAST.get(len(bare) % 4, frozenset())
+    if (len(text) == len(bare) or text == padded) and (last is None or bare[-1] in last):
+        try:
+            return a2b_base64(padded.encode().translate(_FROM_URL), strict_mode=True)
+        except ValueError:
+            pass
+    raise Malformed(why="not canonical base64url")
+
+
+# --- base58btc ------------------------------------------------------------------------------------------------------
+
+_B58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_B58_VALUE = {character: value for value, character in enumerate(_B58)}
+_B58_RUN = 10
+"""Ten digits at a time fit a machine word, so the long division runs over a tenth of the steps."""
+
+
+def base58(data: bytes) -> str:
+    """base58btc (the Bitcoin alphabet); every leading zero byte is a leading `1`."""
+    number, digits = int.from_bytes(data, "big"), []
+    while number:
+        number, run = divmod(number, 58**_B58_RUN)
+        for _ in range(_B58_RUN):
+            run, digit = divmod(run, 58)
+            digits.append(_B58[digit])
+    zeros = len(data) - len(data.lstrip(b"\0"))
+    return "1" * zeros + "".join(reversed(digits)).lstrip("1")
+
+
+def base58_bytes(text: str, size_max: int) -> bytes:
+    """The bytes of base58btc, at most `size_max`: decoding takes quadratic time, so the length is checked first."""
+    if len(text) > size_max * 1.37 + 1:
+        raise Malformed(why="base58 too long")
+    number = 0
+    try:
+        for start in range(0, len(text), _B58_RUN):
+            run = 0
+            for character in (piece := text[start : start + _B58_RUN]):
+                run = run * 58 + _B58_VALUE[character]
+            number = number * 58 ** len(piece) + run
+    except KeyError:
+        raise Malformed(why="not base58") from None
+    zeros = len(text) - len(text.lstrip("1"))
+    data = bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8, "big")
+    if len(data) > size_max:
+        raise Malformed(why="base58 too long")
+    return data
+
+
+# --- base45 (RFC 9285) and its smaller sibling ----------------------------------------------------------------------
+
+BASE45 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:"
+BASE41 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ-+/.:"
+"""RFC 9285 without the four characters that a shell, a line break or a URL would eat. 41 cubed still holds two bytes,
+so a text has the same length, and every character is still in a QR code's alphanumeric mode."""
+
+
+def base45(data: bytes, alphabet: str = BASE45) -> str:
+    """Two bytes as three characters, a last single byte as two; the least significant character first."""
+    base, text = len(alphabet), []
+    for start in range(0, len(data), 2):
+        pair = data[start : start + 2]
+        value = int.from_bytes(pair, "big")
+        for _ in range(len(pair) + 1):
+            value, digit = divmod(value, base)
+            text.append(alphabet[digit])
+    return "".join(text)
+
+
+def base45_bytes(text: str, alphabet: str = BASE45) -> bytes:
+    """The bytes of `base45`; groups that no byte pair encodes to are refused."""
+    base, data = len(alphabet), bytearray()
+    for start in range(0, len(text), 3):
+        group = text[start : start + 3]
+        value = 0
+        for character in reversed(group):
+            digit = alphabet.find(character)
+            if digit < 0:
+                raise Malformed(why="a character outside the alphabet")
+            value = value * base + digit
+        size = len(group) - 1
+        if size == 0 or value >> 8 * size:
+            raise Malformed(why="a group of characters that stands for no bytes")
+        data += value.to_bytes(size, "big")
+    return bytes(data)
+
+
+# --- multikeys and did:key ------------------------------------------------------------------------------------------
+
+KEY_BYTES = 32
+_MULTIKEY_BYTES_MAX = 600
+"""Enough for an RSA key of 4096 bits: other people's DID documents may hold keys of any kind."""
+
+
+def multikey(codec: bytes, key: bytes) -> str:
+    """A public key as multibase text: `z`, then base58 of the multicodec prefix and the key."""
+    return "z" + base58(codec + key)
+
+
+@lru_cache(maxsize=4096)
+def multikey_bytes(text: str) -> tuple[bytes, bytes]:
+    """The two-byte multicodec prefix and the key of a multikey. Ed25519 and X25519 keys have 32 bytes for certain."""
+    if not text.startswith("z"):
+        raise Malformed(why="a multikey in an unknown base")
+    data = base58_bytes(text[1:], _MULTIKEY_BYTES_MAX)
+    codec, key = data[:2], data[2:]
+    if not key or (codec in (ED25519, X25519) and len(key) != KEY_BYTES):
+        raise Malformed(why="a multikey of the wrong length")
+    return codec, key
+
+
+def did_key(ed25519_public: bytes) -> str:
+    """The did:key of an Ed25519 public key: `did:key:z6Mk…`, 56 characters."""
+    return "did:key:" + multikey(ED25519, ed25519_public)
+
+
+@lru_cache(maxsize=4096)
+def did_key_bytes(did: str) -> bytes:
+    """The Ed25519 public key of a did:key."""
+    if not did.startswith("did:key:"):
+        raise Malformed(why="not a did:key")
+    codec, key = multikey_bytes(did[8:])
+    if codec != ED25519:
+        raise Malformed(why="a did:key that is not Ed25519")
+    return key
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+DEPTH_MAX = 64
+"""Deeper than any message of any protocol here, and far from where Python's parser runs out of stack."""
+
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_STRING = re.compile(rb'"[^"]*"')
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
+_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+def _depth(data: bytes) -> int:
+    """How deep the brackets nest, those in strings left out; exact up to the first error that a parser would meet."""
+    structure = _STRING.sub(b"", _ESCAPE.sub(b"", data).translate(None, _NOT_STRUCTURE))
+    return max(accumulate(_STEP.get(byte, 0) for byte in structure), default=0)
+
+
+def _members(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member twice")
+    return members
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(name)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_no_constant, parse_float=_finite)
+_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_CANONICAL = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+def strict_json(data: bytes, size_max: int, depth_max: int = DEPTH_MAX) -> object:
+    """The value of a JSON text in UTF-8, as I-JSON has it (RFC 7493).
+
+    No member twice, no NaN or Infinity (not even as 1e999), no lone surrogate, no more than `size_max` bytes and
+    `depth_max` levels; both limits are checked before anything is parsed.
+    """
+    if len(data) > size_max:
+        raise Malformed(why=f"JSON of more than {size_max} bytes")
+    if data.count(b"[") + data.count(b"{") > depth_max and _depth(data) > depth_max:
+        raise Malformed(why=f"JSON nested more than {depth_max} deep")
+    try:
+        value: object = _DECODER.decode(data.decode())
+        if b"\\ud" in data or b"\\uD" in data:
+            _COMPACT.encode(value).encode()
+    except (ValueError, RecursionError):
+        raise Malformed(why="not strict JSON") from None
+    return value
+
+
+def compact_json(value: object) -> bytes:
+    """JSON in UTF-8 without white space, members in the order in which they stand. For what we write ourselves."""
+    return _COMPACT.encode(value).encode()
+
+
+def canonical_json(value: object) -> bytes:
+    """JSON in the one spelling of the JSON Canonicalization Scheme (RFC 8785), for the subset that we use.
+
+    That is: objects with ASCII names, arrays, text, true, false, null, and integers of at most 53 bits. In this subset
+    Python's own sorted output is the canonical one; anything else (floats, above all) is refused.
+    """
+    try:
+        _check_subset(value)
+        return _CANONICAL.encode(value).encode()
+    except (ValueError, RecursionError):
+        raise Malformed(why="JSON outside the canonical subset") from None
+
+
+def _check_subset(value: object) -> None:
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return
+    if kind is int:
+        if not -INTEGER_MAX <= value <= INTEGER_MAX:  # type: ignore[operator]
+            raise ValueError("an integer of more than 53 bits")
+    elif kind is dict:
+        for name, member in value.items():  # type: ignore[attr-defined]
+            if type(name) is not str or not name.isascii():
+                raise ValueError("a name that is not ASCII")
+            _check_subset(member)
+    elif kind is list or kind is tuple:
+        for item in value:  # type: ignore[attr-defined]
+            _check_subset(item)
+    else:
+        raise ValueError("not a JSON type")

@@ -1,0 +1,207 @@
+"""The primitives: X25519, Ed25519, SHA-256, HKDF, AES key wrap and the content encryptions of JOSE.
+
+X25519 and Ed25519 come from libsodium (PyNaCl), AES from OpenSSL (cryptography). Nothing here rolls dice: every key,
+nonce and initialisation vector is passed in. Whatever fails on a peer's bytes fails with the same `Unauthentic`, so
+that no answer tells which step it was; only lengths, which anybody can see, fail with `Malformed`.
+"""
+
+import hashlib
+import hmac
+from functools import lru_cache
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
+from nacl import bindings as sodium
+from nacl.exceptions import CryptoError
+
+from zerochat.errors import Malformed, Unauthentic
+
+KEYS_CACHED = 1024
+"""Expanded keys kept at hand: more than one agent's relationships, few enough (some 100 kB) not to matter."""
+
+
+def sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def hkdf_sha256(ikm: bytes, info: bytes, length: int = 32, salt: bytes = b"") -> bytes:
+    """HKDF with SHA-256 (RFC 5869); at most 8160 bytes."""
+    assert 0 < length <= 255 * 32
+    prk = hmac.digest(salt or bytes(32), ikm, "sha256")
+    block, output = b"", b""
+    while len(output) < length:
+        block = hmac.digest(prk, block + info + bytes([len(output) // 32 + 1]), "sha256")
+        output += block
+    return output[:length]
+
+
+# --- X25519 (RFC 7748) ----------------------------------------------------------------------------------------------
+
+
+def x25519_public(secret: bytes) -> bytes:
+    """The public key of a 32-byte X25519 secret."""
+    return bytes(sodium.crypto_scalarmult_base(secret))
+
+
+@lru_cache(maxsize=KEYS_CACHED)
+def _expanded(secret: bytes) -> X25519PrivateKey:
+    return X25519PrivateKey.from_private_bytes(secret)
+
+
+def x25519(secret: bytes, public: bytes) -> bytes:
+    """The 32-byte secret that a long-lived `secret` shares with a peer's `public` key.
+
+    Raises Unauthentic for a public key of low order, with which everybody shares the same secret.
+    """
+    _check_length(public, 32)
+    try:
+        return _expanded(secret).exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise Unauthentic() from None
+
+
+def x25519_once(secret: bytes, public: bytes) -> bytes:
+    """Like `x25519`, for a secret that is used once: nothing is kept of it."""
+    _check_length(public, 32)
+    try:
+        return bytes(sodium.crypto_scalarmult(secret, public))
+    except (CryptoError, RuntimeError, ValueError):
+        raise Unauthentic() from None
+
+
+@lru_cache(maxsize=KEYS_CACHED)
+def x25519_static(secret: bytes, public: bytes) -> bytes:
+    """Like `x25519`, for two keys that meet again and again: the result is kept."""
+    return x25519(secret, public)
+
+
+def check_x25519_public(public: bytes) -> None:
+    """Raise Malformed for what is no X25519 public key, or one of low order."""
+    _check_length(public, 32)
+    try:
+        x25519_once(bytes(32), public)
+    except Unauthentic:
+        raise Malformed(why="an X25519 key of low order") from None
+
+
+# --- Ed25519 (RFC 8032) ---------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=KEYS_CACHED)
+def _signing_key(seed: bytes) -> tuple[bytes, bytes]:
+    """The public key, and libsodium's 64-byte form of the secret one (the seed and the public key)."""
+    public, secret = sodium.crypto_sign_seed_keypair(seed)
+    return bytes(public), bytes(secret)
+
+
+def ed25519_public(seed: bytes) -> bytes:
+    """The public key of a 32-byte Ed25519 seed."""
+    return _signing_key(seed)[0]
+
+
+def ed25519_sign(seed: bytes, message: bytes) -> bytes:
+    """The 64-byte signature of a message."""
+    return bytes(sodium.crypto_sign(message, _signing_key(seed)[1])[:64])
+
+
+def ed25519_verify(public: bytes, message: bytes, signature: bytes) -> None:
+    """Raise Unauthentic unless this is the signature of the message by the key."""
+    if len(public) != 32 or len(signature) != 64:
+        raise Unauthentic()
+    try:
+        sodium.crypto_sign_open(signature + message, public)
+    except (CryptoError, ValueError):
+        raise Unauthentic() from None
+
+
+@lru_cache(maxsize=KEYS_CACHED)
+def ed25519_to_x25519_public(public: bytes) -> bytes:
+    """The X25519 public key at the same point of the curve. Raises Malformed where that is no safe point."""
+    _check_length(public, 32)
+    try:
+        return bytes(sodium.crypto_sign_ed25519_pk_to_curve25519(public))
+    except (CryptoError, RuntimeError, ValueError):
+        raise Malformed(why="an Ed25519 key that is not a point of the curve") from None
+
+
+def ed25519_to_x25519_secret(seed: bytes) -> bytes:
+    """The X25519 secret of an Ed25519 seed: SHA-512 of the seed, its first half, clamped."""
+    return bytes(sodium.crypto_sign_ed25519_sk_to_curve25519(_signing_key(seed)[1]))
+
+
+# --- AES key wrap (RFC 3394) ----------------------------------------------------------------------------------------
+
+
+def key_wrap(kek: bytes, key: bytes) -> bytes:
+    """A key wrapped under a 32-byte key-encryption key (A256KW); 8 bytes longer than the key."""
+    return aes_key_wrap(kek, key)
+
+
+def key_unwrap(kek: bytes, wrapped: bytes) -> bytes:
+    try:
+        return aes_key_unwrap(kek, wrapped)
+    except (InvalidUnwrap, ValueError):
+        raise Unauthentic() from None
+
+
+# --- content encryption (RFC 7518, section 5; draft-amringer-jose-chacha) -------------------------------------------
+
+_BLOCK = 16
+
+
+def cbc_hs512_seal(key: bytes, iv: bytes, plain: bytes, aad: bytes) -> tuple[bytes, bytes]:
+    """A256CBC-HS512 (RFC 7518, section 5.2.5): 64-byte key, 16-byte IV; the ciphertext and its 32-byte tag."""
+    pad = _BLOCK - len(plain) % _BLOCK
+    encryptor = Cipher(algorithms.AES(key[32:]), modes.CBC(iv)).encryptor()
+    ciphertext = encryptor.update(plain + bytes([pad]) * pad) + encryptor.finalize()
+    return ciphertext, _cbc_tag(key, iv, ciphertext, aad)
+
+
+def cbc_hs512_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: bytes) -> bytes:
+    """The plaintext; the tag is checked before anything is decrypted, so the padding tells nobody anything."""
+    _check_length(key, 64)
+    _check_length(iv, 16)
+    _check_length(tag, 32)
+    if not hmac.compare_digest(tag, _cbc_tag(key, iv, ciphertext, aad)) or not ciphertext or len(ciphertext) % _BLOCK:
+        raise Unauthentic()
+    decryptor = Cipher(algorithms.AES(key[32:]), modes.CBC(iv)).decryptor()
+    padded = decryptor.update(ciphertext) + decryptor.finalize()
+    pad = padded[-1]
+    if not 1 <= pad <= _BLOCK or padded[-pad:] != bytes([pad]) * pad:
+        raise Unauthentic()
+    return padded[:-pad]
+
+
+def _cbc_tag(key: bytes, iv: bytes, ciphertext: bytes, aad: bytes) -> bytes:
+    covered = b"".join((aad, iv, ciphertext, (len(aad) * 8).to_bytes(8, "big")))
+    return hmac.digest(key[:32], covered, "sha512")[:32]
+
+
+def gcm_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: bytes) -> bytes:
+    """A256GCM: 32-byte key, 12-byte IV, 16-byte tag."""
+    _check_length(key, 32)
+    _check_length(iv, 12)
+    _check_length(tag, 16)
+    try:
+        return AESGCM(key).decrypt(iv, ciphertext + tag, aad)
+    except InvalidTag:
+        raise Unauthentic() from None
+
+
+def xc20p_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: bytes) -> bytes:
+    """XC20P, that is XChaCha20-Poly1305: 32-byte key, 24-byte IV, 16-byte tag."""
+    _check_length(key, 32)
+    _check_length(iv, 24)
+    _check_length(tag, 16)
+    try:
+        return bytes(sodium.crypto_aead_xchacha20poly1305_ietf_decrypt(ciphertext + tag, aad, iv, key))
+    except (CryptoError, ValueError):
+        raise Unauthentic() from None
+
+
+def _check_length(data: bytes, size: int) -> None:
+    if len(data) != size:
+        raise Malformed(why=f"{len(data)} bytes where {size} belong")

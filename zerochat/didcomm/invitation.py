@@ -1,0 +1,324 @@
+"""Invitations: an Out-of-Band 2.0 link, and the same invitation as a code short enough for a QR in a small terminal.
+
+An invitation says who invites (a key made for it alone), where, under which transport key, until when, and it holds a
+secret: its id. The DID in the link is a did:peer:2, the shortest that holds its own endpoint; it is computed from the
+same five values that the code holds, so link and code are always the same invitation.
+
+Both come from strangers, by copy and paste. So addresses are literal and dull (nothing is resolved, no detour through
+an address that stands for another), and every refusal says in a sentence what is wrong with what was pasted.
+"""
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+from zerochat.crypto.encoding import (
+    BASE41,
+    ED25519,
+    X25519,
+    b64url,
+    b64url_bytes,
+    base45,
+    base45_bytes,
+    compact_json,
+    multikey,
+    strict_json,
+)
+from zerochat.crypto.primitives import check_x25519_public, ed25519_to_x25519_public, hkdf_sha256, sha256
+from zerochat.didcomm.did import resolve
+from zerochat.didcomm.message import same_type
+from zerochat.errors import BadInvitation, InvitationExpired, Malformed
+
+# --- endpoints ------------------------------------------------------------------------------------------------------
+
+_ENDPOINT = re.compile(r"(?:zmq\+)?tcp://(?:([0-9.]{7,15})|\[([0-9A-Fa-f:.]{2,45})\]):([1-9][0-9]{0,4})")
+
+_UNREACHABLE_V4 = tuple(
+    IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",  # this network, the unspecified address among it: connecting to it reaches oneself
+        "169.254.0.0/16",  # link-local, where clouds keep their metadata services
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
+    )
+)
+_LOOPBACK_V6 = IPv6Address("::1")
+_UNREACHABLE_V6 = tuple(
+    IPv6Network(network)
+    for network in (
+        "::/96",  # unspecified, and IPv4-compatible addresses
+        "::ffff:0:0/96",  # IPv4-mapped: an IPv4 address that evades the rules above
+        "::ffff:0:0:0/96",  # IPv4-translated (SIIT), likewise
+        "64:ff9b::/96",  # NAT64, likewise
+        "64:ff9b:1::/48",  # NAT64 with a local prefix, likewise
+        "2001::/32",  # Teredo, likewise
+        "2002::/16",  # 6to4, likewise
+        "fe80::/10",  # link-local: it means nothing without a zone, and zones mean nothing to others
+        "fec0::/10",  # site-local, given up for the same reason
+        "ff00::/8",  # multicast
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A literal IP address and a TCP port where a ZeroMQ socket is bound.
+
+    It cannot be made with an address that is not worth dialling: that raises Malformed.
+    """
+
+    host: str
+    """In its one canonical spelling, IPv6 without brackets."""
+    port: int
+
+    def __post_init__(self) -> None:
+        if type(self.port) is not int or not 0 < self.port < 65536:
+            raise Malformed(why="a port that does not exist")
+        try:
+            address = None if "%" in self.host else ip_address(self.host)
+        except ValueError:
+            address = None
+        if address is None or str(address) != self.host:
+            raise Malformed(why="an endpoint that is not a literal IP address")
+        if _is_unreachable(address):
+            raise Malformed(why="an address that nobody can be reached at from elsewhere")
+
+    @classmethod
+    def parse(cls, uri: str) -> "Endpoint":
+        """The endpoint of a `zmq+tcp://` or `tcp://` URI. Raises Malformed."""
+        match = _ENDPOINT.fullmatch(uri)
+        if match is None:
+            raise Malformed(why="an endpoint that is not tcp:// with a literal IP address and a port")
+        v4, v6, port = match.groups()
+        try:
+            host = str(IPv4Address(v4) if v4 else IPv6Address(v6))
+        except ValueError:
+            raise Malformed(why="an endpoint that is not a literal IP address") from None
+        return cls(host, int(port))
+
+    @property
+    def packed(self) -> bytes:
+        """The address in network order: 4 or 16 bytes."""
+        return ip_address(self.host).packed
+
+    @property
+    def tcp(self) -> str:
+        """As libzmq wants it: `tcp://192.0.2.1:5000`, `tcp://[2001:db8::1]:5000`."""
+        return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        """As DID documents and invitations have it: there is no registered scheme, and `tcp` alone would mislead."""
+        return "zmq+" + self.tcp
+
+
+def _is_unreachable(address: IPv4Address | IPv6Address) -> bool:
+    if isinstance(address, IPv4Address):
+        return any(address in network for network in _UNREACHABLE_V4)
+    return address != _LOOPBACK_V6 and any(address in network for network in _UNREACHABLE_V6)
+
+
+# --- invitations ----------------------------------------------------------------------------------------------------
+
+INVITATION_CHARS_MAX = 4096
+"""Ours have some 650 characters; nothing that is longer than this was one."""
+EXPIRES_MAX = 2**32 - 1
+
+OOB_TYPE = "https://didcomm.org/out-of-band/2.0/invitation"
+GOAL_CODE = "org.zerochat.join"
+URL_PREFIX = "https://zerochat.org/?_oob="
+CODE_PREFIX = "ZC:"
+
+_CODE_VERSION_V4, _CODE_VERSION_V6 = 0x14, 0x16
+"""Version 1 of the code; the low half tells the kind of address, and with it the length."""
+_CODE_SUM_BYTES = 3
+"""A typing error in a key would show only as somebody who never answers, so the code carries a checksum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """An invitation to a group, as its bearer has it. Raises Malformed when it is made of impossible values."""
+
+    id: bytes = field(repr=False)
+    """16 random bytes; whoever knows them may knock."""
+    key: bytes
+    """The Ed25519 public key made for this invitation."""
+    server_key: bytes
+    """The CURVE public key of the inviter's sockets."""
+    endpoint: Endpoint
+    expires: int
+    """UTC seconds."""
+
+    def __post_init__(self) -> None:
+        if len(self.id) != 16 or type(self.expires) is not int or not 0 < self.expires <= EXPIRES_MAX:
+            raise Malformed(why="an invitation with a bad id or time")
+        check_x25519_public(self.server_key)
+        ed25519_to_x25519_public(self.key)
+
+    @property
+    def did(self) -> str:
+        """The did:peer:2 of whoever invites: Ed25519 key, the X25519 key at the same point, and the endpoint."""
+        return _did(self.key, self.server_key, self.endpoint)
+
+    @property
+    def pthid(self) -> str:
+        """The id of the out-of-band message; whoever answers it names it as the parent thread."""
+        return b64url(self.id)
+
+    def knock_secret(self) -> bytes:
+        """The CURVE secret key with which the bearer knocks (32 bytes); the inviter admits its public key."""
+        return hkdf_sha256(self.id, b"zerochat/knock-key/1")
+
+    def url(self) -> str:
+        """The invitation as a link (Out-of-Band 2.0, "Standard Message Encoding"). The page behind it is never used."""
+        message = {
+            "type": OOB_TYPE,
+            "id": self.pthid,
+            "from": self.did,
+            "expires_time": self.expires,
+            "body": {"goal_code": GOAL_CODE, "accept": ["didcomm/v2"]},
+        }
+        return URL_PREFIX + b64url(compact_json(message))
+
+    def code(self) -> str:
+        """The invitation as a short code, all in a QR code's alphanumeric characters: 144 for IPv4, 162 for IPv6."""
+        address = self.endpoint.packed
+        version = _CODE_VERSION_V4 if len(address) == 4 else _CODE_VERSION_V6
+        numbers = self.expires.to_bytes(4, "big") + self.endpoint.port.to_bytes(2, "big")
+        data = bytes([version]) + self.id + self.key + self.server_key + numbers + address
+        return CODE_PREFIX + base45(data + sha256(data)[:_CODE_SUM_BYTES], BASE41)
+
+
+@lru_cache(maxsize=256)
+def _did(key: bytes, server_key: bytes, endpoint: Endpoint) -> str:
+    service = {
+        "t": "dm",
+        "s": {"uri": str(endpoint), "a": ["didcomm/v2"]},
+        "serverKey": b64url(server_key),
+    }
+    agreement = multikey(X25519, ed25519_to_x25519_public(key))
+    return f"did:peer:2.V{multikey(ED25519, key)}.E{agreement}.S{b64url(compact_json(service))}"
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+_INVISIBLE = re.compile("[\\s\u00ad\u200b-\u200f\u2060\ufeff]+")
+"""White space, and what chat programs put into long words so that they can be wrapped."""
+
+_CUT_OFF = "it is cut off"
+_OTHER_LINK = "the link leads somewhere else"
+_QUERY_NAMES = {
+    "_oobid": "it is a short link to an invitation that lies elsewhere",
+    "oob": "it is an invitation of an older kind, for another application",
+    "c_i": "it is an invitation of an older kind, for another application",
+    "d_m": "it is an invitation of an older kind, for another application",
+}
+
+
+def parse_invitation(text: str, now_s: int) -> Invitation:
+    """The invitation that somebody pasted, as link or as code; `now_s` in UTC seconds.
+
+    White space around it and line breaks in it do not matter, nor do angle brackets or quotes around it, nor the full
+    stop of the sentence that it ended (neither form ends in punctuation). Raises BadInvitation, whose `why` says what
+    is wrong, or InvitationExpired.
+    """
+    if len(text) > INVITATION_CHARS_MAX:
+        raise BadInvitation(why=f"it has more than {INVITATION_CHARS_MAX} characters")
+    bare = _INVISIBLE.sub("", text).strip("<>\"'`").rstrip(".,;:!)")
+    try:
+        invitation = _parse(bare)
+    except Malformed as error:
+        raise BadInvitation(why=f"it is damaged ({error.fields['why']})") from None
+    if invitation.expires <= now_s:
+        raise InvitationExpired(when=_utc(invitation.expires))
+    return invitation
+
+
+def _parse(bare: str) -> Invitation:
+    if not bare:
+        raise BadInvitation(why="there is nothing in it")
+    if bare[:3].upper() == CODE_PREFIX:
+        return _parse_code(bare[3:].upper())
+    if CODE_PREFIX.startswith(bare.upper()) or URL_PREFIX.startswith(bare):
+        raise BadInvitation(why=_CUT_OFF)
+    page, _, rest = bare.partition("?")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:.*", page):
+        raise BadInvitation(why="it is neither a link nor a code")
+    found = [part.partition("=") for part in rest.partition("#")[0].split("&")]
+    values = [value for name, _, value in found if name == "_oob"]
+    if len(values) == 1:
+        return _parse_oob(values[0].replace("%3D", "="))
+    reasons = [_QUERY_NAMES[name] for name, _, _ in found if name in _QUERY_NAMES]
+    raise BadInvitation(why=reasons[0] if reasons else _OTHER_LINK)
+
+
+def _parse_code(text: str) -> Invitation:
+    if len(text) < 3:
+        raise BadInvitation(why=_CUT_OFF)
+    sizes = {_CODE_VERSION_V4: 4, _CODE_VERSION_V6: 16}
+    head = base45_bytes(text[:3], BASE41)
+    if head[0] not in sizes:
+        raise BadInvitation(why="it was made by a version of zerochat that this one does not know")
+    size = 1 + 16 + 32 + 32 + 6 + sizes[head[0]]
+    chars = (size + _CODE_SUM_BYTES) // 2 * 3 + (size + _CODE_SUM_BYTES) % 2 * 2
+    if len(text) < chars:
+        raise BadInvitation(why=_CUT_OFF)
+    if len(text) > chars:
+        raise BadInvitation(why="there is something after its end")
+    whole = base45_bytes(text, BASE41)
+    data, checksum = whole[:size], whole[size:]
+    if sha256(data)[:_CODE_SUM_BYTES] != checksum:
+        raise BadInvitation(why="a character of it is wrong")
+    endpoint = Endpoint(str(ip_address(data[87:])), int.from_bytes(data[85:87], "big"))
+    return Invitation(data[1:17], data[17:49], data[49:81], endpoint, int.from_bytes(data[81:85], "big"))
+
+
+def _parse_oob(value: str) -> Invitation:
+    try:
+        tree = strict_json(b64url_bytes(value), INVITATION_CHARS_MAX)
+    except Malformed:
+        if _is_cut_off(value):
+            raise BadInvitation(why=_CUT_OFF) from None
+        raise
+    if not isinstance(tree, dict) or not isinstance(tree.get("type"), str):
+        raise Malformed(why="no message in the link")
+    body = tree.get("body")
+    if not same_type(tree["type"], OOB_TYPE) or not isinstance(body, dict) or body.get("goal_code") != GOAL_CODE:
+        raise BadInvitation(why="it is an invitation for another application")
+    name, did, expires = tree.get("id"), tree.get("from"), tree.get("expires_time")
+    if not isinstance(name, str) or not isinstance(did, str) or type(expires) is not int:
+        raise Malformed(why="no id, sender or time in the link")
+    document = resolve(did)
+    match [service.properties for service in document.services], document.authentication:
+        case [{"serviceEndpoint": {"uri": str(uri)}, "serverKey": str(server_key)}], [(_, key)]:
+            invitation = Invitation(b64url_bytes(name), key, b64url_bytes(server_key), Endpoint.parse(uri), expires)
+        case _:
+            raise Malformed(why="a sender that is not a zerochat inviter")
+    if invitation.did != did:
+        raise Malformed(why="a sender whose DID has another form")
+    return invitation
+
+
+def _is_cut_off(value: str) -> bool:
+    """Whether base64url holds the beginning of a JSON object that has no end."""
+    try:
+        start = b64url_bytes(value[: len(value) // 4 * 4])
+    except Malformed:
+        return False
+    return not start or (start.startswith(b"{") and start.count(b"{") > start.count(b"}"))
+
+
+def _utc(seconds: int) -> str:
+    """A time for people, as `2026-01-31 09:05 UTC`. The core has no calendar of its own to ask.
+
+    The date is Howard Hinnant's `civil_from_days` ("chrono-Compatible Low-Level Date Algorithms"), from 1970 on.
+    """
+    days, rest = divmod(seconds, 86400)
+    era, day_of_era = divmod(days + 719468, 146097)
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted_month = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * shifted_month + 2) // 5 + 1
+    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
+    year = era * 400 + year_of_era + (month <= 2)
+    return f"{year:04}-{month:02}-{day:02} {rest // 3600:02}:{rest // 60 % 60:02} UTC"

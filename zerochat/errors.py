@@ -1,0 +1,96 @@
+"""The error family: what went wrong, whose doing it was, and what a person can do about it.
+
+The docstring of a leaf class is the sentence that a person reads, with `{fields}` filled in from the error's own
+arguments; so it names the remedy. A `LocalError` answers somebody at this machine. A `RemoteError` is about bytes that
+a peer sent: it is counted, never shown in full, and never changes any state.
+"""
+
+from inspect import cleandoc
+from typing import ClassVar
+
+
+class ZerochatError(Exception):
+    """Something in zerochat went wrong."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, **fields: object) -> None:
+        self.fields = fields
+        super().__init__(self.sentence())
+
+    @property
+    def code(self) -> str:
+        """The stable name that programs compare: the class name."""
+        return type(self).__name__
+
+    def sentence(self) -> str:
+        """The docstring with the fields filled in, on one line."""
+        return " ".join(cleandoc(type(self).__doc__ or "").format(**self.fields).split())
+
+
+class LocalError(ZerochatError):
+    """This cannot be done."""
+
+
+class RemoteError(ZerochatError):
+    """A peer sent something that was refused."""
+
+
+# --- what a peer can send wrong -------------------------------------------------------------------------------------
+
+
+class Malformed(RemoteError):
+    """The bytes are not what they claim to be: {why}."""
+
+
+class Unauthentic(RemoteError):
+    """The envelope does not open, or its sender is not who it says."""
+
+
+class Refused(RemoteError):
+    """The message is authentic, but its sender may not say this: {why}."""
+
+
+# --- what a person can ask wrong ------------------------------------------------------------------------------------
+
+
+class BadInvitation(LocalError):
+    """This is not a zerochat invitation: {why}. Ask for a fresh one (`zerochat invite GROUP`) and paste the whole link,
+    or the whole code that begins with ZC:."""
+
+
+class InvitationExpired(LocalError):
+    """This invitation expired at {when}. Ask the person who sent it for a fresh one (`zerochat invite GROUP`)."""
+
+
+class UnknownGroup(LocalError):
+    """There is no group called {group} in this profile. `zerochat status` lists the groups."""
+
+
+class AmbiguousGroup(LocalError):
+    """More than one group answers to {group}. Use the first letters of its id: `zerochat status` shows them."""
+
+
+class GroupExists(LocalError):
+    """This profile already has a group called {group}. Choose another name, or leave the old group first
+    (`zerochat leave {group}`)."""
+
+
+class BadName(LocalError):
+    """{name} cannot be used as a name: {why}."""
+
+
+class PostTooLong(LocalError):
+    """This message has {size} bytes of text and at most {limit} fit. Split it, or send it as a file later."""
+
+
+class NotAMember(LocalError):
+    """You are no longer in {group}; its history stays readable. To speak there again, ask for a new invitation."""
+
+
+class GroupFull(LocalError):
+    """{group} has {limit} members, and no more fit."""
+
+
+class Overloaded(LocalError):
+    """{what} has reached its limit of {limit}. Wait until the agent has caught up, then try again."""

@@ -1,0 +1,197 @@
+"""Everything that the core says: what to send, to admit, to remember, to tell.
+
+Effects are values; the machine room (`agent/`) or the simulator (`sim.py`) performs them, in order, and only after the
+journal has what is to be remembered. A *link* is the 16-byte name of one relationship's connection: the pair link (one
+DEALER to the peer's ROUTER, or the connection that the peer dialled to ours) and the peer's queue for us.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from zerochat.didcomm.invitation import Endpoint, Invitation
+from zerochat.errors import LocalError
+from zerochat.group.notices import Notice
+
+# --- the network ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Let whoever proves this CURVE client key connect, and call that connection `link`."""
+
+    link: bytes
+    client_key: bytes
+    queue: bytes | None = None
+    """The one queue that this client may subscribe to; None: none at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Let this CURVE client key in no longer, and cut its live connections."""
+
+    client_key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Open (or, when anything differs, reopen) the link to a peer."""
+
+    link: bytes
+    pair: Endpoint
+    server_key: bytes
+    client_secret: bytes = field(repr=False)
+    """Our CURVE secret key for this link, 32 bytes."""
+    queue_at: Endpoint | None = None
+    """Where the peer publishes; None: open no subscription."""
+    queue: bytes | None = None
+    """The queue to subscribe to there, 32 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hangup:
+    """Close whatever `Dial` opened."""
+
+    link: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Send an envelope to one peer over its pair link. Lost without a word when the link is down: the log repairs."""
+
+    link: bytes
+    envelope: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Send an envelope back on the connection from which one came in."""
+
+    handle: bytes
+    envelope: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Put an envelope on one of our queues. Lost for a subscriber who is away or slow: the log repairs."""
+
+    queue: bytes
+    envelope: bytes
+
+
+# --- time and memory ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Fire `key` once, `delay_ms` from now. A second timer with the same key replaces the first."""
+
+    key: str
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """Append one delivered event to the group's log on disk."""
+
+    group: str
+    id: str
+    author: str
+    seq: int
+    lamport: int
+    type: str
+    record: bytes
+    """The canonical record, exactly as hashed (`event.py`), with its signature."""
+    received: int
+    """UTC milliseconds."""
+    late: bool
+    """True when something newer in Lamport order was already there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Read own chain back from the log: at most `limit` records of `author` after `after`, to be sent to `member`."""
+
+    group: str
+    member: str
+    author: str
+    after: int
+    limit: int
+
+
+# --- people and programs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCreated:
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationCreated:
+    group: str
+    invitation: Invitation
+
+
+@dataclass(frozen=True, slots=True)
+class JoinStarted:
+    join: str
+    """The id under which `JoinProgress` notices follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    group: str
+    id: str
+    seq: int
+    lamport: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    group: str
+
+
+Result: TypeAlias = GroupCreated | InvitationCreated | JoinStarted | Posted | Left
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    ticket: int
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    ticket: int
+    error: LocalError
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    notice: Notice
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Count something for diagnosis. Never carries keys, text or anybody's DID."""
+
+    name: str
+    detail: str = ""
+
+
+Effect: TypeAlias = (
+    Admit
+    | Revoke
+    | Dial
+    | Hangup
+    | Dispatch
+    | Reply
+    | Publish
+    | SetTimer
+    | Remember
+    | Recall
+    | Answer
+    | Refuse
+    | Notify
+    | Measure
+)

@@ -1,0 +1,164 @@
+"""The event record: the one form of everything that a group says, whatever its keys, path and accountability.
+
+An event is named by what it is: its id is the SHA-256 of its canonical form, so nobody can change it and keep the name.
+`pre` and `seq` hang every author's events in one chain, in which nothing can be left out unnoticed. `deps` are the
+causes that block delivery; `conc` are the other heads that the author had seen, which do not block. Together they say
+all that the author knew.
+
+Membership events (`Genesis`, `Add`, `Leave`) carry the author's signature in every kind of group: they say who is in.
+In pairwise groups a post carries none, so that its envelope alone vouches for it and it can be repudiated.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any
+
+import msgspec
+
+from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes, strict_json
+from zerochat.crypto.primitives import ed25519_sign, ed25519_verify, sha256
+from zerochat.errors import Malformed
+
+VERSION = 1
+POST_BYTES_MAX = 64 * 1024
+"""A long letter, in UTF-8 bytes; what is longer is a file."""
+RECORD_BYTES_MAX = 96 * 1024
+"""A post of the greatest size with its header, JSON escapes included; it still fits one envelope after base64."""
+DEPS_MAX = 16
+CONC_MAX = 16
+"""A chat of a hundred members has ten heads at the very worst (protocol simulations of causal chats), so sixteen
+suffice; Matrix has twenty for the same reason."""
+
+GENESIS, ADD, LEAVE, POST = "genesis", "add", "leave", "post"
+CONTROL = frozenset({GENESIS, ADD, LEAVE})
+"""The types that say who is in the group: always signed, and given to everybody."""
+
+SIGNATURE_CONTEXT = b"zerochat/event/1\n"
+
+Id = Annotated[str, msgspec.Meta(min_length=43, max_length=43, pattern="^[A-Za-z0-9_-]{43}$")]
+Did = Annotated[str, msgspec.Meta(max_length=64, pattern="^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}$")]
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
+
+
+class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The shape of a record as it arrives; anything else is malformed."""
+
+    v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
+    group: Annotated[str, msgspec.Meta(max_length=43)]
+    type: Annotated[str, msgspec.Meta(min_length=1, max_length=32, pattern="^[a-z][a-z0-9-]*$")]
+    author: Did
+    seq: Count
+    pre: Annotated[str, msgspec.Meta(max_length=43)]
+    deps: Annotated[list[Id], msgspec.Meta(max_length=DEPS_MAX)]
+    conc: Annotated[list[Id], msgspec.Meta(max_length=CONC_MAX)]
+    lamport: Count
+    time: Count
+    body: dict[str, Any]
+    sig: Annotated[str, msgspec.Meta(max_length=86)] = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of a group's log. Times in UTC milliseconds; `seq` counts the author's events from 1."""
+
+    group: str
+    """The id of the group's genesis event; empty in the genesis event itself."""
+    type: str
+    author: str
+    seq: int
+    pre: str
+    """The id of the author's previous event; empty when this is its first."""
+    deps: tuple[str, ...]
+    conc: tuple[str, ...]
+    lamport: int
+    time: int
+    body: Mapping[str, Any] = field(repr=False)
+    sig: str = field(default="", repr=False)
+    """base64url of the author's Ed25519 signature over the id, or empty."""
+
+    @cached_property
+    def _header(self) -> dict[str, Any]:
+        return {
+            "v": VERSION,
+            "group": self.group,
+            "type": self.type,
+            "author": self.author,
+            "seq": self.seq,
+            "pre": self.pre,
+            "deps": list(self.deps),
+            "conc": list(self.conc),
+            "lamport": self.lamport,
+            "time": self.time,
+            "body": self.body,
+        }
+
+    @cached_property
+    def id(self) -> str:
+        """base64url of SHA-256 over the canonical record without its signature (43 characters)."""
+        return b64url(sha256(canonical_json(self._header)))
+
+    @cached_property
+    def wire(self) -> dict[str, Any]:
+        """The record as a JSON object, with its signature where it has one."""
+        return {**self._header, "sig": self.sig} if self.sig else self._header
+
+    @cached_property
+    def record(self) -> bytes:
+        """The canonical bytes of the record: what the log keeps."""
+        return canonical_json(self.wire)
+
+    @property
+    def is_control(self) -> bool:
+        return self.type in CONTROL
+
+    @property
+    def group_id(self) -> str:
+        """The group that this event belongs to: a genesis event names its own."""
+        return self.group or self.id
+
+    def signed(self, seed: bytes) -> "Event":
+        """The same event with the signature of the Ed25519 key whose seed this is."""
+        signature = b64url(ed25519_sign(seed, SIGNATURE_CONTEXT + self.id.encode()))
+        return Event(**{**self._fields(), "sig": signature})
+
+    def _fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def check_signature(self) -> None:
+        """Raise Unauthentic unless `sig` is the author's signature over this very event."""
+        ed25519_verify(did_key_bytes(self.author), SIGNATURE_CONTEXT + self.id.encode(), b64url_bytes(self.sig))
+
+
+def parse_event(obj: object) -> Event:
+    """The event in a JSON object from a peer. Its signature is not checked here. Raises Malformed."""
+    try:
+        shape = msgspec.convert(obj, _Shape)
+    except msgspec.ValidationError as error:
+        raise Malformed(why=f"event record: {error}") from None
+    for name in (shape.group, shape.pre):
+        if name and len(name) != 43:
+            raise Malformed(why="event record: an id of the wrong length")
+    if (shape.group == "") != (shape.type == GENESIS) or (shape.seq == 1) != (shape.pre == ""):
+        raise Malformed(why="event record: a chain that begins in the wrong place")
+    event = Event(
+        shape.group,
+        shape.type,
+        shape.author,
+        shape.seq,
+        shape.pre,
+        tuple(shape.deps),
+        tuple(shape.conc),
+        shape.lamport,
+        shape.time,
+        shape.body,
+        shape.sig,
+    )
+    if len(event.record) > RECORD_BYTES_MAX:
+        raise Malformed(why="event record: too long")
+    return event
+
+
+def load_event(record: bytes) -> Event:
+    """The event in a record from our own log."""
+    return parse_event(strict_json(record, size_max=RECORD_BYTES_MAX))

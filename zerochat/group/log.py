@@ -1,0 +1,267 @@
+"""The group's log: making events, taking them in from others, and delivering each in its place, once.
+
+An author's events are delivered in the order of its chain, and not before the membership events that they name. What
+comes too early waits in a bounded limbo; what does not fit there is dropped, because its author repeats whatever is
+not acknowledged (`sync.py`). Membership events are signed and form a graph of their own, so they are applied as soon
+as their own causes are there, whoever brought them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from zerochat.didcomm.invitation import Endpoint
+from zerochat.errors import Malformed, Refused, RemoteError
+from zerochat.group import clock, peers, sync
+from zerochat.group.effects import Measure, Notify, Publish, Remember
+from zerochat.group.event import CONC_MAX, CONTROL, GENESIS, Event, load_event, parse_event
+from zerochat.group.membership import check_control, heads_of, resolve_view
+from zerochat.group.modes.pairwise import PairwiseMulti
+from zerochat.group.notices import Delivered, Forked, ViewChanged
+from zerochat.group.relationship import queue_of
+from zerochat.group.state import Chain, Group, Profile
+from zerochat.group.turn import Turn
+from zerochat.group.wire import EVENT, EventBody, SyncBody
+from zerochat.overlay import OVERLAYS
+
+LIMBO_EVENTS_MAX = 256
+"""Events of one author that wait for an earlier one: two repairs' worth."""
+LIMBO_BYTES_MAX = 1 << 20
+"""And their bytes, for one author."""
+WAITING_MAX = 256
+"""Membership events of one group that wait for their causes."""
+
+
+def supported(profile: Profile) -> bool:
+    """Whether this version has the keys and the path that a group picked."""
+    return profile.keys == PairwiseMulti().name and profile.path in OVERLAYS and profile.accountability == "acks"
+
+
+# --- our own events -------------------------------------------------------------------------------------------------
+
+
+def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
+    """Make the next event of our own chain, deliver it here and publish it to everybody it is meant for."""
+    group = turn.group(name)
+    chain = group.chains.get(group.me, Chain())
+    control_heads = heads_of(group.control)
+    # What the previous event of our own has named need not be named again: `pre` covers it.
+    deps = control_heads if kind in CONTROL or group.covered != group.view.checksum else ()
+    conc = [head for head in group.heads if head != chain.tip and head not in deps][:CONC_MAX]
+    event = Event(
+        "" if kind == GENESIS else group.id,
+        kind,
+        group.me,
+        chain.seq + 1,
+        chain.tip,
+        tuple(deps),
+        tuple(conc),
+        clock.tick(group.lamport, turn.now),
+        max(1, turn.now),
+        dict(body),
+    )
+    if event.is_control:
+        event = event.signed(group.seed)
+        check_control(event, group.control)  # what the others would refuse must not become part of our chain
+    audience = [member for member, peer in group.peers.items() if peer.base < event.seq]
+    _deliver(turn, name, event)
+    turn.edit(name, covered=turn.group(name).view.checksum)
+    publish(turn, name, event, audience)
+    return event
+
+
+def publish(turn: Turn, name: str, event: Event, audience: list[str]) -> None:
+    """Put one envelope of a fresh event of ours on the queue of each member that can be reached already."""
+    group = turn.group(name)
+    ready = [
+        group.relationships[m] for m in audience if m in group.relationships and group.relationships[m].established
+    ]
+    mode, sealed = group.mode.seal(EVENT, sync.event_body(group, event), ready, turn.packer, turn.moment)
+    turn.edit(name, mode=mode)
+    overlay = OVERLAYS[group.profile.path]
+    for one in sealed:
+        for hop in overlay.first_hops(group.me, one.member, group.peers.keys()):
+            turn.say(Publish(queue_of(group.relationships[hop], group.id, group.me, hop), one.envelope))
+    sync.expect_acknowledgement(turn, name, event.seq, audience)
+
+
+# --- others' events -------------------------------------------------------------------------------------------------
+
+
+def hear(turn: Turn, name: str, sender: str, body: EventBody) -> None:
+    """Take in one event that `sender` sent. Raises RemoteError, and then nothing has changed."""
+    event = parse_event(body.record)
+    if event.group_id != name:
+        raise Refused(why="an event of another group")
+    sync.note(turn, name, sender, body.view, body.have)
+    if event.is_control:
+        if not _hear_control(turn, name, sender, event):
+            return
+    elif event.author != sender:
+        raise Refused(why="somebody else's word without a signature")
+    elif event.sig:
+        event.check_signature()
+    if event.author == sender:
+        _hear_chain(turn, name, event)
+
+
+def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
+    """Take in a member's state, and answer whatever it lacks."""
+    if body.group != name:
+        raise Malformed(why="sync: another group")
+    peers.moved(turn, name, sender, Endpoint.parse(body.pair), Endpoint.parse(body.queue))
+    start_chain(turn, name, sender, body.since)
+    sync.note(turn, name, sender, body.view, body.have)
+    sync.acknowledged(turn, name, sender, {turn.group(name).me: body.yours})
+    if body.gap:
+        sync.answer_gap(turn, name, sender)
+    if body.view != turn.group(name).view.checksum:
+        sync.reconcile(turn, name, sender, body.heads)
+
+
+def _hear_control(turn: Turn, name: str, sender: str, event: Event) -> bool:
+    """Apply a membership event, or let it wait for its causes. True when it is applied."""
+    group = turn.group(name)
+    if event.id in group.control:
+        return True
+    if any(dep not in group.control for dep in event.deps):
+        event.check_signature()
+        if len(group.waiting) < WAITING_MAX:
+            turn.edit(name, waiting={**group.waiting, event.id: event.record})
+        sync.ask(turn, name, sender)
+        return False
+    check_control(event, group.control)
+    clock.check(event.lamport, group.lamport, turn.now)
+    _apply(turn, name, event)
+    return True
+
+
+def _apply(turn: Turn, name: str, event: Event) -> None:
+    """A membership event whose causes are all there takes effect, and whatever waited for it follows."""
+    before = turn.group(name)
+    late = event.lamport < before.lamport
+    control = {**before.control, event.id: event}
+    view = resolve_view(control)
+    heads = tuple(sorted({*before.heads, event.id}.difference(event.deps)))
+    turn.edit(name, control=control, view=view, heads=heads, lamport=max(before.lamport, event.lamport))
+    remember(turn, name, event, late)
+    turn.say(Notify(ViewChanged(name)))
+    for did in sorted(view.members.keys() - before.view.members.keys() - {before.me}):
+        peers.meet(turn, name, did)
+    for did in sorted(before.view.members.keys() - view.members.keys() - {before.me}):
+        peers.part(turn, name, did)
+    sync.spread_view(turn, name)
+    for waiting, record in turn.group(name).waiting.items():
+        follower = load_event(record)
+        if all(dep in turn.group(name).control for dep in follower.deps):
+            rest = {k: v for k, v in turn.group(name).waiting.items() if k != waiting}
+            turn.edit(name, waiting=rest)
+            try:
+                check_control(follower, turn.group(name).control)
+            except RemoteError as error:
+                turn.say(Measure("dropped", error.code))
+                continue
+            _apply(turn, name, follower)
+            break
+    for author in list(turn.group(name).limbo):
+        _release(turn, name, author)
+
+
+def _hear_chain(turn: Turn, name: str, event: Event) -> None:
+    """Deliver the author's next event, or keep what came too early."""
+    group = turn.group(name)
+    chain = group.chains.get(event.author, Chain())
+    if event.author not in group.view.members and event.author not in group.view.former:
+        raise Refused(why="an event by somebody who is not a member")
+    if event.seq <= chain.seq:
+        if event.seq == chain.seq and chain.tip not in ("", event.id):
+            turn.say(Notify(Forked(name, event.author, event.seq)))
+        sync.owe(turn, name, event.author)  # our acknowledgement was lost
+        return
+    if _is_next(turn.group(name), event):
+        _take(turn, name, event)
+        _release(turn, name, event.author)
+        return
+    held = group.limbo.get(event.author, {})
+    if len(held) < LIMBO_EVENTS_MAX and sum(map(len, held.values())) + len(event.record) <= LIMBO_BYTES_MAX:
+        turn.edit(name, limbo={**group.limbo, event.author: {**held, event.seq: event.record}})
+    else:
+        turn.say(Measure("dropped", "LimboFull"))
+    sync.owe(turn, name, event.author)
+
+
+def _is_next(group: Group, event: Event) -> bool:
+    """Whether this is its author's next event and every membership event that it names is there."""
+    chain = group.chains.get(event.author, Chain())
+    return event.seq == chain.seq + 1 and all(dep in group.control for dep in event.deps)
+
+
+def _take(turn: Turn, name: str, event: Event) -> None:
+    """Check what only the right place can tell, then deliver."""
+    group = turn.group(name)
+    chain = group.chains.get(event.author, Chain())
+    if chain.tip and event.pre != chain.tip:
+        turn.say(Notify(Forked(name, event.author, event.seq)))
+        return
+    if event.lamport <= chain.lamport:
+        raise Refused(why="a clock that runs backwards")
+    clock.check(event.lamport, group.lamport, turn.now)
+    _deliver(turn, name, event)
+    sync.owe(turn, name, event.author)
+
+
+def _release(turn: Turn, name: str, author: str) -> None:
+    """Deliver what has waited for the event that has just come."""
+    while True:
+        group = turn.group(name)
+        held = group.limbo.get(author, {})
+        seq = group.chains.get(author, Chain()).seq
+        fitting = {place: record for place, record in held.items() if place > seq}
+        following = load_event(fitting[seq + 1]) if seq + 1 in fitting else None
+        ready = following is not None and _is_next(group, following)
+        if ready:
+            del fitting[seq + 1]
+        if fitting != held:
+            limbo = {**group.limbo, author: fitting} if fitting else _without(group.limbo, author)
+            turn.edit(name, limbo=limbo)
+        if not ready or following is None:
+            return
+        try:
+            _take(turn, name, following)
+        except Refused as error:
+            turn.say(Measure("dropped", error.code))
+            return
+
+
+def _without(limbo: Mapping[str, dict[int, bytes]], author: str) -> dict[str, dict[int, bytes]]:
+    return {key: held for key, held in limbo.items() if key != author}
+
+
+def start_chain(turn: Turn, name: str, author: str, since: int) -> None:
+    """The author says that its chain begins, for us, after `since`: pass over what was before our time."""
+    group = turn.group(name)
+    if since > group.chains.get(author, Chain()).seq:
+        turn.edit(name, chains={**group.chains, author: Chain(since)})
+        _release(turn, name, author)
+
+
+def _deliver(turn: Turn, name: str, event: Event) -> None:
+    """The event takes its place at the end of its author's chain."""
+    group = turn.group(name)
+    late = event.lamport < group.lamport
+    known = event.id in group.control
+    chains = {**group.chains, event.author: Chain(event.seq, event.id, event.lamport)}
+    covered = {event.pre, *event.deps, *event.conc}
+    heads = set(group.heads) - covered if known else {*group.heads, event.id} - covered
+    turn.edit(name, chains=chains, heads=tuple(sorted(heads)), lamport=max(group.lamport, event.lamport))
+    if event.is_control and not known:
+        _apply(turn, name, event)
+    elif not known:
+        remember(turn, name, event, late)
+
+
+def remember(turn: Turn, name: str, event: Event, late: bool) -> None:
+    """Keep a delivered event, and tell the faces."""
+    turn.say(
+        Remember(name, event.id, event.author, event.seq, event.lamport, event.type, event.record, turn.now, late),
+        Notify(Delivered(name, event.id)),
+    )

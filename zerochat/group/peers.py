@@ -1,0 +1,219 @@
+"""The other members as neighbours: meeting them, exchanging DIDs with them, being connected, parting.
+
+Of each pair, the one who joined later asks the other for the exchange: both can tell from the view who that is, so
+requests never cross. Either side dials; one connection is enough.
+"""
+
+from dataclasses import replace
+
+from zerochat.didcomm import exchange
+from zerochat.didcomm.did import resolve, same_did
+from zerochat.didcomm.invitation import Endpoint
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.rotation import Prior
+from zerochat.errors import Refused
+from zerochat.group import sync
+from zerochat.group.contact import Reach, check_proof, member_link, new_identity, reach_of, sign_proof
+from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Notify, Revoke
+from zerochat.group.envelope import Opened, pack_to
+from zerochat.group.notices import PeerDown, PeerUp
+from zerochat.group.relationship import Relationship, pack, queue_of
+from zerochat.group.state import Group, Peer
+from zerochat.group.turn import Turn
+
+MEET_MS, MEET_MS_MAX = 1_000, 30_000
+"""An unanswered request for an exchange is repeated after this long, then ever more slowly."""
+FAREWELL_MS = 5_000
+"""How long a member who has left can still hear our last acknowledgement."""
+
+
+def contact_reach(group: Group, member: str) -> Reach:
+    """Where a member is reached: as it said last, or as its contact says."""
+    peer = group.peers.get(member)
+    return peer.reach if peer and peer.reach else reach_of(resolve(group.view.members[member].contact))
+
+
+# --- meeting and connecting -----------------------------------------------------------------------------------------
+
+
+def meet(turn: Turn, name: str, member: str) -> None:
+    """Somebody is in the group from now on: let it in, dial it, and see to it that there is a relationship."""
+    group = turn.group(name)
+    if member in group.peers:
+        return
+    client_key = group.view.members[member].client_key
+    peer = Peer(member_link(name, group.me, member), client_key, base=group.seq)
+    turn.edit(name, peers={**group.peers, member: peer})
+    dial(turn, name, member)
+    _request(turn, name, member)
+
+
+def dial(turn: Turn, name: str, member: str) -> None:
+    """Open the link to a member, with its queue once there is a relationship, and let it open its own to us."""
+    group = turn.group(name)
+    if group.state == "left" or member not in group.view.members:
+        return
+    link, reach = group.peers[member].link, contact_reach(group, member)
+    relationship = group.relationships.get(member)
+    client_key = group.view.members[member].client_key
+    if relationship is not None and relationship.established:
+        turn.say(
+            Admit(link, client_key, queue_of(relationship, name, group.me, member)),
+            Dial(
+                link,
+                reach.pair,
+                reach.server_key,
+                group.client_secret,
+                reach.queue,
+                queue_of(relationship, name, member, group.me),
+            ),
+        )
+    else:
+        turn.say(Admit(link, client_key), Dial(link, reach.pair, reach.server_key, group.client_secret))
+
+
+def moved(turn: Turn, name: str, member: str, pair: Endpoint, queue: Endpoint) -> None:
+    """A member says where it is reached now."""
+    if member not in turn.group(name).view.members:
+        return
+    before = contact_reach(turn.group(name), member)
+    reach = Reach(pair, queue, before.server_key)
+    if reach != before:
+        turn.edit_peer(name, member, reach=reach)
+        dial(turn, name, member)
+
+
+def link_up(turn: Turn, name: str, member: str) -> None:
+    """The link works: say where we stand, and repair at once what has waited for it."""
+    turn.say(Notify(PeerUp(name, member)))
+    turn.edit_peer(name, member, retry_at=turn.now, tries=0)
+    relationship = turn.group(name).relationships.get(member)
+    if relationship is not None and relationship.established:
+        sync.send_sync(turn, name, member)
+        sync.repair(turn, name)
+    else:
+        ask_again(turn, name, member)
+
+
+def link_down(turn: Turn, name: str, member: str) -> None:
+    turn.say(Notify(PeerDown(name, member)))
+
+
+# --- the exchange of DIDs -------------------------------------------------------------------------------------------
+
+
+def _request(turn: Turn, name: str, member: str) -> None:
+    """Prepare the request for an exchange, where it is ours to ask; it goes out as soon as the link is up."""
+    group = turn.group(name)
+    mine, theirs = group.view.members.get(group.me), group.view.members[member]
+    if mine is None or turn.agent.reach is None or member in group.relationships:
+        return
+    if (mine.joined, mine.did) < (theirs.joined, theirs.did):
+        return
+    identity = new_identity(turn.moment.random, turn.agent.reach)
+    request = exchange.request(identity, theirs.contact, name, {}, turn.moment.random)
+    relationship = Relationship(member, identity, "", request.id, theirs.contact, requester=True)
+    turn.edit(name, relationships={**group.relationships, member: relationship})
+    ask_again(turn, name, member)
+
+
+def ask_again(turn: Turn, name: str, member: str, tries: int = 0) -> None:
+    """Send the request for an exchange (again), until it is answered."""
+    group = turn.group(name)
+    relationship, peer = group.relationships.get(member), group.peers.get(member)
+    if relationship is None or peer is None or relationship.established or not relationship.requester:
+        return
+    if peer.link in turn.agent.up:
+        proof = sign_proof(group.seed, name, relationship.mine.did, relationship.asked)
+        message = Message(
+            type=exchange.REQUEST,
+            id=relationship.thid,
+            thid=relationship.thid,
+            pthid=name,
+            body={"goal_code": "org.zerochat.contact", "proof": proof},
+        )
+        turn.say(Dispatch(peer.link, pack_to(relationship.mine, relationship.asked, message, turn)))
+    turn.timer("meet", f"{name} {member} {tries + 1}", min(MEET_MS << min(tries, 10), MEET_MS_MAX))
+
+
+def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
+    """A message of the DID exchange with another member. Raises RemoteError."""
+    group = turn.group(name)
+    relationship = group.relationships.get(member)
+    message = opened.message
+    match message.type:
+        case exchange.REQUEST if same_did(opened.recipient, group.contact.did):
+            _answer(turn, name, member, opened, relationship)
+        case exchange.RESPONSE if relationship is not None and relationship.requester:
+            if message.thid != relationship.thid or not same_did(opened.recipient, relationship.mine.did):
+                raise Refused(why="an answer to another request")
+            if relationship.established:
+                return
+            exchange.check_response(message, asked=relationship.asked, sender=opened.sender)
+            established(turn, name, replace(relationship, theirs=opened.sender, greeted=True))
+            complete = exchange.complete(relationship.thid, name, turn.moment.random)
+            settled = turn.group(name).relationships[member]
+            envelope = pack(settled, complete, turn.packer, turn.moment.random)
+            turn.say(Dispatch(group.peers[member].link, envelope))
+        case _:
+            raise Refused(why="a DID exchange message out of turn")
+
+
+def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relationship | None) -> None:
+    group = turn.group(name)
+    proof = opened.message.body.get("proof")
+    if not isinstance(proof, str) or turn.agent.reach is None:
+        raise Refused(why="a request for an exchange without proof of membership")
+    check_proof(proof, member, name, opened.sender, group.contact.did)
+    if known is None or not known.established or not same_did(known.theirs, opened.sender):
+        if known is not None and known.greeted:
+            raise Refused(why="a second relationship with the same member")
+        identity = new_identity(turn.moment.random, turn.agent.reach)
+        known = Relationship(member, identity, opened.sender, opened.message.id, "", requester=False)
+        established(turn, name, known)
+    prior = Prior(group.contact.did, group.contact.kid_signing, group.contact.signing_seed)
+    answer = exchange.response(opened.message, known.mine, prior, {}, now_s=turn.now // 1000, random=turn.moment.random)
+    envelope = pack(known, answer, turn.packer, turn.moment.random)
+    turn.say(Dispatch(group.peers[member].link, envelope))
+
+
+def established(turn: Turn, name: str, relationship: Relationship) -> None:
+    """There is a relationship with this member now: open the queues both ways and say where we stand."""
+    group = turn.group(name)
+    turn.edit(name, relationships={**group.relationships, relationship.member: relationship})
+    dial(turn, name, relationship.member)
+    sync.send_sync(turn, name, relationship.member)
+    turn.edit_peer(name, relationship.member, retry_at=turn.now + sync.RETRY_MS, tries=0)
+    sync.repair(turn, name)
+
+
+def greeted(turn: Turn, name: str, member: str) -> None:
+    """A message to our own DID has come, so the peer has our long form."""
+    relationship = turn.group(name).relationships[member]
+    if not relationship.greeted:
+        relationships = {**turn.group(name).relationships, member: replace(relationship, greeted=True)}
+        turn.edit(name, relationships=relationships)
+
+
+# --- parting --------------------------------------------------------------------------------------------------------
+
+
+def part(turn: Turn, name: str, member: str) -> None:
+    """A member has left: acknowledge its last word, then close the link."""
+    if member in turn.group(name).peers:
+        sync.send_sync(turn, name, member)
+        turn.timer("farewell", f"{name} {member}", FAREWELL_MS)
+
+
+def farewell(turn: Turn, name: str, member: str) -> None:
+    """Close everything towards a member who has left."""
+    group = turn.group(name)
+    peer = group.peers.get(member)
+    if peer is None:
+        return
+    turn.say(Hangup(peer.link), Revoke(peer.client_key))
+    turn.edit(
+        name,
+        peers={did: other for did, other in group.peers.items() if did != member},
+        relationships={did: other for did, other in group.relationships.items() if did != member},
+    )

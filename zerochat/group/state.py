@@ -1,0 +1,174 @@
+"""What the core knows: frozen, serialisable values, changed only by replacing them.
+
+The journal writes each field that changed as a row of its own (and each entry of a dict of these values), so a field
+is the unit of what one turn costs on disk. Connections are not here for long: "I want to reach her" is state, "I
+reach her" is news, and `up` is empty after every start.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from zerochat.didcomm.did import Identity
+from zerochat.didcomm.invitation import Invitation
+from zerochat.group.contact import Reach
+from zerochat.group.event import Event
+from zerochat.group.membership import View
+from zerochat.group.modes.pairwise import PairwiseMulti
+from zerochat.group.relationship import Relationship
+
+GroupState: TypeAlias = Literal["active", "leaving", "left"]
+JoinState: TypeAlias = Literal["exchanging", "asking", "done", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a group picked when it began."""
+
+    keys: str = "pairwise-multi"
+    path: str = "mesh"
+    accountability: str = "acks"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What we know and owe of one other member."""
+
+    link: bytes
+    client_key: bytes
+    """The CURVE public key that it dials us with."""
+    base: int
+    """Our own events after this one are meant for this member; those before are not."""
+    acked: dict[str, int] = field(default_factory=dict)
+    """Up to where this member has said that it has each author's chain."""
+    view: str = ""
+    """The checksum of the view that it last told."""
+    heard: int = 0
+    """When its last authentic message came, UTC ms; 0: never."""
+    reach: Reach | None = None
+    """Where it last said that it is reached; None: as its contact says."""
+    sent: int = 0
+    """The highest of our own events that has ever been sent to it."""
+    retry_at: int = 0
+    """Do not repair before this time, UTC ms."""
+    tries: int = 0
+    asked_at: int = 0
+    """When we last answered its view with ours, UTC ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """How far one author's chain has been delivered here."""
+
+    seq: int = 0
+    tip: str = ""
+    """The id of event `seq`; empty where the chain began before we were meant to hear it."""
+    lamport: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group, as this member has it."""
+
+    id: str
+    name: str
+    profile: Profile
+    state: GroupState
+    me: str
+    seed: bytes = field(repr=False)
+    """The seed of the Ed25519 key that is `me`."""
+    client_secret: bytes = field(repr=False)
+    """The CURVE secret key with which we dial the members."""
+    contact: Identity
+    control: dict[str, Event]
+    """Every membership event, by id."""
+    view: View
+    created: int
+    """UTC ms, the genesis event's own time."""
+    peers: dict[str, Peer] = field(default_factory=dict)
+    relationships: dict[str, Relationship] = field(default_factory=dict)
+    chains: dict[str, Chain] = field(default_factory=dict)
+    lamport: int = 0
+    heads: tuple[str, ...] = ()
+    """The delivered events that no delivered event names yet, sorted."""
+    mode: PairwiseMulti = PairwiseMulti()
+    """The keys' own secret state; pairwise keys have none beside the relationships."""
+    covered: str = ""
+    """The checksum of the view that my own last event named: its heads need not be named again."""
+    limbo: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    """Authentic events that wait for the one before them, by author and seq."""
+    waiting: dict[str, bytes] = field(default_factory=dict)
+    """Membership events that wait for their causes, by id."""
+    owed: frozenset[str] = frozenset()
+    """The authors who have not yet been told what we have of theirs."""
+
+    @property
+    def seq(self) -> int:
+        """How many events this member has made itself."""
+        chain = self.chains.get(self.me)
+        return chain.seq if chain else 0
+
+    @property
+    def others(self) -> list[str]:
+        return [did for did in self.view.members if did != self.me]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One joiner's use of an invitation."""
+
+    member: str
+    joined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInvitation:
+    """An invitation of ours that can still be answered."""
+
+    invitation: Invitation
+    seed: bytes = field(repr=False)
+    """The seed of the invitation's Ed25519 key."""
+    group: str
+    uses: int
+    claims: dict[str, Claim] = field(default_factory=dict)
+    """Who has used it, by the short form of the joiner's DID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A join that is under way, on the joiner's side."""
+
+    id: str
+    invitation: Invitation
+    label: str
+    relationship: Relationship
+    seed: bytes = field(repr=False)
+    """The seed of the Ed25519 key that will be our member key."""
+    client_secret: bytes = field(repr=False)
+    me: str
+    deadline: int
+    """UTC ms; after this the join has failed."""
+    phase: JoinState
+    group: str = ""
+    name: str = ""
+    contact: Identity | None = None
+    """Our contact in that group, once it is known which one it is."""
+    connected: int = 0
+    """How many members were connected when it was last told."""
+    seated: bool = False
+    """True when the joiner has been told that it is in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One person's or bot's agent: its groups, its open invitations and its joins."""
+
+    label: str
+    envelope: str = "didcomm/v2"
+    reach: Reach | None = None
+    groups: dict[str, Group] = field(default_factory=dict)
+    invitations: dict[bytes, OpenInvitation] = field(default_factory=dict)
+    """By the link on which they are answered."""
+    joins: dict[bytes, Join] = field(default_factory=dict)
+    """By the link on which they knock."""
+    up: frozenset[bytes] = frozenset()
+    """The links that are connected right now."""

@@ -1,0 +1,247 @@
+"""Who has what: cumulative acknowledgements, repair by the author, and agreement on the view.
+
+One message says it all, `sync`: how far its sender has every chain, where its own chain begins for the reader, and
+which membership events it knows. It answers and it asks. Acknowledgements ride on posts; alone they go only to the
+authors concerned, after a quiet moment, so n members cost n of them and not n squared. An author repeats what a member
+has not acknowledged, in order, ever more slowly, for as long as it takes; what the membership events of two members
+differ by goes across as soon as either notices.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from zerochat.didcomm.message import Message, new_id
+from zerochat.group.effects import Dispatch, Notify, Recall
+from zerochat.group.event import Event, load_event
+from zerochat.group.membership import heads_of, missing
+from zerochat.group.notices import Receipt, ViewChanged
+from zerochat.group.relationship import pack
+from zerochat.group.state import Chain, Group
+from zerochat.group.turn import Turn
+from zerochat.group.wire import EVENT, SYNC
+
+QUIET_MS = 150
+"""How long an acknowledgement waits for a post to ride on."""
+RETRY_MS, RETRY_MS_MAX = 1_000, 30_000
+"""The first repair comes this long after sending; each further one waits twice as long, up to the greatest."""
+REPAIR_EVENTS_MAX = 64
+"""Events in one repair (UPSYCLE's answer to a need has the same bound); the acknowledgement asks for the next."""
+ASK_MS = 500
+"""At most one answer to a differing view in this time, per member."""
+GOSSIP_MS = 60_000
+"""How often, give or take a half, everybody's state is told to one member although nothing seems to be missing."""
+
+
+# --- what we have ---------------------------------------------------------------------------------------------------
+
+
+def have(group: Group) -> list[int]:
+    """How far we have each member's chain, in the order of the view."""
+    return [group.chains.get(did, Chain()).seq for did in group.view.members]
+
+
+def event_body(group: Group, event: Event) -> dict[str, Any]:
+    """The body of the message that carries this event (`wire.EventBody`)."""
+    return {"record": event.wire, "view": group.view.checksum, "have": have(group)}
+
+
+def note(turn: Turn, name: str, sender: str, view: str, theirs: Sequence[int]) -> None:
+    """Take in what an authentic message says of its sender's state."""
+    group = turn.group(name)
+    peer = group.peers[sender]
+    turn.edit_peer(name, sender, heard=turn.now, view=view)
+    if view != peer.view:
+        turn.say(Notify(ViewChanged(name)))
+    if view == group.view.checksum and len(theirs) == len(group.view.members):
+        acknowledged(turn, name, sender, dict(zip(group.view.members, theirs, strict=True)))
+    elif view != group.view.checksum:
+        spread_view(turn, name)
+
+
+def acknowledged(turn: Turn, name: str, member: str, reported: dict[str, int]) -> None:
+    """A member says up to where it has these authors' chains."""
+    group = turn.group(name)
+    peer = group.peers[member]
+    acked = dict(peer.acked)
+    for author, upto in reported.items():
+        # Nobody can have more of our own chain than there is.
+        upto = min(upto, group.seq) if author == group.me else upto
+        after = max(acked.get(author, 0), peer.base if author == group.me else 0)
+        if author != member and upto > after:
+            acked[author] = upto
+            turn.say(Notify(Receipt(name, member, author, after, upto)))
+    if acked != peer.acked:
+        progress = acked.get(group.me, 0) > peer.acked.get(group.me, 0)
+        fields: dict[str, Any] = {"tries": 0, "retry_at": turn.now + RETRY_MS} if progress else {}
+        turn.edit_peer(name, member, acked=acked, **fields)
+
+
+# --- acknowledging --------------------------------------------------------------------------------------------------
+
+
+def owe(turn: Turn, name: str, author: str) -> None:
+    """Something of `author` came: say so soon."""
+    group = turn.group(name)
+    if not group.owed:
+        turn.timer("acknowledge", name, QUIET_MS)
+    turn.edit(name, owed=group.owed | {author})
+
+
+def acknowledge(turn: Turn, name: str) -> None:
+    """The quiet moment is over: tell each author what we have of it."""
+    group = turn.group(name)
+    turn.edit(name, owed=frozenset())
+    for author in sorted(group.owed):
+        if author in group.peers:
+            send_sync(turn, name, author)
+
+
+def send_sync(turn: Turn, name: str, member: str) -> None:
+    """Tell one member everything that we have, want and owe; nothing happens while it cannot be reached."""
+    group = turn.group(name)
+    peer = group.peers[member]
+    relationship = group.relationships.get(member)
+    reach = turn.agent.reach
+    if relationship is None or not relationship.established or peer.link not in turn.agent.up or reach is None:
+        return
+    body: dict[str, Any] = {
+        "group": name,
+        "view": group.view.checksum,
+        "have": have(group),
+        "since": peer.base,
+        "yours": group.chains.get(member, Chain()).seq,
+        "heads": list(heads_of(group.control)),
+        "pair": str(reach.pair),
+        "queue": str(reach.queue),
+    }
+    if group.limbo.get(member):
+        body["gap"] = True
+    message = Message(type=SYNC, id=new_id(turn.moment.random), body=body)
+    turn.say(Dispatch(peer.link, pack(relationship, message, turn.packer, turn.moment.random)))
+
+
+def ask(turn: Turn, name: str, member: str) -> None:
+    """Tell a member our heads so that it sends what we lack; not more often than every ASK_MS."""
+    peer = turn.group(name).peers.get(member)
+    if peer is not None and turn.now >= peer.asked_at + ASK_MS:
+        turn.edit_peer(name, member, asked_at=turn.now)
+        send_sync(turn, name, member)
+
+
+# --- repair ---------------------------------------------------------------------------------------------------------
+
+
+def _lacks(group: Group, member: str) -> bool:
+    peer = group.peers[member]
+    return max(peer.acked.get(group.me, 0), peer.base) < group.seq
+
+
+def expect_acknowledgement(turn: Turn, name: str, seq: int, audience: Iterable[str]) -> None:
+    """A fresh event went out: from now on its readers are expected to say that they have it."""
+    group = turn.group(name)
+    changed = {
+        member: replace(
+            group.peers[member],
+            sent=seq,
+            # Whoever lacked nothing until now gets the full time; whoever lags keeps the deadline it has.
+            retry_at=group.peers[member].retry_at if _lagged(group, member, seq) else turn.now + RETRY_MS,
+        )
+        for member in audience
+    }
+    owed = group.owed - set(audience) if turn.agent.up else group.owed
+    turn.edit(name, peers={**group.peers, **changed}, owed=owed)
+    if audience:
+        turn.timer("repair", name, RETRY_MS)
+
+
+def _lagged(group: Group, member: str, seq: int) -> bool:
+    peer = group.peers[member]
+    return max(peer.acked.get(group.me, 0), peer.base) < seq - 1
+
+
+def repair(turn: Turn, name: str) -> None:
+    """Repeat to every member that can be reached what it has not acknowledged in time, and set the next timer."""
+    group = turn.group(name)
+    waits = []
+    for member, peer in group.peers.items():
+        relationship = group.relationships.get(member)
+        if peer.link not in turn.agent.up or relationship is None or not relationship.established:
+            continue
+        if not _lacks(group, member):
+            continue
+        if peer.retry_at <= turn.now:
+            delay = min(RETRY_MS << min(peer.tries, 10), RETRY_MS_MAX)
+            turn.edit_peer(name, member, retry_at=turn.now + delay, tries=peer.tries + 1)
+            after = max(peer.acked.get(group.me, 0), peer.base)
+            turn.say(Recall(name, member, group.me, after, REPAIR_EVENTS_MAX))
+            if peer.tries:
+                send_sync(turn, name, member)  # it may not know yet where our chain begins for it
+            waits.append(delay)
+        else:
+            waits.append(peer.retry_at - turn.now)
+    if waits:
+        turn.timer("repair", name, min(waits))
+
+
+def recalled(turn: Turn, name: str, member: str, records: Iterable[bytes]) -> None:
+    """The journal has read our own events back: send them to the one who lacks them."""
+    for record in records:
+        _send_record(turn, name, member, record)
+
+
+def _send_record(turn: Turn, name: str, member: str, record: bytes) -> None:
+    group = turn.group(name)
+    peer, relationship = group.peers.get(member), group.relationships.get(member)
+    if peer is None or relationship is None or not relationship.established or peer.link not in turn.agent.up:
+        return
+    body = event_body(group, load_event(record))
+    mode, sealed = group.mode.seal(EVENT, body, [relationship], turn.packer, turn.moment)
+    turn.edit(name, mode=mode)
+    turn.say(*(Dispatch(peer.link, one.envelope) for one in sealed))
+
+
+def answer_gap(turn: Turn, name: str, member: str) -> None:
+    """A member misses something of ours and says so: repeat it now, unless a repair is on its way already."""
+    peer = turn.group(name).peers[member]
+    if peer.tries == 0 and _lacks(turn.group(name), member):
+        turn.edit_peer(name, member, retry_at=turn.now)
+        repair(turn, name)
+
+
+# --- the view -------------------------------------------------------------------------------------------------------
+
+
+def spread_view(turn: Turn, name: str) -> None:
+    """Our view and somebody else's differ: compare in a moment, when the dust has settled."""
+    turn.timer("view", name, ASK_MS)
+
+
+def reconcile(turn: Turn, name: str, member: str, their_heads: Sequence[str]) -> None:
+    """A member with another view has told its heads: send what it lacks, and ask for what we lack."""
+    control = turn.group(name).control
+    for event in missing(control, their_heads)[:REPAIR_EVENTS_MAX]:
+        _send_record(turn, name, member, event.record)
+    if any(head not in control for head in their_heads):
+        ask(turn, name, member)
+
+
+def compare_views(turn: Turn, name: str) -> None:
+    """Tell every member whose view differs, as far as we know, what we know."""
+    group = turn.group(name)
+    ours, up = group.view.checksum, turn.agent.up
+    differing = [member for member, peer in group.peers.items() if peer.view != ours and peer.link in up]
+    for member in differing:
+        send_sync(turn, name, member)
+    if differing:
+        turn.timer("view", name, RETRY_MS * 2)
+
+
+def gossip(turn: Turn, name: str) -> None:
+    """Tell one member, drawn by lot, what we have: so a loss at the very end of a conversation is found too."""
+    group = turn.group(name)
+    reachable = [member for member, peer in group.peers.items() if peer.link in turn.agent.up]
+    dice = int.from_bytes(turn.moment.random(4), "big")
+    if reachable:
+        send_sync(turn, name, reachable[dice % len(reachable)])
+    turn.timer("gossip", name, GOSSIP_MS // 2 + dice % GOSSIP_MS)

@@ -1,0 +1,56 @@
+"""One step's workbench: the agent as it becomes, and the effects as they come up.
+
+`step` is pure to everybody outside. Inside, a dozen small functions each change a little of the agent and say a thing
+or two; handing them one mutable turn reads better than threading a pair through all of them. A turn that fails is
+thrown away whole, so a refused message leaves nothing behind.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from zerochat.didcomm.packer import Packer
+from zerochat.group.effects import Effect, SetTimer
+from zerochat.group.state import Agent, Group, Peer
+from zerochat.group.stimuli import Moment
+
+
+class Turn:
+    """The state of one step in the making."""
+
+    def __init__(self, agent: Agent, moment: Moment, packers: Mapping[str, Packer]) -> None:
+        self.agent = agent
+        self.moment = moment
+        self.packer = packers[agent.envelope]
+        self.effects: list[Effect] = []
+
+    @property
+    def now(self) -> int:
+        return self.moment.now
+
+    def say(self, *effects: Effect) -> None:
+        self.effects += effects
+
+    def change(self, **fields: Any) -> None:
+        self.agent = replace(self.agent, **fields)
+
+    def put(self, group: Group) -> Group:
+        self.change(groups={**self.agent.groups, group.id: group})
+        return group
+
+    def edit(self, name: str, **fields: Any) -> Group:
+        """Change fields of the group with this id."""
+        return self.put(replace(self.agent.groups[name], **fields))
+
+    def edit_peer(self, name: str, member: str, **fields: Any) -> Peer:
+        """Change what is known of one member of the group with this id."""
+        group = self.agent.groups[name]
+        peer = replace(group.peers[member], **fields)
+        self.edit(name, peers={**group.peers, member: peer})
+        return peer
+
+    def group(self, name: str) -> Group:
+        return self.agent.groups[name]
+
+    def timer(self, kind: str, name: str, delay_ms: int) -> None:
+        self.say(SetTimer(f"{kind} {name}", max(1, delay_ms)))

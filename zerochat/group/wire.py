@@ -1,0 +1,99 @@
+"""The group protocol's messages, as they stand in DIDComm plaintexts, and the limits on reading them.
+
+requester                     acceptor                      the other members
+    | -- didexchange request --> |                                |
+    | <-- response, from_prior - |        (didcomm/exchange.py)   |
+    | -- complete -------------> |                                |
+    | -- join-request ---------> |                                |
+    |                            | -- event: add ---------------> |
+    | <-- welcome -------------- |                                |
+    | -- didexchange request, response, complete with each -----> |
+    | <================ event, sync, between all ===============> |
+"""
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from zerochat.didcomm.message import Message
+from zerochat.errors import Malformed
+from zerochat.group.contact import CONTACT_CHARS_MAX
+from zerochat.group.event import DEPS_MAX, Did, Id
+from zerochat.group.membership import CONTROL_MAX, MEMBERS_MAX
+
+PROTOCOL = "https://zerochat.org/group/1.0/"
+EVENT = PROTOCOL + "event"
+SYNC = PROTOCOL + "sync"
+JOIN_REQUEST = PROTOCOL + "join-request"
+WELCOME = PROTOCOL + "welcome"
+PROBLEM = "https://didcomm.org/report-problem/2.0/problem-report"
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+_Checksum = Annotated[str, msgspec.Meta(max_length=22)]
+_Uri = Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class EventBody(msgspec.Struct, frozen=True):
+    """One event, and what its sender has of everybody's chains."""
+
+    record: dict[str, Any]
+    view: _Checksum
+    """The sender's view."""
+    have: Annotated[list[_Count], msgspec.Meta(max_length=MEMBERS_MAX * 2)]
+    """How far the sender has each member's chain, members in the order of their DIDs; readable by who has that view."""
+
+
+class SyncBody(msgspec.Struct, frozen=True):
+    """Everything that its sender has, wants, and owes to the one reader: acknowledgement and request in one."""
+
+    group: Id
+    view: _Checksum
+    have: Annotated[list[_Count], msgspec.Meta(max_length=MEMBERS_MAX * 2)]
+    since: _Count
+    """The sender's own chain begins, for the reader, after this event."""
+    yours: Annotated[int, msgspec.Meta(ge=-1, le=2**53 - 1)]
+    """How far the sender has the reader's chain; -1: it does not know yet where that begins."""
+    heads: Annotated[list[Id], msgspec.Meta(max_length=DEPS_MAX * 4)]
+    """The heads of the sender's membership events."""
+    pair: _Uri
+    queue: _Uri
+    """Where the sender is reached now."""
+    gap: bool = False
+    """The sender misses something of the reader's chain: do not wait for the timer."""
+
+
+class JoinRequestBody(msgspec.Struct, frozen=True):
+    """The newcomer's keys for this group, and its own signature that it wants to join with them."""
+
+    group: Id
+    member: Did
+    label: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    client_key: Annotated[str, msgspec.Meta(min_length=43, max_length=43)]
+    contact: Annotated[str, msgspec.Meta(max_length=CONTACT_CHARS_MAX)]
+    consent: Annotated[str, msgspec.Meta(max_length=86)]
+
+
+class WelcomeBody(msgspec.Struct, frozen=True):
+    """Every membership event of the group, causes first: the evidence for the view."""
+
+    group: Id
+    records: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=2, max_length=CONTROL_MAX)]
+    since: _Count
+
+
+class ProblemBody(msgspec.Struct, frozen=True):
+    """Report Problem 2.0: a code for programs, a comment for people."""
+
+    code: Annotated[str, msgspec.Meta(max_length=128)]
+    comment: Annotated[str, msgspec.Meta(max_length=512)] = ""
+
+
+_S = TypeVar("_S", bound=msgspec.Struct)
+
+
+def read_body(message: Message, shape: type[_S]) -> _S:
+    """The body of a message in its shape. Raises Malformed."""
+    try:
+        return msgspec.convert(message.body, shape)
+    except msgspec.ValidationError as error:
+        raise Malformed(why=f"{message.type.rsplit('/', 1)[-1]}: {error}") from None

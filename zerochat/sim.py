@@ -1,0 +1,517 @@
+"""Many cores in one process, in virtual time, over a network that loses, repeats, delays and reorders.
+
+The core is the one that runs behind the sockets (`group/engine.py`); what is simulated is the machine room around it:
+clock, dice, links, queues and the log on disk. One seed gives one history, to the last byte, so whatever goes wrong can
+be played again: `python -m zerochat.sim --seed 7 --trace`. Envelopes are really encrypted in one run of ten; in the
+others a transparent packer of the same shape stands in for them, so that thousands of histories fit into a minute.
+"""
+
+import argparse
+import base64
+import hashlib
+import heapq
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import msgspec
+
+from zerochat.crypto.encoding import strict_json
+from zerochat.crypto.primitives import x25519_public
+from zerochat.didcomm import PACKERS
+from zerochat.didcomm.invitation import Endpoint, Invitation
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, Packer, Unpacked
+from zerochat.errors import Malformed, Unauthentic
+from zerochat.group.effects import (
+    Admit,
+    Answer,
+    Dial,
+    Dispatch,
+    Effect,
+    Hangup,
+    InvitationCreated,
+    Measure,
+    Notify,
+    Posted,
+    Publish,
+    Recall,
+    Refuse,
+    Remember,
+    Reply,
+    Revoke,
+    SetTimer,
+)
+from zerochat.group.engine import step
+from zerochat.group.event import CONTROL, load_event
+from zerochat.group.notices import Delivered, Forked
+from zerochat.group.state import Agent, Group
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    Ask,
+    Command,
+    CreateGroup,
+    CreateInvitation,
+    LeaveGroup,
+    LinkDown,
+    LinkUp,
+    Moment,
+    Recalled,
+    Received,
+    SendPost,
+    Started,
+    Stimulus,
+    TimerFired,
+)
+
+EPOCH_MS = 1_750_000_000_000
+"""When every simulated world begins, UTC milliseconds."""
+
+
+class TransparentPacker:
+    """A stand-in for encryption in simulations: the same shape and the same refusals, and no secrecy at all.
+
+    It binds an envelope to both kids and to its content, so a changed byte or a foreign key is refused as it would be.
+    """
+
+    name: ClassVar[str] = "simulated/transparent"
+
+    def authcrypt(
+        self,
+        plain: bytes,
+        *,
+        sender_kid: str,
+        sender_secret: bytes,
+        recipient_kid: str,
+        recipient_public: bytes,
+        random: Callable[[int], bytes],
+    ) -> bytes:
+        text = base64.b64encode(plain).decode()
+        proof = _proof(sender_kid, x25519_public(sender_secret), recipient_kid, recipient_public, plain)
+        return json.dumps([sender_kid, recipient_kid, text, proof]).encode()
+
+    def anoncrypt(
+        self, plain: bytes, *, recipient_kid: str, recipient_public: bytes, random: Callable[[int], bytes]
+    ) -> bytes:
+        raise AssertionError("no group message is anonymous")
+
+    def unpack(
+        self, envelope: bytes, *, secret_of: Callable[[str], bytes | None], public_of: Callable[[str], bytes]
+    ) -> Unpacked:
+        try:
+            sender, recipient, text, proof = strict_json(envelope, ENVELOPE_BYTES_MAX)  # type: ignore[misc]
+            plain = base64.b64decode(text)
+        except (ValueError, TypeError) as error:
+            raise Malformed(why=str(error)) from None
+        secret = secret_of(recipient)
+        if secret is None or proof != _proof(sender, public_of(sender), recipient, x25519_public(secret), plain):
+            raise Unauthentic()
+        return Unpacked(plain, "authcrypt", sender, recipient)
+
+
+def _proof(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        raw = part.encode() if isinstance(part, str) else part
+        digest.update(len(raw).to_bytes(4, "big") + raw)
+    return digest.hexdigest()[:32]
+
+
+SIMULATED_PACKERS: Mapping[str, Packer] = {**PACKERS, TransparentPacker.name: TransparentPacker()}
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What the network does to a frame; probabilities, and a greatest delay in milliseconds.
+
+    Every frame's delay is drawn by itself, so frames overtake each other on every link.
+    """
+
+    loss: float = 0.2
+    duplication: float = 0.1
+    delay_ms_max: int = 400
+
+
+@dataclass(slots=True)
+class Node:
+    """One simulated machine: the core's state, its log, its timers and its connections."""
+
+    name: str
+    address: Endpoint
+    queue_address: Endpoint
+    server_key: bytes
+    agent: Agent
+    log: list[Remember] = field(default_factory=list)
+    timers: dict[str, int] = field(default_factory=dict)
+    admitted: dict[bytes, Admit] = field(default_factory=dict)
+    dialled: dict[bytes, Dial] = field(default_factory=dict)
+    connected: dict[bytes, str] = field(default_factory=dict)
+    """Our links that are up, with the node at the other end."""
+    answers: dict[int, Effect] = field(default_factory=dict)
+    audiences: dict[str, frozenset[str]] = field(default_factory=dict)
+    """For each post of ours, the members that it was meant for when it was made."""
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+class Violation(AssertionError):
+    """A promise was broken; the message says which, where and in which seed."""
+
+
+class World:
+    """Some agents, their network and their clock, all from one seed."""
+
+    def __init__(
+        self,
+        seed: int,
+        members: int = 4,
+        faults: Faults | None = None,
+        envelope: str | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.dice = random.Random(seed)
+        self.faults = faults or Faults()
+        self.say = say
+        self.now = EPOCH_MS
+        self.digest = hashlib.sha256()
+        self.steps = 0
+        self._queue: list[tuple[int, int, str, Stimulus | str]] = []
+        self._order = 0
+        self._ticket = 0
+        envelope = envelope or ("didcomm/v2" if seed % 10 == 0 else TransparentPacker.name)
+        self.nodes: dict[str, Node] = {}
+        for number in range(members):
+            name = f"n{number}"
+            host = f"10.0.0.{number + 1}"
+            server_key = x25519_public(self.dice.randbytes(32))
+            node = Node(name, Endpoint(host, 7000), Endpoint(host, 7001), server_key, Agent(name, envelope))
+            self.nodes[name] = node
+            self.hear(name, Started(node.address, node.queue_address, server_key))
+
+    # --- running ------------------------------------------------------------------------------------------------
+
+    def ask(self, name: str, command: Command) -> Effect:
+        """Give a command and return its answer (or refusal) at once."""
+        self._ticket += 1
+        self.hear(name, Ask(self._ticket, command))
+        return self.nodes[name].answers.pop(self._ticket)
+
+    def hear(self, name: str, stimulus: Stimulus) -> None:
+        """One step of one core, and everything that it says."""
+        node = self.nodes[name]
+        before = node.agent
+        node.agent, effects = step(before, stimulus, Moment(self.now, self.dice.randbytes), SIMULATED_PACKERS)
+        self.steps += 1
+        self.digest.update(f"{self.now} {name} {type(stimulus).__name__} {len(effects)}\n".encode())
+        for effect in effects:
+            self._perform(node, effect)
+
+    def run(self, until: Callable[[], bool] | None = None, for_ms: int = 600_000) -> bool:
+        """Let time pass until the condition holds (True) or so many virtual milliseconds are over (False)."""
+        end = self.now + for_ms
+        while self._queue and self._queue[0][0] <= end:
+            if until is not None and until():
+                return True
+            when, _, name, what = heapq.heappop(self._queue)
+            self.now = max(self.now, when)
+            node = self.nodes[name]
+            if isinstance(what, str):
+                if node.timers.get(what) != when:
+                    continue  # set anew since
+                del node.timers[what]
+                what = TimerFired(what)
+            self.hear(name, what)
+        self.now = end
+        return until is None or until()
+
+    def _later(self, delay_ms: int, name: str, what: Stimulus | str) -> None:
+        self._order += 1
+        heapq.heappush(self._queue, (self.now + delay_ms, self._order, name, what))
+
+    # --- the simulated machine room -------------------------------------------------------------------------------
+
+    def _perform(self, node: Node, effect: Effect) -> None:
+        match effect:
+            case Admit():
+                node.admitted[effect.client_key] = effect
+                self._connect_all()
+            case Revoke(client_key):
+                node.admitted.pop(client_key, None)
+                for other in self.nodes.values():
+                    for link, dial in list(other.dialled.items()):
+                        if x25519_public(dial.client_secret) == client_key and dial.pair == node.address:
+                            self._disconnect(other, link)
+            case Dial():
+                node.dialled[effect.link] = effect
+                self._connect_all()
+            case Hangup(link):
+                self._disconnect(node, link)
+                node.dialled.pop(link, None)
+            case Dispatch(link, envelope):
+                self._dispatch(node, link, envelope)
+            case Reply(handle, envelope):
+                to, _, back = handle.partition(b" ")
+                self._frame(to.decode(), Received(back, envelope))
+            case Publish(queue, envelope):
+                self._publish(node, queue, envelope)
+            case SetTimer(key, delay_ms):
+                node.timers[key] = self.now + delay_ms
+                self._later(delay_ms, node.name, key)
+            case Remember():
+                node.log.append(effect)
+            case Recall(group, member, author, after, limit):
+                chain = sorted((row.seq, row.record) for row in node.log if row.group == group and row.author == author)
+                records = tuple(record for seq, record in chain if seq > after)[:limit]
+                self._later(0, node.name, Recalled(group, member, records))
+            case Answer(ticket, result):
+                node.answers[ticket] = effect
+                if isinstance(result, Posted):
+                    peers = node.agent.groups[result.group].peers
+                    meant = frozenset(m for m, peer in peers.items() if peer.base < result.seq)
+                    node.audiences[result.id] = meant
+            case Refuse(ticket, _):
+                node.answers[ticket] = effect
+            case Notify(notice):
+                if isinstance(notice, Forked):
+                    raise Violation(f"seed {self.seed}: {node.name} accuses {notice.author} of a fork")
+                if self.say and not isinstance(notice, Delivered):
+                    self.say(f"{(self.now - EPOCH_MS) / 1000:9.3f} {node.name} {notice}")
+            case Measure(name, detail):
+                node.dropped[f"{name} {detail}"] = node.dropped.get(f"{name} {detail}", 0) + 1
+
+    def _frame(self, name: str, stimulus: Received) -> None:
+        """One frame on the network: lost, doubled or late, as the dice have it."""
+        copies = 0 if self.dice.random() < self.faults.loss else 1
+        copies += self.dice.random() < self.faults.duplication
+        for _ in range(copies):
+            self._later(self.dice.randint(1, self.faults.delay_ms_max), name, stimulus)
+
+    def _ends(self, node: Node, link: bytes) -> tuple[Node, Admit] | None:
+        """The node that our dialled link leads to, if it lets us in."""
+        dial = node.dialled.get(link)
+        if dial is None:
+            return None
+        for other in self.nodes.values():
+            if other.address == dial.pair and other.server_key == dial.server_key:
+                admit = other.admitted.get(x25519_public(dial.client_secret))
+                return (other, admit) if admit else None
+        return None
+
+    def _connect_all(self) -> None:
+        for node in self.nodes.values():
+            for link in node.dialled:
+                ends = self._ends(node, link)
+                if ends is None:
+                    continue
+                other, admit = ends
+                if link not in node.connected:
+                    node.connected[link] = other.name
+                    self._later(self.dice.randint(2, 50), node.name, LinkUp(link))
+                if admit.link not in other.connected:
+                    other.connected[admit.link] = node.name
+                    self._later(self.dice.randint(2, 50), other.name, LinkUp(admit.link))
+
+    def _disconnect(self, node: Node, link: bytes) -> None:
+        other = node.connected.pop(link, None)
+        if other is not None:
+            self._later(1, node.name, LinkDown(link))
+
+    def _dispatch(self, node: Node, link: bytes, envelope: bytes) -> None:
+        ends = self._ends(node, link)
+        if ends is not None:
+            other, admit = ends
+            self._frame(other.name, Received(admit.link, envelope, node.name.encode() + b" " + link))
+            return
+        for other in self.nodes.values():  # the connection that the peer dialled
+            for theirs in other.dialled:
+                back = self._ends(other, theirs)
+                if back is not None and back[0] is node and back[1].link == link:
+                    self._frame(other.name, Received(theirs, envelope))
+                    return
+
+    def _publish(self, node: Node, queue: bytes, envelope: bytes) -> None:
+        for other in self.nodes.values():
+            for link, dial in other.dialled.items():
+                ends = self._ends(other, link)
+                wanted = dial.queue == queue and dial.queue_at == node.queue_address
+                if wanted and ends is not None and ends[0] is node and ends[1].queue == queue:
+                    self._frame(other.name, Received(link, envelope))
+
+    # --- checking -------------------------------------------------------------------------------------------------
+
+    def group(self, name: str) -> Group:
+        """The one group of this node's agent."""
+        (group,) = self.nodes[name].agent.groups.values()
+        return group
+
+    def seated(self) -> bool:
+        """Whether everybody who is in the group is in everybody's view, with a relationship to each."""
+        groups = [node.agent.groups for node in self.nodes.values()]
+        if any(not g for g in groups):
+            return False
+        active = [group for g in groups for group in g.values() if group.state == "active"]
+        return len({group.view.checksum for group in active}) == 1 and all(
+            group.relationships.get(m) is not None and group.relationships[m].established
+            for group in active
+            for m in group.others
+        )
+
+    def missing(self) -> Iterator[str]:
+        """What members of the group still lack, in words; nothing once all have converged."""
+        for node in self.nodes.values():
+            if not node.agent.groups:
+                yield f"{node.name} is not in the group"
+        active = {n.name: self.group(n.name) for n in self.nodes.values() if n.agent.groups}
+        active = {name: group for name, group in active.items() if group.state == "active"}
+        if len({group.view.checksum for group in active.values()}) > 1:
+            yield "the views differ"
+        owner = {group.me: name for name, group in active.items()}
+        for name in active:
+            for post, meant in self.nodes[name].audiences.items():
+                for member in meant:
+                    if member in owner and not any(row.id == post for row in self.nodes[owner[member]].log):
+                        yield f"{owner[member]} lacks a post of {name}"
+
+    def check(self) -> None:
+        """Raise Violation unless everybody has everything, once, in one order, with every cause before its effect."""
+        for lack in self.missing():
+            raise Violation(f"seed {self.seed}: {lack}")
+        meant: dict[str, set[str]] = {}
+        for node in self.nodes.values():
+            group = self.group(node.name)
+            for post, audience in node.audiences.items():
+                meant[post] = {*audience, group.me}
+        orders = {}
+        for node in self.nodes.values():
+            group = self.group(node.name)
+            ids = [row.id for row in node.log]
+            if len(ids) != len(set(ids)):
+                raise Violation(f"seed {self.seed}: {node.name} delivered an event twice")
+            places: dict[str, int] = {}
+            known: dict[str, int] = {}
+            for row in node.log:
+                event = load_event(row.record)
+                if event.id != row.id:
+                    raise Violation(f"seed {self.seed}: {node.name} keeps a record under another name")
+                if row.type not in CONTROL:
+                    if row.seq <= places.get(row.author, 0):
+                        raise Violation(f"seed {self.seed}: {node.name} broke the order of {row.author}")
+                    places[row.author] = row.seq
+                    if group.me not in meant.get(row.id, {group.me}):
+                        raise Violation(f"seed {self.seed}: {node.name} got a post that was not meant for it")
+                if any(known.get(cause, 0) >= row.lamport for cause in (event.pre, *event.deps)):
+                    raise Violation(f"seed {self.seed}: {node.name} shows an effect before its cause")
+                if any(dep not in known for dep in event.deps):
+                    raise Violation(f"seed {self.seed}: {node.name} delivered before a cause")
+                known[row.id] = row.lamport
+            orders[node.name] = [
+                row.id for row in sorted(node.log, key=lambda r: (r.lamport, r.author, r.id)) if row.type not in CONTROL
+            ]
+            _check_serialises(node.agent, self.seed)
+        for one, first in orders.items():
+            for other, second in orders.items():
+                both = set(first) & set(second)
+                if [i for i in first if i in both] != [i for i in second if i in both]:
+                    raise Violation(f"seed {self.seed}: {one} and {other} disagree about the order")
+
+
+def _check_serialises(agent: Agent, seed: int) -> None:
+    if msgspec.msgpack.decode(msgspec.msgpack.encode(agent), type=Agent) != agent:
+        raise Violation(f"seed {seed}: a state does not survive serialisation")
+
+
+# --- one history ----------------------------------------------------------------------------------------------------
+
+
+def play(
+    seed: int,
+    members: int | None = None,
+    posts: int = 12,
+    faults: Faults | None = None,
+    say: Callable[[str], None] | None = None,
+) -> World:
+    """One whole history: a group is founded, people join while others talk, one may leave, and all must agree.
+
+    Returns the world at its end. Raises Violation with the seed when a promise is broken.
+    """
+    world = World(seed, members or 3 + seed % 3, faults, say=say)
+    dice, names = world.dice, list(world.nodes)
+    world.ask(names[0], CreateGroup("sim", names[0]))
+    group = world.group(names[0]).id
+    talked = 0
+
+    def talk(most: int) -> None:
+        nonlocal talked
+        for _ in range(dice.randint(0, most)):
+            inside = [n for n in names if n in world.nodes and world.nodes[n].agent.groups]
+            speaker = dice.choice(inside)
+            if talked < posts and world.group(speaker).state == "active":
+                talked += 1
+                world.ask(speaker, SendPost(group, f"word {talked}"))
+            world.run(for_ms=dice.randint(0, 300))
+
+    for name in names[1:]:
+        insiders = [n for n in names if world.nodes[n].agent.groups and world.group(n).state == "active"]
+        inviter = dice.choice(insiders)
+        answer = world.ask(inviter, CreateInvitation(group, 86_400, 1))
+        assert isinstance(answer, Answer) and isinstance(answer.result, InvitationCreated)
+        _join(world, name, answer.result.invitation)
+        talk(3)
+        if dice.random() < 0.6:  # else the next one joins while this one still does
+            world.run(lambda name=name: bool(world.nodes[name].agent.groups), for_ms=300_000)  # type: ignore[misc]
+    for name in names:
+        if not world.run(lambda name=name: bool(world.nodes[name].agent.groups), for_ms=600_000):  # type: ignore[misc]
+            raise Violation(f"seed {seed}: {name} never got into the group")
+    if dice.random() < 0.3:
+        talk(3)
+        world.ask(dice.choice(names[1:]), LeaveGroup(group))
+    while talked < posts:
+        talk(4)
+    world.run(lambda: world.seated() and not any(world.missing()), for_ms=1_800_000)
+    world.check()
+    return world
+
+
+def _join(world: World, name: str, invitation: Invitation) -> None:
+    """Join, and try again with the same invitation when the network was too bad for too long."""
+    world.ask(name, AcceptInvitation(invitation, name))
+
+
+def replays(seed: int) -> bool:
+    """Whether the same seed gives the same history to the last step."""
+    return play(seed).digest.digest() == play(seed).digest.digest()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m zerochat.sim`: play many seeds, or tell the story of one."""
+    parser = argparse.ArgumentParser(prog="python -m zerochat.sim", description=main.__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many histories, from --first on (default 100)")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="play this one only")
+    parser.add_argument("--loss", type=float, default=Faults().loss)
+    parser.add_argument("--duplication", type=float, default=Faults().duplication)
+    parser.add_argument("--trace", action="store_true", help="tell what happens")
+    parser.add_argument("--twice", action="store_true", help="play each seed twice and compare")
+    options = parser.parse_args(arguments)
+    faults = Faults(options.loss, options.duplication)
+    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    begun, steps, failed = time.monotonic(), 0, []
+    for seed in seeds:
+        try:
+            world = play(seed, faults=faults, say=print if options.trace else None)
+            steps += world.steps
+            if options.twice and play(seed, faults=faults).digest.digest() != world.digest.digest():
+                raise Violation(f"seed {seed}: a second run went another way")
+        except Violation as violation:
+            failed.append(seed)
+            print(f"{violation}\n  again: python -m zerochat.sim --seed {seed} --trace", file=sys.stderr)
+    took = time.monotonic() - begun
+    print(f"{len(seeds)} histories, {len(failed)} broken, {steps} steps, {took:.1f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

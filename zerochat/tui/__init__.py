@@ -1,0 +1,60 @@
+"""The Textual face: what a person sees and presses.
+
+It knows nothing of keys, sockets to peers or the disk: it asks the agent over the profile's control socket, like every
+other face, and shows what the agent tells. So it runs the same whether the agent lives in this process or in another.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zerochat.agent.attach import Attached
+    from zerochat.agent.places import Places
+
+
+def run_chat(
+    places: "Places",
+    passphrase: Callable[[], bytes] | None = None,
+    *,
+    listen: str | None = None,
+    advertise: str | None = None,
+    group: str = "",
+    demo: Callable[[], int] | None = None,
+) -> int:
+    """Open the terminal application on a profile, until the person leaves it; the exit code.
+
+    `passphrase` must not use the terminal, which belongs to the screen by then; None: the screen asks. `demo` is what
+    to run when a person without a profile chooses to try the demo; without it that is not offered.
+    """
+    from zerochat.tui.app import ZerochatApp
+
+    attached: list[Attached] = []
+
+    def start_agent(ask: Callable[[], bytes]) -> None:
+        from zerochat.agent.attach import attach
+
+        while attached:
+            attached.pop().close()
+        attached.append(attach(places, passphrase or ask, listen=listen, advertise=advertise, name="tui"))
+
+    def create_profile(nick: str) -> None:
+        from zerochat.agent.vault import create_profile
+
+        create_profile(places, nick, None)
+
+    made = any(path.exists() for path in (places.key_file, places.vault, places.journal))
+    app = ZerochatApp(
+        places.socket,
+        start_agent=start_agent,
+        create_profile=None if made else create_profile,
+        demo=demo is not None,
+        open_group=group,
+    )
+    try:
+        result = app.run()
+    finally:
+        for each in attached:
+            each.close()
+    if result == "demo" and demo is not None:
+        return demo()
+    return app.return_code or 0

@@ -1,0 +1,163 @@
+"""The terminal application: themes, the palette, the way in and the way out.
+
+The first frame does not wait for anything: the agent is started, or found, while the empty screen is already there.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from pathlib import Path
+from time import monotonic
+from typing import Any, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from zerochat.agent.schema import Hello
+from zerochat.terminal import Printable, printable_line
+from zerochat.tui.chat import AGAIN_S, ChatScreen
+from zerochat.tui.first_run import Choice, FirstRunScreen
+from zerochat.tui.help import help_sheet, own_bindings
+from zerochat.tui.keys import teach_keys
+from zerochat.tui.link import Link, LinkState, in_thread
+from zerochat.tui.sheet import Ask
+
+
+class ZerochatApp(App[str]):
+    """`run()` answers "demo" when the person chose to try the demo at the first run, else None.
+
+    `start_agent` makes sure that an agent serves `socket`; it may call its argument, which asks the person for the
+    profile's passphrase. `create_profile`, given exactly when the profile does not exist yet, makes it with a name.
+    Both block, are called in a thread of their own, and may raise: the text of what they raise is what the person
+    reads. `demo` offers the demo at the first run. `open_group`: a name or the first letters of an id.
+    """
+
+    TITLE = "zerochat"
+    CSS_PATH = "app.tcss"
+    BINDING_GROUP_TITLE = "Application"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f1", "help", "Help", show=False, priority=True, id="app.help"),
+        Binding("ctrl+q", "quit", "Quit", show=False, priority=True, id="app.quit"),
+        Binding("ctrl+c", "interrupt", "Copy the selection; twice: quit", show=False, id="app.interrupt"),
+    ]
+
+    def __init__(
+        self,
+        socket: Path,
+        *,
+        start_agent: Callable[[Callable[[], bytes]], None] | None = None,
+        create_profile: Callable[[str], None] | None = None,
+        demo: bool = False,
+        open_group: str = "",
+    ) -> None:
+        teach_keys()
+        super().__init__()
+        self._create_profile = create_profile
+        self._demo = demo
+        self.link = Link(
+            socket,
+            start_agent=None if start_agent is None else lambda: start_agent(self.ask_passphrase),
+            on_state=self._link_told,
+            on_news=self._news_came,
+            on_up=self._up,
+        )
+        self.chat = ChatScreen(self.link, open_group=open_group)
+        self._first: Choice | None = None
+        self._asked_to_quit = -AGAIN_S
+        self._interrupted = -AGAIN_S
+
+    def get_default_screen(self) -> Screen[Any]:
+        return self.chat
+
+    def on_mount(self) -> None:
+        if self._create_profile is None:
+            self._connect()
+        else:
+            self.push_screen(FirstRunScreen(self._make_profile, demo=self._demo), self._begin)
+
+    # --- the way in ------------------------------------------------------------------------------------------------
+
+    async def _make_profile(self, nick: str) -> None:
+        create = self._create_profile
+        assert create is not None
+        await in_thread(lambda: create(nick))
+
+    def _begin(self, choice: Choice | None) -> None:
+        if choice == "demo":
+            self.exit("demo")
+            return
+        self._first = choice
+        self._connect()
+
+    def _connect(self) -> None:
+        self.run_worker(self.link.run(), name="link")
+
+    async def _up(self, hello: Hello) -> None:
+        await self.chat.up(hello)
+        first, self._first = self._first, None
+        if first == "create":
+            self.chat.action_new()
+        elif first == "join":
+            self.chat.action_join()
+
+    def _link_told(self, state: LinkState) -> None:
+        self.chat.link_told(state)
+
+    def _news_came(self) -> None:
+        self.chat.news_came()
+
+    def ask_passphrase(self) -> bytes:
+        """Ask on the screen; called in the thread that starts the agent, and blocks it. Empty: the person gave up."""
+        answer: Future[bytes] = Future()
+
+        def answered(text: str | None) -> None:
+            answer.set_result((text or "").encode())
+
+        question = Ask(
+            Printable("Passphrase of this profile"), Printable("Enter unlocks it, Ctrl+Q quits."), secret=True
+        )
+        self.call_later(self.push_screen, question, answered)
+        return answer.result()
+
+    # --- actions ---------------------------------------------------------------------------------------------------
+
+    def action_help(self) -> None:
+        if self.screen is self.chat:
+            self.push_screen(help_sheet(self, self.chat))
+
+    def action_interrupt(self) -> None:
+        """Ctrl+C on a screen other than the chat."""
+        if selected := self.screen.get_selected_text():
+            self.copy_to_clipboard(selected)
+            self.notify(f"{len(selected)} characters went to the terminal's clipboard (OSC 52).", markup=False)
+        elif monotonic() - self._interrupted < AGAIN_S:
+            self.exit()
+        else:
+            self._interrupted = monotonic()
+            self.notify("Ctrl+C again quits.", markup=False)
+
+    async def action_quit(self) -> None:
+        """Quit; where something is unsent, only when asked twice."""
+        drafts = self.chat.drafts() if self.chat.is_mounted else []
+        if drafts and monotonic() - self._asked_to_quit > AGAIN_S:
+            self._asked_to_quit = monotonic()
+            sentence = f"Unsent: your draft in {', '.join(drafts)}. Quit again within {AGAIN_S:.0f} s to drop it."
+            self.notify(printable_line(sentence), severity="warning", markup=False, timeout=AGAIN_S)
+            return
+        self.exit()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Textual's own, and every action that has a key: "group: invite into this group" and so on."""
+        for command in super().get_system_commands(screen):
+            if command.title not in ("Quit", "Keys"):
+                yield command
+        for node in (self.chat, self):
+            if node is self.chat and screen is not self.chat:
+                continue
+            for binding in own_bindings(node):
+                area = (binding.id or "").partition(".")[0]
+
+                async def act(action: str = binding.action, node: Any = node) -> None:
+                    await self.run_action(action, node)
+
+                yield SystemCommand(f"{area}: {binding.description.lower()}", binding.description, act)

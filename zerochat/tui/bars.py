@@ -1,0 +1,69 @@
+"""The lines around the conversation: what group this is, what needs attention, and what is going on elsewhere."""
+
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.widgets import Static
+
+from zerochat.agent.schema import GroupInfo
+from zerochat.terminal import Printable, cells, printable_line
+from zerochat.tui.text import clip, name_of
+
+CHECKSUM_CHARS = 8
+"""Of the view's checksum: enough to compare by eye or by voice."""
+
+
+class TopBar(Widget):
+    """The open group: name, who is connected, how it is protected, the checksum of its members."""
+
+    info: reactive[GroupInfo | None] = reactive(None)
+
+    def render(self) -> Content:
+        width = self.content_size.width
+        if self.info is None:
+            return Content("zerochat")
+        info = self.info
+        name = clip(name_of(info.name), max(width - 14, 8))
+        parts = [
+            f"{info.connected}/{max(info.members - 1, 0)} connected" if info.state == "active" else info.state,
+            " · ".join(printable_line(each, 20) for each in (info.keys, info.path, info.accountability)),
+            f"view {printable_line(info.view, CHECKSUM_CHARS + 1)[:CHECKSUM_CHARS]}",
+        ]
+        while parts and cells(name) + 2 + cells(" · ".join(parts)) > width:
+            parts.pop()
+        return Content.assemble((name, "bold"), ("  " + " · ".join(parts), "$text-muted"))
+
+
+class Banner(Static):
+    """What needs attention, in a sentence; takes no room while there is nothing."""
+
+    def tell(self, sentence: Printable, *, trouble: bool) -> None:
+        self.set_class(bool(sentence), "-shown")
+        self.set_class(trouble, "-trouble")
+        self.update(Content(sentence))
+
+
+class StatusLine(Widget):
+    """Who I am here, what waits elsewhere, and the keys that lead on."""
+
+    HINTS = ("F1 help", "F2 members", "F3 invite", "^K switch", "^P palette", "^Q quit")
+
+    me: reactive[str] = reactive("")
+    """A printable nick."""
+    elsewhere: reactive[int] = reactive(0)
+    flash: reactive[str] = reactive("")
+    """A printable sentence that stands here for some seconds."""
+
+    def render(self) -> Content:
+        width = self.content_size.width
+        if self.flash:
+            return Content(clip(self.flash, width)).stylize("$text-accent")
+        left = f"[{clip(self.me, 20)}]" if self.me else ""
+        if self.elsewhere:
+            left += f"  {self.elsewhere} unread elsewhere (Alt+A)"
+        hints = list(self.HINTS)
+        while hints and cells(left) + 2 + len("  ".join(hints)) > width:
+            hints.pop(-2 if len(hints) > 1 else -1)
+        right = "  ".join(hints)
+        gap = max(width - cells(left) - len(right), 1)
+        return Content.assemble((left, "bold"), " " * gap, (right, "$text-muted"))

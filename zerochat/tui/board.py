@@ -1,0 +1,286 @@
+"""The chat screen's showing half: lays the widgets out and keeps them true to the conversations.
+
+It holds no data of its own: the `Feed` keeps `Conversations` true to the agent, and this draws them. What keys and
+commands do is in `chat` and `deeds`.
+"""
+
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.screen import Screen
+
+from zerochat.agent.schema import Hello, InvitationNews, JoinStatus, NoParams, Status
+from zerochat.terminal import Printable, printable, printable_line
+from zerochat.tui.bars import Banner, StatusLine, TopBar
+from zerochat.tui.composer import Composer
+from zerochat.tui.conversation import Conversation, Conversations
+from zerochat.tui.feed import Feed
+from zerochat.tui.invite import InviteScreen
+from zerochat.tui.join import JoinScreen
+from zerochat.tui.link import AgentError, Link, LinkState
+from zerochat.tui.lists import GroupList, MemberList
+from zerochat.tui.pane import MessagePane
+from zerochat.tui.text import name_of
+from zerochat.tui.timeline import Key
+
+FRAME_S = 1 / 60
+FLASH_S = 6.0
+STATUS_EVERY_S = 20.0
+"""How often the agent is asked whether something needs attention (a full disk, say)."""
+BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (80, "-medium"), (100, "-wide")]
+EMPTY = (
+    Printable(""),
+    Printable("No conversations yet."),
+    Printable("/new NAME creates a group, /join INVITATION joins one."),
+)
+
+
+class Board(Screen[None]):
+    """Conversations on the left, messages, members on the right, the composer and the status line below."""
+
+    HORIZONTAL_BREAKPOINTS = BREAKPOINTS
+
+    def __init__(self, link: Link, *, open_group: str = "") -> None:
+        super().__init__()
+        self.link = link
+        self.conversations = Conversations()
+        self.feed = Feed(link, self.conversations, self)
+        self.nick = Printable("")
+        self._wanted = open_group
+        self._status: Status | None = None
+        self._draining = False
+        self._flashes = 0
+
+    def compose(self) -> ComposeResult:
+        yield TopBar(id="top")
+        yield Banner(id="banner")
+        with Horizontal(id="middle"):
+            yield GroupList(id="groups")
+            yield MessagePane(id="pane")
+            yield MemberList(id="members")
+        yield Composer(self._recall, id="composer")
+        yield StatusLine(id="status")
+
+    def on_mount(self) -> None:
+        self.pane.tail = EMPTY
+        self.composer.focus()
+        self.link_told(self.link.state)
+        self.set_interval(STATUS_EVERY_S, self._ask_status)
+
+    @property
+    def pane(self) -> MessagePane:
+        return self.query_one("#pane", MessagePane)
+
+    @property
+    def composer(self) -> Composer:
+        return self.query_one("#composer", Composer)
+
+    # --- the line to the agent -------------------------------------------------------------------------------------
+
+    async def up(self, hello: Hello) -> None:
+        """The agent is there: read what it has, and open a conversation."""
+        self.nick = name_of(hello.nick)
+        await self.feed.up(hello)
+
+    def news_came(self) -> None:
+        if not self._draining:
+            self._draining = True
+            self.set_timer(0, self._drain)
+
+    def _drain(self) -> None:
+        if self.feed.drain():
+            self.set_timer(FRAME_S, self._drain)
+            return
+        self._draining = False
+        if self.feed.stale or self.link.overflowed:
+            self.run_worker(self.feed.catch_up(), group="catch up")
+
+    def link_told(self, state: LinkState) -> None:
+        """The line went up or down."""
+        if self.is_mounted:
+            self._show_banner()
+            self.query_one("#status", StatusLine).me = self.nick
+
+    def _show_banner(self) -> None:
+        state, status = self.link.state, self._status
+        banner = self.query_one("#banner", Banner)
+        if not state.up:
+            banner.tell(printable(state.text), trouble=not state.text.startswith("Starting"))
+        elif status is not None and status.closed:
+            banner.tell(Printable("Nobody new can connect: the agent's gatekeeper has died. Restart it."), trouble=True)
+        else:
+            banner.tell(printable(status.warning if status else ""), trouble=True)
+
+    def _ask_status(self) -> None:
+        async def ask() -> None:
+            self.status_told(await self.link.ask("status", NoParams(), Status))
+
+        if self.link.state.up:
+            self.attempt(ask())
+
+    # --- what the feed tells (Watcher) -----------------------------------------------------------------------------
+
+    def rows_changed(self, conversation: Conversation, keys: Sequence[Key] | None) -> None:
+        if conversation is not self.conversations.open:
+            return
+        self.pane.tail = conversation.tail
+        whole = keys is None or conversation.timeline.width != self.pane.text_width
+        self.pane.settle(None if whole else self._with_neighbours(conversation, keys or ()))
+
+    def _with_neighbours(self, conversation: Conversation, keys: Sequence[Key]) -> list[Key]:
+        """The row behind a new one may lose or gain its name and its day."""
+        timeline = conversation.timeline
+        touched = []
+        for key in keys:
+            index = timeline.index(key)
+            if index is not None:
+                touched += timeline.keys[index : index + 2]
+        return touched
+
+    def groups_changed(self) -> None:
+        if self.conversations.open is None:
+            self._open_something()
+        self._draw_lists()
+
+    def members_changed(self) -> None:
+        self.query_one("#members", MemberList).tell(self.conversations.open)
+
+    def join_told(self, status: JoinStatus) -> None:
+        for screen in self.app.screen_stack:
+            if isinstance(screen, JoinScreen):
+                screen.told(status)
+                return
+        if status.phase in ("joined", "failed"):
+            self.app.notify(printable(status.text), markup=False, severity="error" if status.error else "information")
+
+    def invitation_told(self, news: InvitationNews) -> None:
+        for screen in self.app.screen_stack:
+            if isinstance(screen, InviteScreen) and screen.group_id == news.group:
+                screen.told(news)
+                return
+        self.flash(printable_line(f"{name_of(news.nick)} used your invitation."))
+
+    def status_told(self, status: Status) -> None:
+        self._status = status
+        self._show_banner()
+
+    def complain(self, sentence: Printable) -> None:
+        self.app.notify(sentence, severity="error", markup=False, timeout=8)
+
+    def is_seen(self) -> bool:
+        return self.is_current and self.app.app_focus
+
+    # --- drawing ---------------------------------------------------------------------------------------------------
+
+    def _draw_lists(self) -> None:
+        conversation = self.conversations.open
+        self.query_one("#groups", GroupList).tell(self.conversations)
+        self.query_one("#top", TopBar).info = conversation.info if conversation else None
+        self.query_one("#status", StatusLine).elsewhere = self.conversations.unread_elsewhere()
+        self.query_one("#status", StatusLine).me = name_of(conversation.info.nick) if conversation else self.nick
+        if conversation is None:
+            hint = "/new NAME or /join INVITATION"
+        elif conversation.active:
+            hint = f"Message {conversation.name}"
+        else:
+            hint = f"You have left {conversation.name}"
+        self.composer.placeholder = Content(hint)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self._draw_lists)
+        self.call_after_refresh(self.members_changed)
+
+    def toggle_members(self) -> None:
+        """Show the members, or hide them, whatever the width would say."""
+        shown = self.query_one("#members").display
+        self.set_class(not shown, "-members-on")
+        self.set_class(shown, "-members-off")
+        self.call_after_refresh(self.members_changed)
+
+    def on_app_focus(self) -> None:
+        if (conversation := self.conversations.open) is not None:
+            conversation.read()
+            self._draw_lists()
+
+    def flash(self, sentence: Printable) -> None:
+        """Say something in the status line for some seconds."""
+        self._flashes += 1
+        number = self._flashes
+        self.query_one("#status", StatusLine).flash = sentence
+
+        def over() -> None:
+            if self._flashes == number:
+                self.query_one("#status", StatusLine).flash = ""
+
+        self.set_timer(FLASH_S, over)
+
+    # --- conversations ---------------------------------------------------------------------------------------------
+
+    def _open_something(self) -> None:
+        """Open the group that was asked for at the start, or the first."""
+        by_id = self.conversations.by_id
+        named = [id for id, each in by_id.items() if self._wanted and each.info.name == self._wanted]
+        started = [id for id in by_id if self._wanted and id.startswith(self._wanted)]
+        first = next(iter(named + started + list(by_id)), None)
+        if first is None:
+            self.pane.tail = EMPTY
+            self.pane.show(None, self.pane.names, self.pane.place)
+        else:
+            self.go(first)
+
+    def go(self, group: str | None) -> None:
+        """Open a conversation; the draft of the other one stays with it."""
+        if group is None or group == self.conversations.open_id or group not in self.conversations.by_id:
+            return
+        if (before := self.conversations.open) is not None:
+            before.draft = self.composer.text if before.recalled == 0 else before.draft
+            before.recalled = 0
+            before.leave()
+        self.conversations.open_id = group
+        conversation = self.conversations.by_id[group]
+        conversation.enter()
+        self.composer.put(conversation.draft)
+        self.pane.tail = conversation.tail
+        self.pane.show(conversation.timeline, conversation.names, conversation.place)
+        self.members_changed()
+        self._draw_lists()
+        self.attempt(self._read(conversation))
+
+    async def _read(self, conversation: Conversation) -> None:
+        if not conversation.loaded:
+            await self.feed.load(conversation)
+        await self.feed.read_members(conversation)
+
+    def _recall(self, step: int, present: str) -> str | None:
+        conversation = self.conversations.open
+        return conversation.recall(step, present) if conversation else None
+
+    @on(GroupList.Chosen)
+    def _choose_group(self, event: GroupList.Chosen) -> None:
+        self.go(event.group)
+        self.composer.focus()
+
+    @on(MessagePane.Older)
+    def _older(self) -> None:
+        if (conversation := self.conversations.open) is not None and not conversation.paging:
+            self.attempt(self.feed.load_older(conversation))
+
+    @on(MessagePane.Newest)
+    def _newest(self) -> None:
+        if (conversation := self.conversations.open) is not None:
+            self.attempt(self.feed.load_newest(conversation))
+
+    def attempt(self, deed: Coroutine[Any, Any, object]) -> None:
+        """Do something with the agent; when it refuses, its sentence is shown."""
+
+        async def guarded() -> None:
+            try:
+                await deed
+            except AgentError as error:
+                self.complain(printable(str(error)))
+
+        self.run_worker(guarded())

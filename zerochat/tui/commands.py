@@ -1,0 +1,111 @@
+"""Slash commands: what a line in the composer means before anything is done with it.
+
+A line that looks like a command and is none is refused, never said: a mistyped `/join` must not put an invitation into
+the room. `//x` says "/x"; a slash behind spaces is refused with both ways out.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from zerochat.terminal import Printable, printable_line
+
+
+@dataclass(frozen=True, slots=True)
+class CommandInfo:
+    name: str
+    argument: str
+    help: str
+    """What it does, without a full stop."""
+
+    @property
+    def usage(self) -> str:
+        return f"/{self.name} {self.argument}".rstrip()
+
+
+COMMANDS = {
+    info.name: info
+    for info in (
+        CommandInfo("help", "", "show the keys and the commands"),
+        CommandInfo("new", "NAME", "create a group"),
+        CommandInfo("join", "INVITATION", "join a group with a link or a ZC: code"),
+        CommandInfo("invite", "[USES]", "make an invitation to this group, for one person or for USES"),
+        CommandInfo("members", "", "who is here, and how they are connected"),
+        CommandInfo("delivery", "", "who has your last message"),
+        CommandInfo("status", "", "what the agent is doing"),
+        CommandInfo("leave", "", "leave this group"),
+        CommandInfo("quit", "", "end zerochat"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    name: str
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`sentence` says why, and what to do instead."""
+
+    sentence: Printable
+
+
+Line: TypeAlias = Say | Command | Refusal | None
+
+
+def parse(text: str) -> Line:
+    """What `text` means; None when it is empty."""
+    stripped = text.strip()
+    if not stripped:
+        return None
+    if text.startswith("//"):
+        return Say(text[1:])
+    if not stripped.startswith("/"):
+        return Say(text.rstrip())
+    if not text.startswith("/"):
+        return Refusal(
+            Printable("Spaces before a slash: begin with // to say it as it is, or remove them to run a command.")
+        )
+    word, _, rest = stripped[1:].partition(" ")
+    word, newline, more = word.partition("\n")
+    rest = (more + " " + rest if newline else rest).strip()
+    name = word.lower()
+    matches = [each for each in COMMANDS if each.startswith(name)] if name else []
+    if name in COMMANDS:
+        return Command(name, rest)
+    if len(matches) == 1:
+        return Command(matches[0], rest)
+    return Refusal(_refuse(word, matches))
+
+
+def _refuse(word: str, matches: list[str]) -> Printable:
+    shown = printable_line(word, 24)
+    way_out = "Nothing was sent; begin with // to say it as it is."
+    if matches:
+        return Printable(f"/{shown} could be {' or '.join('/' + each for each in matches)}. {way_out}")
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(word.lower()[:32], COMMANDS, n=1, cutoff=0.5)
+    advice = f"Did you mean /{nearest[0]}?" if nearest else "/help lists the commands."
+    return Printable(f"There is no command /{shown}. {advice} {way_out}")
+
+
+def complete(text: str) -> str | None:
+    """The composer's text with its command completed; None when there is nothing to complete."""
+    if not text.startswith("/") or text.startswith("//") or " " in text or "\n" in text:
+        return None
+    matches = [each for each in COMMANDS if each.startswith(text[1:].lower())]
+    if not matches:
+        return None
+    if len(matches) == 1:
+        return f"/{matches[0]} "
+    common = matches[0]
+    while not all(each.startswith(common) for each in matches):
+        common = common[:-1]
+    return f"/{common}" if len(common) > len(text) - 1 else None

@@ -1,0 +1,240 @@
+"""What the face knows of each group: its information, its timeline, its draft, and what has not been read.
+
+View state only. The truth is in the agent; all of this is built from its answers and news, and can be built again.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from zerochat.agent.schema import Event, GroupInfo, History, MemberInfo
+from zerochat.terminal import Printable, printable_line
+from zerochat.tui.text import Names, name_of
+from zerochat.tui.timeline import ROWS_MAX, ROWS_SPARE, Key, Place, Row, Timeline, row_of
+
+SENT_MAX = 100
+"""Texts of one's own that Ctrl+Up brings back."""
+UNSEEN_MAX = 5_000
+"""Posts below the reader that are counted; nobody needs the exact number of more."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One group as its window shows it."""
+
+    info: GroupInfo
+    names: Names = field(default_factory=Names)
+    timeline: Timeline = field(default_factory=Timeline)
+    place: Place = field(default_factory=Place)
+    members: list[MemberInfo] = field(default_factory=list)
+    loaded: bool = False
+    paging: bool = False
+    unread: int = 0
+    first_unread: Key | None = None
+    draft: str = ""
+    sent: list[str] = field(default_factory=list)
+    recalled: int = 0
+    """How far Ctrl+Up has gone back in `sent`; 0: at the draft."""
+
+    @property
+    def name(self) -> Printable:
+        return name_of(self.info.name)
+
+    @property
+    def active(self) -> bool:
+        return self.info.state == "active"
+
+    # --- what came from the agent ----------------------------------------------------------------------------------
+
+    def learn_members(self, members: Sequence[MemberInfo]) -> bool:
+        """Take the list of members; True when somebody's label changed."""
+        self.members = list(members)
+        changed = [self.names.learn(member.did, member.nick) for member in members]
+        return any(changed)
+
+    def take_page(self, page: History, line: int) -> list[Key]:
+        """Put a page of history in; the keys that are new."""
+        new = self.timeline.add(self._rows([(event, line) for event in page.events]))
+        self.loaded = True
+        return new
+
+    def take_first_page(self, page: History, line: int) -> list[Key]:
+        """The newest page. Where it does not reach what is loaded, the window begins anew with it: a gap is never
+        shown as if nothing was missing."""
+        timeline = self.timeline
+        rows = self._rows([(event, line) for event in page.events])
+        if timeline.rows and (timeline.detached or (page.more and rows and rows[0].key > timeline.keys[-1])):
+            timeline.clear()
+            self.place.following, self.place.key = True, None
+        whole = not timeline.rows
+        new = timeline.add(rows)
+        if whole or not page.more:
+            timeline.more = page.more
+        self.loaded = True
+        self._name_the_beginning()
+        return new
+
+    def take_older_page(self, page: History, line: int) -> list[Key]:
+        new = self.take_page(page, line)
+        self.timeline.more = page.more
+        self._name_the_beginning()
+        surplus = len(self.timeline.rows) - ROWS_MAX
+        if surplus > 0:
+            self.timeline.drop_newest(surplus)
+            self.place.following = False
+        return new
+
+    def arrive(self, events: Sequence[tuple[Event, int]], *, seen: bool) -> list[Key]:
+        """Put live events, with the numbers of their lines, in; the keys that are new. Counts what is not `seen`."""
+        timeline = self.timeline
+        rows = self._rows(events)
+        in_window: list[Row] = []
+        new: list[Key] = []
+        for row in rows:
+            if self.loaded and timeline.detached and timeline.keys and row.key > timeline.keys[-1]:
+                new.append(row.key)  # Beyond the window: counted, and read when the reader goes to the end.
+            elif self.loaded and not (timeline.more and timeline.keys and row.key < timeline.keys[0]):
+                in_window.append(row)
+        known = self.loaded
+        new += timeline.add(in_window)
+        fresh = set(new)
+        posts = [row for row in rows if row.kind == "post" and not row.own and (row.key in fresh or not known)]
+        if not seen:
+            self._count_unread(posts)
+        if known:
+            unseen = self.place.unseen
+            unseen += [row.key for row in posts]
+            del unseen[: max(len(unseen) - UNSEEN_MAX, 0)]
+            self._trim()
+            self._name_the_beginning()
+        return new
+
+    def _count_unread(self, posts: Iterable[Row]) -> None:
+        for row in posts:
+            self.unread += 1
+            if self.first_unread is None or row.key < self.first_unread:
+                self.first_unread = row.key
+
+    def _rows(self, events: Iterable[tuple[Event, int]]) -> list[Row]:
+        rows = []
+        for event, line in events:
+            self.names.learn(event.author.did, event.author.nick)
+            did, nick = event.body.get("did"), event.body.get("nick")
+            if event.type == "member_joined" and isinstance(did, str) and isinstance(nick, str):
+                self.names.learn(did, nick)
+            if (row := row_of(event, line)) is not None:
+                rows.append(row)
+        return rows
+
+    def _trim(self) -> None:
+        """Keep the window within bounds, at the end that the reader is not looking at."""
+        timeline, place = self.timeline, self.place
+        if len(timeline.rows) <= ROWS_MAX:
+            return
+        surplus = len(timeline.rows) - ROWS_MAX + ROWS_SPARE
+        at = None if place.following or place.key is None else timeline.index(place.key)
+        if at is not None and at <= surplus:
+            timeline.drop_newest(surplus)
+        else:
+            timeline.drop_oldest(surplus)
+
+    def _name_the_beginning(self) -> None:
+        rows = self.timeline.rows
+        if self.timeline.more:
+            head = Printable("↑ older messages")
+        elif rows and rows[0].own and rows[0].kind == "quiet":
+            head = printable_line(f"This is the beginning of {self.name}.")
+        else:
+            head = Printable("What was said before you joined is not here.")
+        self.timeline.set_head(head)
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Its window opens: the unread line goes above the first post that was not read."""
+        if self.first_unread is not None:
+            self.timeline.set_unread(self.first_unread)
+        self.read()
+
+    def read(self) -> None:
+        """What there is has been seen; the unread line stays where it is until `leave`."""
+        self.unread, self.first_unread = 0, None
+
+    def leave(self) -> None:
+        self.timeline.set_unread(None)
+
+    @property
+    def tail(self) -> tuple[Printable, ...]:
+        """What stands below the last row."""
+        if not self.loaded:
+            return (Printable(""), Printable("Loading…"))
+        if self.timeline.detached:
+            return (Printable(""), Printable("Newer messages are not loaded here: End goes to the newest."))
+        if not self.timeline.posts and not self.timeline.more:
+            return (Printable(""), Printable("Nobody has said anything yet. /invite brings people in."))
+        if self.info.state == "left":
+            return (Printable(""), Printable("You have left this group. Its history stays readable."))
+        return ()
+
+    # --- what I said -----------------------------------------------------------------------------------------------
+
+    def said(self, text: str) -> None:
+        if text and (not self.sent or self.sent[-1] != text):
+            self.sent.append(text)
+            del self.sent[:-SENT_MAX]
+        self.recalled = 0
+
+    def recall(self, step: int, present: str) -> str | None:
+        """The text `step` (1: older) away in what was sent; None at the ends. The draft itself is kept at place 0."""
+        to = self.recalled + step
+        if not 0 <= to <= len(self.sent):
+            return None
+        if self.recalled == 0:
+            self.draft = present
+        self.recalled = to
+        return self.sent[-to] if to else self.draft
+
+
+@dataclass(slots=True)
+class Conversations:
+    """All groups of the profile in the agent's order, which does not change under the hands, and the open one."""
+
+    by_id: dict[str, Conversation] = field(default_factory=dict)
+    open_id: str = ""
+
+    @property
+    def open(self) -> Conversation | None:
+        return self.by_id.get(self.open_id)
+
+    def renew(self, groups: Sequence[GroupInfo]) -> None:
+        """Take the agent's list of groups."""
+        known = self.by_id
+        self.by_id = {}
+        for info in groups:
+            conversation = known.get(info.id) or Conversation(info)
+            conversation.info = info
+            conversation.names.learn(info.me, info.nick)
+            self.by_id[info.id] = conversation
+
+    def numbered(self, number: int) -> str | None:
+        ids = list(self.by_id)
+        return ids[number - 1] if 1 <= number <= len(ids) else None
+
+    def beside(self, step: int) -> str | None:
+        """The group `step` further in the list, round the ends."""
+        ids = list(self.by_id)
+        if not ids:
+            return None
+        here = ids.index(self.open_id) if self.open_id in self.by_id else -1 if step > 0 else 0
+        return ids[(here + step) % len(ids)]
+
+    def next_unread(self) -> str | None:
+        """The next group, going down from the open one, that has something unread."""
+        ids = list(self.by_id)
+        here = ids.index(self.open_id) if self.open_id in self.by_id else -1
+        for id in ids[here + 1 :] + ids[: here + 1]:
+            if self.by_id[id].unread and id != self.open_id:
+                return id
+        return None
+
+    def unread_elsewhere(self) -> int:
+        return sum(each.unread for id, each in self.by_id.items() if id != self.open_id)

@@ -1,0 +1,235 @@
+"""What the commands do: each asks the agent or opens a screen, and says what came of it."""
+
+from collections.abc import Callable
+
+from textual.content import Content
+
+from zerochat.agent.schema import (
+    DeliveryReport,
+    EventParams,
+    GroupInfo,
+    GroupParams,
+    InvitationInfo,
+    InviteParams,
+    JoinParams,
+    JoinStatus,
+    NoParams,
+    SendParams,
+    Sent,
+    Status,
+)
+from zerochat.terminal import Printable, printable, printable_line
+from zerochat.tui.board import Board
+from zerochat.tui.conversation import Conversation
+from zerochat.tui.help import help_sheet
+from zerochat.tui.invite import InviteScreen
+from zerochat.tui.join import JoinScreen
+from zerochat.tui.link import AgentError
+from zerochat.tui.sheet import Ask, Confirm, Sheet, rows
+from zerochat.tui.switcher import Switcher
+from zerochat.tui.text import clock_text, name_of
+
+NO_GROUP = Printable("There is no conversation open. /new NAME creates a group, /join INVITATION joins one.")
+
+
+def run(chat: Board, name: str, rest: str) -> None:
+    """Do the command `name`; the names are those of `commands.COMMANDS`."""
+    _DEEDS[name](chat, rest)
+
+
+def say(chat: Board, text: str) -> None:
+    """Send what stands in the composer; it comes back into it when the agent refuses."""
+    conversation = chat.conversations.open
+    if conversation is None:
+        chat.complain(NO_GROUP)
+        return
+    chat.composer.put("")
+    conversation.said(text)
+    conversation.draft = ""
+    chat.pane.action_end()
+
+    async def send() -> None:
+        try:
+            await chat.link.ask("send", SendParams(conversation.info.id, text), Sent)
+        except AgentError:
+            if conversation is not chat.conversations.open:
+                conversation.draft = conversation.draft or text
+            elif not chat.composer.text:
+                chat.composer.put(text)
+            raise
+
+    chat.attempt(send())
+
+
+def switch(chat: Board) -> None:
+    chat.app.push_screen(Switcher(chat.conversations), chat.go)
+
+
+def show_member(chat: Board, did: str) -> None:
+    conversation = chat.conversations.open
+    member = next((each for each in conversation.members if each.did == did), None) if conversation else None
+    if conversation is None or member is None:
+        return
+    agrees = {True: "the same as mine", False: "different from mine", None: "not heard yet"}[member.view_agrees]
+    added_by = conversation.names.label(member.added_by) if member.added_by else "-"
+    facts = [
+        ("connection", "you" if member.connection == "self" else member.connection),
+        ("last heard", clock_text(member.last_heard) if member.last_heard else "-"),
+        ("its members", agrees),
+        ("joined", clock_text(member.joined_at)),
+        ("let in by", added_by),
+        ("verified", "yes" if member.verified else "no"),
+        ("bot", "yes" if member.bot else "no"),
+        ("key", printable_line(member.did)),
+    ]
+    chat.app.push_screen(Sheet(conversation.names.label(did), rows(facts, 12)))
+
+
+# --- one for each command -------------------------------------------------------------------------------------------
+
+
+def _help(chat: Board, rest: str) -> None:
+    chat.app.push_screen(help_sheet(chat.app, chat))
+
+
+def _new(chat: Board, rest: str) -> None:
+    async def create(name: str) -> None:
+        info = await chat.link.ask("new", GroupParams(name), GroupInfo)
+        await chat.feed.refresh()
+        chat.go(info.id)
+        chat.flash(printable_line(f"{name_of(info.name)} is there. F3 or /invite brings people in."))
+
+    def answered(name: str | None) -> None:
+        if name:
+            chat.attempt(create(name))
+
+    if rest:
+        answered(rest)
+    else:
+        ask = Ask(Printable("Name of the new group"), Printable("Enter creates it, Esc closes."))
+        chat.app.push_screen(ask, answered)
+
+
+def _join(chat: Board, rest: str) -> None:
+    async def ask(invitation: str, nick: str) -> JoinStatus:
+        return await chat.link.ask("join", JoinParams(invitation, nick or None), JoinStatus)
+
+    def closed(group: str | None) -> None:
+        async def show(group: str) -> None:
+            await chat.feed.refresh()
+            chat.go(group)
+
+        if group:
+            chat.attempt(show(group))
+
+    chat.app.push_screen(JoinScreen(ask, nick=chat.nick, invitation=rest), closed)
+
+
+def _invite(chat: Board, rest: str) -> None:
+    conversation = _open(chat)
+    if conversation is None:
+        return
+    if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest) < 1_000):
+        chat.complain(Printable("/invite takes a number: how many people may use the invitation, from 1 to 999."))
+        return
+    uses = int(rest or "1")
+
+    async def make() -> InvitationInfo:
+        return await chat.link.ask("invite", InviteParams(conversation.info.id, uses=uses), InvitationInfo)
+
+    chat.app.push_screen(InviteScreen(conversation.name, make))
+
+
+def _members(chat: Board, rest: str) -> None:
+    if not chat.query_one("#members").display:
+        chat.toggle_members()
+    chat.call_after_refresh(chat.query_one("#members").focus)
+
+
+def _delivery(chat: Board, rest: str) -> None:
+    conversation = _open(chat)
+    if conversation is None:
+        return
+    mine = [row for row in conversation.timeline.rows if row.own and row.kind == "post"]
+    if not mine:
+        chat.flash(Printable("You have not said anything here yet."))
+        return
+    last = mine[-1]
+
+    async def ask() -> None:
+        params = EventParams(conversation.info.id, last.key[2])
+        report = await chat.link.ask("delivery", params, DeliveryReport)
+        people = [("✓" if each.delivered else "·", conversation.names.label(each.did)) for each in report.members]
+        title = Printable(f"Delivered to {report.delivered} of {report.of}")
+        body = Content("\n").join(
+            [Content(printable(last.text, lines_max=3, chars_max=300)), Content(""), rows(people, 2)]
+        )
+        chat.app.push_screen(Sheet(title, body))
+
+    chat.attempt(ask())
+
+
+def _status(chat: Board, rest: str) -> None:
+    async def ask() -> None:
+        status = await chat.link.ask("status", NoParams(), Status)
+        chat.status_told(status)
+        hours, seconds = divmod(status.uptime_s, 3600)
+        facts = [
+            ("profile", printable_line(status.profile)),
+            ("name", name_of(status.nick)),
+            ("agent", f"{printable_line(status.version)}, process {status.pid}, up {hours} h {seconds // 60} min"),
+            ("reached at", printable_line(status.pair)),
+            ("publishes at", printable_line(status.queue)),
+            ("gatekeeper", "dead: nobody new gets in, restart the agent" if status.closed else "on duty"),
+            ("attention", printable_line(status.warning) or "nothing"),
+        ]
+        for group in status.groups:
+            others = max(group.members - 1, 0)
+            text = f"{group.state}, {group.connected}/{others} connected, {group.unacknowledged} not everywhere yet"
+            facts.append((printable_line(group.name, 12), text))
+        chat.app.push_screen(Sheet(Printable("Status"), rows(facts, 12)))
+
+    chat.attempt(ask())
+
+
+def _leave(chat: Board, rest: str) -> None:
+    conversation = _open(chat)
+    if conversation is None:
+        return
+
+    async def leave() -> None:
+        await chat.link.ask("leave", GroupParams(conversation.info.id), GroupInfo)
+        await chat.feed.refresh()
+        chat.rows_changed(conversation, None)
+
+    def answered(yes: bool | None) -> None:
+        if yes:
+            chat.attempt(leave())
+
+    question = (
+        f"Leave {conversation.name}? What was said stays readable here; to speak again you need a new invitation."
+    )
+    chat.app.push_screen(Confirm(printable_line(question), "Leave", "Stay"), answered)
+
+
+def _quit(chat: Board, rest: str) -> None:
+    chat.call_next(chat.app.run_action, "app.quit")
+
+
+def _open(chat: Board) -> Conversation | None:
+    if chat.conversations.open is None:
+        chat.complain(NO_GROUP)
+    return chat.conversations.open
+
+
+_DEEDS: dict[str, Callable[[Board, str], None]] = {
+    "help": _help,
+    "new": _new,
+    "join": _join,
+    "invite": _invite,
+    "members": _members,
+    "delivery": _delivery,
+    "status": _status,
+    "leave": _leave,
+    "quit": _quit,
+}

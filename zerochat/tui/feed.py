@@ -1,0 +1,206 @@
+"""Keeps the conversations true to the agent: reads what there is, then takes the news, in bites.
+
+First subscribe, then read, so that nothing falls between; what comes twice is put in once. Answers carry the number of
+their line, so a receipt that an answer already contains is not counted again. Nothing here draws: the `Watcher` (the
+chat screen) hears what has changed.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from zerochat.agent.schema import (
+    Event,
+    GroupInfo,
+    GroupParams,
+    Hello,
+    History,
+    HistoryParams,
+    InvitationNews,
+    JoinStatus,
+    MemberInfo,
+    NoParams,
+    PeerNews,
+    ReceiptNews,
+    Status,
+    SubscribeParams,
+    ViewNews,
+)
+from zerochat.terminal import Printable, printable_line
+from zerochat.tui.conversation import Conversation, Conversations
+from zerochat.tui.link import AgentError, Link, LinkLost, News
+from zerochat.tui.timeline import Key
+
+BITE = 256
+"""News that are taken between two frames (architecture: 10,000 at once stall a screen for 2.7 s, bites for 0.1 s)."""
+PAGE = 200
+"""Events in one page of history: several screens, and far below the longest line."""
+
+
+class Watcher(Protocol):
+    """What the feed tells the screen."""
+
+    def rows_changed(self, conversation: Conversation, keys: Sequence[Key] | None) -> None:
+        """Rows came or changed; None: everything in it may have."""
+
+    def groups_changed(self) -> None: ...
+
+    def members_changed(self) -> None: ...
+
+    def join_told(self, status: JoinStatus) -> None: ...
+
+    def invitation_told(self, news: InvitationNews) -> None: ...
+
+    def status_told(self, status: Status) -> None: ...
+
+    def complain(self, sentence: Printable) -> None:
+        """Show what went wrong."""
+
+    def is_seen(self) -> bool:
+        """Whether the person can see the open conversation now."""
+
+
+class Feed:
+    """The conversations and the line they come over."""
+
+    def __init__(self, link: Link, conversations: Conversations, watcher: Watcher) -> None:
+        self.link = link
+        self.conversations = conversations
+        self.watcher = watcher
+        self.stale = False
+        """The lists of groups and members must be read again."""
+        self._seq: int | None = None
+        self._refreshing = False
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    async def up(self, hello: Hello) -> None:
+        """The line is up (again): subscribe where we left off, then read what the screen shows."""
+        await self.link.ask("subscribe", SubscribeParams(since=self._seq), NoParams)
+        await self._reload()
+        self.watcher.status_told(await self.link.ask("status", NoParams(), Status))
+
+    async def _reload(self) -> None:
+        await self.refresh()
+        for conversation in list(self.conversations.by_id.values()):
+            if conversation.loaded:
+                await self.load(conversation)
+
+    async def refresh(self) -> None:
+        """Read the groups, and the members of the open one; again while news make them stale meanwhile."""
+        if self._refreshing:
+            self.stale = True
+            return
+        self._refreshing = True
+        try:
+            while True:
+                self.stale = False
+                self.conversations.renew(await self.link.ask("groups", NoParams(), list[GroupInfo]))
+                self.watcher.groups_changed()
+                if (conversation := self.conversations.open) is not None:
+                    await self.read_members(conversation)
+                if not self.stale:
+                    return
+        finally:
+            self._refreshing = False
+
+    async def read_members(self, conversation: Conversation) -> None:
+        params = GroupParams(conversation.info.id)
+        if conversation.learn_members(await self.link.ask("members", params, list[MemberInfo])):
+            self.watcher.rows_changed(conversation, None)
+        self.watcher.members_changed()
+
+    async def load(self, conversation: Conversation) -> None:
+        """Read the newest page of a conversation."""
+        params = HistoryParams(conversation.info.id, PAGE)
+        page, line = await self.link.ask_with_line("history", params, History)
+        conversation.take_first_page(page, line)
+        if conversation is self.conversations.open:
+            conversation.enter()
+        self.watcher.rows_changed(conversation, None)
+
+    async def load_older(self, conversation: Conversation) -> None:
+        """Read the page before the first row."""
+        timeline = conversation.timeline
+        if conversation.paging or not timeline.more or not timeline.keys:
+            return
+        conversation.paging = True
+        try:
+            params = HistoryParams(conversation.info.id, PAGE, before=timeline.keys[0][2])
+            page, line = await self.link.ask_with_line("history", params, History)
+            conversation.take_older_page(page, line)
+        finally:
+            conversation.paging = False
+        self.watcher.rows_changed(conversation, None)
+
+    async def load_newest(self, conversation: Conversation) -> None:
+        """Leave the window where it is and begin at the end again."""
+        conversation.timeline.clear()
+        conversation.place.following, conversation.place.key = True, None
+        conversation.place.unseen.clear()
+        await self.load(conversation)
+
+    # --- news ------------------------------------------------------------------------------------------------------
+
+    async def catch_up(self) -> None:
+        """What must be asked after a bite: everything when news were dropped, the lists when they are stale."""
+        try:
+            if self.link.overflowed:
+                self.link.overflowed = False
+                await self._reload()
+            elif self.stale:
+                await self.refresh()
+        except LinkLost:
+            return  # Everything is read again when the line comes back.
+        except AgentError as error:
+            self.watcher.complain(printable_line(str(error)))
+
+    def drain(self) -> bool:
+        """Take one bite of news and show it; True when more are waiting."""
+        arrived: dict[str, list[tuple[Event, int]]] = {}
+        changed: dict[str, list[Key]] = {}
+        for news in self.link.bite(BITE):
+            self._take(news, arrived, changed)
+        for group, events in arrived.items():
+            self._arrive(group, events, changed)
+        for group, keys in changed.items():
+            self.watcher.rows_changed(self.conversations.by_id[group], keys)
+        if arrived:
+            self.watcher.groups_changed()
+        return self.link.waiting > 0
+
+    def _take(self, news: News, arrived: dict[str, list[tuple[Event, int]]], changed: dict[str, list[Key]]) -> None:
+        match news.value:
+            case Event() as event:
+                if self._seq is None or event.seq > self._seq:
+                    self._seq = event.seq
+                    arrived.setdefault(event.group, []).append((event, news.line))
+            case ReceiptNews(group=group, author=author, after=after, upto=upto):
+                # A receipt can be about an event of the same bite: that must have its row first.
+                self._arrive(group, arrived.pop(group, []), changed)
+                conversation = self.conversations.by_id.get(group)
+                if conversation is not None and author == conversation.info.me:
+                    changed.setdefault(group, []).extend(conversation.timeline.receipt(after, upto, news.line))
+            case PeerNews() | ViewNews():
+                self.stale = True
+            case JoinStatus() as status:
+                self.stale = self.stale or status.phase == "joined"
+                self.watcher.join_told(status)
+            case InvitationNews() as invitation:
+                self.watcher.invitation_told(invitation)
+
+    def _arrive(self, group: str, events: list[tuple[Event, int]], changed: dict[str, list[Key]]) -> None:
+        if not events:
+            return
+        conversation = self.conversations.by_id.get(group)
+        if conversation is None:
+            self.stale = (
+                True  # A group that is new here: the list of groups brings it, its history is read when opened.
+            )
+            return
+        if any(event.type != "message" for event, _ in events):
+            self.stale = True
+        seen = conversation is self.conversations.open and self.watcher.is_seen()
+        changed.setdefault(group, []).extend(conversation.arrive(events, seen=seen))
+        missed = conversation is self.conversations.open and not seen and conversation.loaded
+        if missed and conversation.timeline.unread is None:
+            conversation.timeline.set_unread(conversation.first_unread)

@@ -1,0 +1,164 @@
+"""The invitation screen: a code to scan, the link to send, and word of who used it.
+
+The code is black on bright white whatever the theme, because scanners do not read it the other way round; the link is
+always there as text beside it, and alone on the screen with `t`, so that a terminal's own selection can take it.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Static
+
+from zerochat.agent.schema import InvitationInfo, InvitationNews
+from zerochat.terminal import Printable, printable, printable_line
+from zerochat.tui.link import AgentError
+from zerochat.tui.text import clock_text, name_of
+
+QR_STYLE = "#000000 on #ffffff"
+BESIDE_CELLS_MIN = 18
+"""Narrower than this, the link beside the code is a ladder of letters; then the code has to wait for a wider window."""
+BELOW_LINES = 2
+
+
+class InviteScreen(ModalScreen[None]):
+    """Shows one invitation; `make` asks the agent for it."""
+
+    BINDING_GROUP_TITLE = "Invitation"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "copy_link", "Copy the link", id="invite.copy_link"),
+        Binding("z", "copy_code", "Copy the ZC: code", id="invite.copy_code"),
+        Binding("t", "text_only", "Text only", id="invite.text_only"),
+        Binding("escape,q", "close", "Close", id="invite.close"),
+    ]
+
+    def __init__(self, group: Printable, make: Callable[[], Awaitable[InvitationInfo]]) -> None:
+        super().__init__()
+        self._group = group
+        self._make = make
+        self._invitation: InvitationInfo | None = None
+        self._qr: list[str] = []
+        self._text_only = False
+        self._used: list[Printable] = []
+        self._uses_left = 0
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="invite-main"):
+            yield Static(id="qr")
+            with VerticalScroll(id="invite-side"):
+                yield Static(id="invite-about")
+                yield Static(id="invite-link")
+                yield Static(id="invite-code")
+        yield Static(id="invite-news")
+        with Horizontal(id="invite-keys"):
+            yield Button(Content("c copy link"), id="copy_link", compact=True)
+            yield Button(Content("z copy code"), id="copy_code", compact=True)
+            yield Button(Content("t text only"), id="text_only", compact=True)
+            yield Button(Content("Esc close"), id="close", compact=True)
+
+    def on_mount(self) -> None:
+        self._say("Asking the agent for an invitation…")
+        self.run_worker(self._ask())
+
+    async def _ask(self) -> None:
+        try:
+            invitation = await self._make()
+        except AgentError as error:
+            self._say(printable(str(error)), trouble=True)
+            return
+        from zerochat.terminal import qr_half_blocks
+
+        self._invitation = invitation
+        self._uses_left = invitation.uses
+        try:
+            self._qr = qr_half_blocks(printable_line(invitation.code))
+        except ValueError:
+            self._qr = []
+        self._draw()
+
+    def told(self, news: InvitationNews) -> None:
+        """Somebody used an invitation of this group."""
+        self._used.append(name_of(news.nick))
+        self._uses_left = news.uses_left
+        self._draw()
+
+    @property
+    def group_id(self) -> str:
+        return self._invitation.group if self._invitation else ""
+
+    # --- drawing ---------------------------------------------------------------------------------------------------
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        invitation = self._invitation
+        if invitation is None:
+            return
+        fits = self._fits()
+        shown = fits and not self._text_only
+        qr = self.query_one("#qr", Static)
+        qr.display = shown
+        if shown:
+            qr.update(Content("\n").join(Content.styled(row, QR_STYLE) for row in self._qr))
+        uses = f"{invitation.uses} person" if invitation.uses == 1 else f"{invitation.uses} people"
+        about = [f"Invitation to {self._group}", f"for {uses}, until {clock_text(invitation.expires_at)}"]
+        if not fits and self._qr and not self._text_only:
+            width, height = len(self._qr[0]) + BESIDE_CELLS_MIN, len(self._qr) + BELOW_LINES
+            about.append(f"Enlarge the window to {width}x{height} to see the code, or send the link.")
+        about.append("Whoever has it can join: send it only to whom you mean.")
+        self.query_one("#invite-about", Static).update(Content("\n".join(about)))
+        self.query_one("#invite-link", Static).update(Content(printable_line(invitation.url)))
+        self.query_one("#invite-code", Static).update(Content(printable_line(invitation.code)))
+        self.set_class(self._text_only or not shown, "-text")
+        if not self._used:
+            self._say("Nobody has used it yet. Keep zerochat running until they have joined.")
+        else:
+            left = "used up" if self._uses_left == 0 else f"{self._uses_left} left"
+            self._say(f"✓ used by {', '.join(self._used[-5:])} ({left})")
+
+    def _fits(self) -> bool:
+        if not self._qr:
+            return False
+        wide = self.size.width >= len(self._qr[0]) + BESIDE_CELLS_MIN
+        return wide and self.size.height >= len(self._qr) + BELOW_LINES
+
+    def _say(self, sentence: str, *, trouble: bool = False) -> None:
+        news = self.query_one("#invite-news", Static)
+        news.set_class(trouble, "-trouble")
+        news.update(Content(sentence))
+
+    # --- actions ---------------------------------------------------------------------------------------------------
+
+    @on(Button.Pressed)
+    def _press(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.call_next(self.run_action, event.button.id or "close")
+
+    def action_copy_link(self) -> None:
+        self._copy("link", self._invitation.url if self._invitation else "")
+
+    def action_copy_code(self) -> None:
+        self._copy("code", self._invitation.code if self._invitation else "")
+
+    def _copy(self, what: str, text: str) -> None:
+        if not text:
+            return
+        self.app.copy_to_clipboard(text)
+        sentence = (
+            f"The {what} went to your terminal, for its clipboard (OSC 52, {len(text)} characters). If pasting brings"
+            " nothing, your terminal does not take it: press t and select the text."
+        )
+        self.app.notify(sentence, markup=False)
+
+    def action_text_only(self) -> None:
+        self._text_only = not self._text_only
+        self._draw()
+
+    def action_close(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,124 @@
+"""The lists at the sides: conversations on the left, members on the right."""
+
+from collections.abc import Iterable
+
+from textual import on
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from zerochat.agent.schema import MemberInfo
+from zerochat.terminal import Printable, cells
+from zerochat.tui.conversation import Conversation, Conversations
+from zerochat.tui.text import clip
+
+UNREAD_SHOWN_MAX = 999
+
+
+class QuietList(OptionList):
+    """An option list that is rebuilt only when something in it differs, and keeps its highlight then."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False, compact=True)
+        self._shown: dict[str, Content] = {}
+
+    def put(self, entries: Iterable[tuple[str, Content]]) -> None:
+        """Show `entries`, pairs of an id and what stands there."""
+        new = dict(entries)
+        if list(new) == list(self._shown):
+            for index, (id, content) in enumerate(new.items()):
+                if not content.is_same(self._shown[id]):
+                    self.replace_option_prompt_at_index(index, content)
+        else:
+            highlighted = self.highlighted_option.id if self.highlighted_option else None
+            self.set_options([Option(content, id=id) for id, content in new.items()])
+            self.highlighted = list(new).index(highlighted) if highlighted in new else None
+        self._shown = new
+
+
+class GroupList(QuietList):
+    """The conversations with their numbers and what is unread in them."""
+
+    BINDING_GROUP_TITLE = "Conversations"
+
+    class Chosen(Message):
+        def __init__(self, group: str) -> None:
+            super().__init__()
+            self.group = group
+
+    def tell(self, conversations: Conversations) -> None:
+        width = max(self.size.width - 2, 8) or 16
+        self.put(
+            (id, group_line(number, each, width, is_open=id == conversations.open_id))
+            for number, (id, each) in enumerate(conversations.by_id.items(), 1)
+        )
+        ids = list(conversations.by_id)
+        if not self.has_focus and conversations.open_id in ids:
+            self.highlighted = ids.index(conversations.open_id)
+
+    @on(OptionList.OptionSelected)
+    def _choose(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if event.option_id is not None:
+            self.post_message(self.Chosen(event.option_id))
+
+
+def group_line(number: int, conversation: Conversation, width: int, *, is_open: bool) -> Content:
+    """ "2 weekend     14": number, name, unread posts."""
+    unread = str(min(conversation.unread, UNREAD_SHOWN_MAX)) if conversation.unread else ""
+    label = f"{number} " if number <= 9 else "  "
+    name = clip(conversation.name, width - len(label) - len(unread) - 1)
+    gap = " " * max(width - len(label) - cells(name) - len(unread), 1)
+    style = "$text-muted" if not conversation.active else "bold" if is_open or unread else ""
+    return Content.assemble((label, "$text-muted"), (name, style), gap, (unread, "bold $text-accent"))
+
+
+SYMBOLS = {"self": "●", "connected": "●", "connecting": "◐", "unreachable": "○"}
+STYLES = {
+    "self": "$text-muted",
+    "connected": "$text-success",
+    "connecting": "$text-warning",
+    "unreachable": "$text-muted",
+}
+
+
+class MemberList(QuietList):
+    """The members of the open group with the state of their connection; Enter shows more about one."""
+
+    BINDING_GROUP_TITLE = "Members"
+
+    class Chosen(Message):
+        def __init__(self, did: str) -> None:
+            super().__init__()
+            self.did = did
+
+    def tell(self, conversation: Conversation | None) -> None:
+        width = max(self.size.width - 2, 8) or 20
+        members = conversation.members if conversation else []
+        order = sorted(members, key=lambda member: (member.connection == "unreachable", member.nick.casefold()))
+        labels = {member.did: conversation.names.label(member.did) for member in order} if conversation else {}
+        self.put((member.did, member_line(member, labels[member.did], width)) for member in order)
+
+    @on(OptionList.OptionSelected)
+    def _choose(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if event.option_id is not None:
+            self.post_message(self.Chosen(event.option_id))
+
+
+def member_line(member: MemberInfo, label: Printable, width: int) -> Content:
+    """Symbol and name; an unusual state in words too, because a colour alone tells some people nothing."""
+    notes = {"self": "you", "connected": "", "connecting": "connecting", "unreachable": "unreachable"}
+    words = [notes[member.connection]] if notes[member.connection] else []
+    if member.bot:
+        words.append("bot")
+    if member.view_agrees is False:
+        words.append("≠ view")
+    tail = (" " + ", ".join(words)) if words else ""
+    name = clip(label, max(width - 2 - len(tail), 6))
+    return Content.assemble(
+        (SYMBOLS[member.connection] + " ", STYLES[member.connection]),
+        name,
+        (clip(tail, width - 2 - cells(name)), "$text-muted"),
+    )

@@ -1,0 +1,299 @@
+"""The lines of one conversation: rows in the order of the log, their heights, and where each begins.
+
+Everything the message pane needs to know without drawing: `rows` sorted by (lamport, author, id), the height of each
+at the present width, and `tops`, the running sums. The row of a line is a bisection, an append is O(1), a late arrival
+rebuilds the sums behind it. No Textual here, so that order and place can be tested with plain values.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from zerochat.agent.schema import Event
+from zerochat.terminal import LINES_MAX, Printable, printable, printable_line
+from zerochat.tui.text import day_text, name_of, told_time, wrap
+
+Key: TypeAlias = tuple[int, str, str]
+"""(lamport, author's DID, id): the order that every member sees."""
+
+ROWS_MAX = 5_000
+"""Rows that one conversation keeps: measuring them again after a resize stays under 0.2 s."""
+ROWS_SPARE = 500
+"""How many are let go at once when it is full, so that not every arrival rebuilds the sums."""
+STACKED_BELOW = 44
+"""Narrower than this, the name gets a line of its own: beside it the text would be a column of single words."""
+MARGIN = 8
+"""Cells on the right of rows with a mark: "✓12/24", "late"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One event as it is shown. `text` is a post's body, or what a quiet line says behind the name."""
+
+    key: Key
+    kind: Literal["post", "quiet"]
+    author: str
+    """The DID; never shown as it is."""
+    nick: Printable
+    text: Printable
+    day: str
+    time: str
+    own: bool = False
+    late: bool = False
+    position: int = 0
+    delivered: int = 0
+    of: int = 0
+    line: int = 0
+    """Number of the line from the agent that told `delivered`: receipts with a smaller one are in it already."""
+
+    @property
+    def marked(self) -> bool:
+        """Whether something stands in the right margin."""
+        return self.kind == "post" and (self.late or (self.own and self.of > 0))
+
+
+def row_of(event: Event, line: int) -> Row | None:
+    """The row for an event; None for a type that this version does not know."""
+    text = _text_of(event)
+    if text is None:
+        return None
+    kind: Literal["post", "quiet"] = "post" if event.type == "message" else "quiet"
+    moment = told_time(event.sent_at, event.received_at)
+    return Row(
+        key=(event.lamport, event.author.did, event.id),
+        kind=kind,
+        author=event.author.did,
+        nick=name_of(event.author.nick),
+        text=text,
+        day=day_text(moment) if moment else "",
+        time=f"{moment:%H:%M}" if moment else "--:--",
+        own=event.self,
+        late=event.late,
+        position=event.position,
+        delivered=event.delivery.delivered,
+        of=event.delivery.of,
+        line=line,
+    )
+
+
+def _text_of(event: Event) -> Printable | None:
+    body = event.body
+    if event.type == "message":
+        return printable(str(body.get("text", "")), lines_max=LINES_MAX)
+    subject = name_of(str(body.get("nick", "")))
+    by_itself = body.get("did", event.author.did) == event.author.did
+    if event.type == "group_created":
+        return printable_line(f"created {name_of(str(body.get('name', '')))}")
+    if event.type == "member_joined":
+        return printable_line("joined" if by_itself else f"let {subject} in")
+    if event.type == "member_left":
+        return printable_line("left" if by_itself else f"removed {subject}")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """How a pane of some width is divided: [time nick │] text [mark]; `stacked` puts time and nick above the text."""
+
+    width: int
+    stacked: bool
+    nick: int
+    gutter: int
+
+    @classmethod
+    def of(cls, width: int) -> "Columns":
+        if width < STACKED_BELOW:
+            return cls(width, True, max(width - 8, 1), 2 if width > 20 else 0)
+        nick = max(6, min(14, width // 6))
+        return cls(width, False, nick, 6 + nick + 3)
+
+    def text_width(self, row: Row) -> int:
+        """Cells for the text of `row`."""
+        return max(self.width - self.gutter - (MARGIN if row.marked else 0), 4)
+
+
+@dataclass(slots=True)
+class Place:
+    """Where somebody reads in one conversation; kept while another one is on the screen."""
+
+    following: bool = True
+    key: Key | None = None
+    offset: int = 0
+    """Lines from the text of the row `key` to the top of the pane: what stands above a text may come and go."""
+    unseen: list[Key] = field(default_factory=list)
+    """Posts that came while they were out of sight."""
+
+
+@dataclass(slots=True)
+class Timeline:
+    """The window onto a conversation. Change it by its methods only; they keep `keys`, `heights` and `tops` true."""
+
+    width: int = 80
+    columns: Columns = field(default_factory=lambda: Columns.of(80))
+    rows: list[Row] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    heights: list[int] = field(default_factory=list)
+    tops: list[int] = field(default_factory=lambda: [0])
+    own: dict[int, Key] = field(default_factory=dict)
+    """My posts by their position in my chain, for receipts."""
+    head: Printable = Printable("")
+    """What stands above the first row."""
+    posts: int = 0
+    unread: Key | None = None
+    """The row that has the unread line above it."""
+    more: bool = True
+    """There are older events than the first row."""
+    detached: bool = False
+    """There are newer events than the last row: the reader went far back and the window moved along."""
+
+    # --- lines and rows --------------------------------------------------------------------------------------------
+
+    @property
+    def total(self) -> int:
+        """Lines of all rows and of the head."""
+        return self.tops[-1]
+
+    def row_at(self, line: int) -> tuple[int, int]:
+        """(index of the row, line inside the row) of a line; index -1 in the head."""
+        index = bisect_right(self.tops, line) - 1
+        if index < 0:
+            return -1, line
+        index = min(index, len(self.rows) - 1)
+        return index, line - (self.tops[index] if index >= 0 else 0)
+
+    def top_of(self, key: Key) -> int:
+        """The first line of the row `key`, or of the row that comes behind its place."""
+        return self.tops[bisect_left(self.keys, key)]
+
+    def index(self, key: Key) -> int | None:
+        at = bisect_left(self.keys, key)
+        return at if at < len(self.keys) and self.keys[at] == key else None
+
+    def head_lines(self) -> list[str]:
+        return wrap(self.head, self.width) if self.head else []
+
+    def starts_day(self, index: int) -> bool:
+        day = self.rows[index].day
+        return bool(day) and (index == 0 or self.rows[index - 1].day != day)
+
+    def starts_group(self, index: int) -> bool:
+        """Whether the author's name is shown again: another author, kind or day than above, or the unread line."""
+        if index == 0 or self.keys[index] == self.unread:
+            return True
+        above, row = self.rows[index - 1], self.rows[index]
+        return above.author != row.author or above.kind != row.kind or above.day != row.day
+
+    def lead(self, index: int) -> int:
+        """Lines above the text of a row: day separator, unread line, and the name where it stands alone."""
+        row = self.rows[index]
+        named = self.columns.stacked and row.kind == "post" and self.starts_group(index)
+        return self.starts_day(index) + (row.key == self.unread) + named
+
+    def _measure(self, index: int) -> int:
+        row = self.rows[index]
+        return self.lead(index) + (1 if row.kind == "quiet" else len(wrap(row.text, self.columns.text_width(row))))
+
+    # --- changing --------------------------------------------------------------------------------------------------
+
+    def resize(self, width: int) -> None:
+        """Measure everything for another width."""
+        self.width = max(width, 1)
+        self.columns = Columns.of(self.width)
+        self.heights = [self._measure(index) for index in range(len(self.rows))]
+        self._sum(0)
+
+    def set_head(self, head: Printable) -> None:
+        if head != self.head:
+            self.head = head
+            self._sum(0)
+
+    def set_unread(self, key: Key | None) -> None:
+        before, self.unread = self.unread, key
+        for changed in (before, key):
+            if changed is not None:
+                self._remeasure(self.index(changed))
+
+    def add(self, rows: Sequence[Row]) -> list[Key]:
+        """Put rows in their places; the keys of those that were not there yet. A row that is there is renewed."""
+        new: list[Key] = []
+        dirty = len(self.rows)
+        for row in rows:
+            at = len(self.keys) if not self.keys or row.key > self.keys[-1] else bisect_left(self.keys, row.key)
+            if at < len(self.keys) and self.keys[at] == row.key:
+                if row.line > self.rows[at].line:
+                    self.rows[at] = replace(self.rows[at], delivered=row.delivered, of=row.of, line=row.line)
+                    self._remeasure(at)
+                continue
+            self.rows.insert(at, row)
+            self.keys.insert(at, row.key)
+            self.heights.insert(at, 0)
+            self.heights[at] = self._measure(at)
+            if at + 1 < len(self.rows):
+                self.heights[at + 1] = self._measure(at + 1)
+            self.posts += row.kind == "post"
+            if row.own:
+                self.own[row.position] = row.key
+            new.append(row.key)
+            dirty = min(dirty, at)
+        if new:
+            self._sum(dirty)
+        return new
+
+    def receipt(self, after: int, upto: int, line: int) -> list[Key]:
+        """One more member has my events with `after` < position <= `upto`; the keys of the rows that changed."""
+        changed = []
+        for position in self._own_between(after, upto):
+            index = self.index(self.own[position])
+            if index is None or line <= self.rows[index].line:
+                continue
+            row = self.rows[index]
+            self.rows[index] = replace(row, delivered=min(row.delivered + 1, row.of), line=line)
+            changed.append(row.key)
+        return changed
+
+    def _own_between(self, after: int, upto: int) -> list[int]:
+        """The range is a peer's word and may be huge: walk whichever of the two is smaller."""
+        if upto - after < len(self.own):
+            return [position for position in range(after + 1, upto + 1) if position in self.own]
+        return [position for position in self.own if after < position <= upto]
+
+    def drop_oldest(self, count: int) -> None:
+        self._drop(0, count)
+        self.more = True
+        if self.rows:
+            self._remeasure(0)
+        self._sum(0)
+
+    def drop_newest(self, count: int) -> None:
+        self._drop(len(self.rows) - count, len(self.rows))
+        self.detached = True
+        self._sum(len(self.rows))
+
+    def clear(self) -> None:
+        """Forget the window, to be filled again from the agent."""
+        self._drop(0, len(self.rows))
+        self.more, self.detached, self.unread = True, False, None
+        self._sum(0)
+
+    def _drop(self, start: int, end: int) -> None:
+        for row in self.rows[start:end]:
+            self.posts -= row.kind == "post"
+            if row.own:
+                self.own.pop(row.position, None)
+        del self.rows[start:end], self.keys[start:end], self.heights[start:end]
+
+    def _remeasure(self, index: int | None) -> None:
+        if index is not None and self.heights[index] != (height := self._measure(index)):
+            self.heights[index] = height
+            self._sum(index)
+
+    def _sum(self, start: int) -> None:
+        """Make `tops` true again from row `start` on."""
+        if start == 0:
+            self.tops = [len(self.head_lines())]
+        del self.tops[start + 1 :]
+        top = self.tops[start]
+        for height in self.heights[start:]:
+            top += height
+            self.tops.append(top)
