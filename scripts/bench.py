@@ -11,7 +11,6 @@ import json
 import os
 import pkgutil
 import platform
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ ROOT = SCRIPTS.parent
 
 
 def main() -> int:
-    areas = sorted(module.name for module in pkgutil.iter_modules([str(SCRIPTS / "benchmarks")]) if module.ispkg)
+    modules = pkgutil.iter_modules([str(SCRIPTS / "benchmarks")])
+    areas = sorted(module.name for module in modules if not module.name.startswith("_"))
     parser = argparse.ArgumentParser(description="Measure one area of zerochat beside its peers and its floor.")
     parser.add_argument("area", choices=areas, metavar="AREA", help=", ".join(areas))
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
@@ -51,7 +51,7 @@ def enter_environment() -> None:
         sys.path.insert(0, str(ROOT))
         return
     prepare = 'root=$1; shift; . "$root/scripts/environment.sh"; prepare dev; exec "$python" "$@"'
-    os.execv("/bin/sh", ["sh", "-euc", prepare, shlex.quote(__file__), str(ROOT), str(SCRIPTS / "bench.py"), *sys.argv[1:]])
+    os.execv("/bin/sh", ["sh", "-euc", prepare, "bench.py", str(ROOT), __file__, *sys.argv[1:]])
 
 
 def print_table(area: str, machine: "dict[str, Any]", report: Any) -> None:

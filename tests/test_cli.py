@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -37,6 +36,7 @@ from zerochat.agent.schema import (
     SubscribeParams,
     WaitParams,
 )
+from zerochat.agent.vault import ProfileOwned, create_profile
 from zerochat.cli import main
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.parser import PLACES, parse
@@ -340,7 +340,8 @@ def test_a_qr_code_with_its_code_and_link_beside_it(run, usual) -> None:
     rows = [row for row in out.splitlines() if "\x1b" in row]
     assert code == 0
     assert all(row.startswith("\x1b[30;107m") and row.endswith("\x1b[0m") for row in rows)
-    assert out.endswith("\x1b[0m\n\nZC:6BF\n\nhttps://zerochat.org/?_oob=eyJ0\n")
+    assert out.startswith("https://zerochat.org/?_oob=eyJ0\n\nZC:6BF\n\n\x1b[30;107m")
+    assert out.endswith("\x1b[0m\n")
 
 
 def test_what_is_asked_of_the_agent(run, usual) -> None:
@@ -454,6 +455,10 @@ def test_refusals_are_sentences(run, agent) -> None:
 def test_no_agent_no_status(run) -> None:
     code, out, err = run("status --profile work")
     assert (code, out) == (6, "")
+    assert "zerochat --profile work init --name NAME" in err
+    create_profile(places("work", os.environ), "alice", None)
+    code, out, err = run("status --profile work")
+    assert (code, out) == (6, "")
     assert "zerochat --profile work agent" in err
 
 
@@ -489,6 +494,7 @@ def follow(served: Any, *phases: JoinStatus) -> Callable[[Any], JoinStatus]:
         (
             [
                 JoinStatus(join="another", phase="failed", text="Not ours."),
+                joining("dialling", "Looking at 192.0.2.7…"),
                 joining("exchanging", "Found."),
                 joining("joined", "You are in hikers.", group="GROUPID", connected=1, members=2),
             ],
@@ -505,7 +511,7 @@ def test_a_join_is_narrated_to_its_end(run, agent, phases, code, out) -> None:
     served.answers["join"] = follow(lambda: served, *phases)
     ended, printed, err = run("join - --name Al --timeout 0.2", stdin=b" ZC:6BF \n")
     assert (ended, printed) == (code, out)
-    ours = ["Looking…", *(phase.text for phase in phases if phase.join == "J")]
+    ours = [phase.text for phase in phases if phase.join == "J"]
     assert err.splitlines()[: len(ours)] == ours
     assert of(served, "join") == [JoinParams("ZC:6BF", "Al")]
     assert "command line" not in err
@@ -541,11 +547,6 @@ def alone(monkeypatch, fake_agent) -> dict[str, Any]:
     """No agent is running, and the one that a verb starts for itself is a pretending one with these answers."""
     answers: dict[str, Any] = {"groups": lambda _: [HIKERS], "send": lambda _: SENT, "invite": lambda _: INVITATION}
 
-    class Owned(LocalError):
-        """Somebody else has the profile."""
-
-        exit_code = 6
-
     class Thread:
         failure: BaseException | None = None
         starts = 0
@@ -567,16 +568,9 @@ def alone(monkeypatch, fake_agent) -> dict[str, Any]:
                 self.agent.stop()
             answers["stopped"] = True
 
-    answers["Owned"] = Owned
-    contents: dict[str, dict[str, Any]] = {
-        "thread": {"AgentThread": Thread},
-        "vault": {"ProfileOwned": Owned, "unlock": lambda home, passphrase: b"key"},
-    }
-    for name, content in contents.items():
-        module = ModuleType(f"zerochat.agent.{name}")
-        for key, value in content.items():
-            setattr(module, key, value)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr("zerochat.agent.thread.AgentThread", Thread)
+    monkeypatch.setattr("zerochat.agent.vault.unlock", lambda home, passphrase: b"key")
+    answers["Thread"] = Thread
     return answers
 
 
@@ -609,7 +603,7 @@ def test_the_loser_of_a_race_attaches_to_the_winner(run, alone, fake_agent) -> N
     def race(thread: Any, starts: int) -> None:
         if starts == 2:
             fake_agent(path=thread.home.socket, send=lambda _: SENT, groups=lambda _: [HIKERS])
-        raise alone["Owned"]
+        raise ProfileOwned(profile="default", pid=1)
 
     alone["before_start"] = race
     code, out, err = run("send hikers -m x")
@@ -635,7 +629,7 @@ def test_why_an_agent_of_ones_own_has_gone(run, alone) -> None:
 
     def die(params: Any) -> None:
         alone["agent"].end()
-        sys.modules["zerochat.agent.thread"].AgentThread.failure = Broken()
+        alone["Thread"].failure = Broken()
 
     alone["send"] = die
     code, out, err = run("send hikers -m x")
@@ -661,10 +655,9 @@ def test_a_name_for_a_profile_that_cannot_be(run) -> None:
     assert code != 0 and out == "" and err
 
 
-def test_the_passphrase_comes_from_a_file_or_a_person(run, alone, monkeypatch, tmp_path) -> None:
+def test_the_passphrase_comes_from_a_file_or_a_person(run, monkeypatch, tmp_path) -> None:
     made: list[Any] = []
-    vault = sys.modules["zerochat.agent.vault"]
-    monkeypatch.setattr(vault, "create_profile", lambda *given: made.append(given[1:]), raising=False)
+    monkeypatch.setattr("zerochat.agent.vault.create_profile", lambda *given: made.append(given[1:]))
     code, out, err = run("init --name alice")
     assert (code, out) == (0, f"{places(None, os.environ).data}\n")
     assert "Next:" in err
@@ -676,7 +669,7 @@ def test_the_passphrase_comes_from_a_file_or_a_person(run, alone, monkeypatch, t
     secret.write_bytes(b"")
     assert run("init --name alice")[0] == 2
     secret.unlink()
-    assert run("init --name alice")[0] == 6
+    assert run("init --name alice")[0] == 2
     monkeypatch.delenv("ZEROCHAT_PASSPHRASE_FILE")
     typed = iter(["one", "two", "same", "same", ""])
     monkeypatch.setattr("zerochat.cli.agents._has_terminal", lambda: True)
@@ -745,6 +738,23 @@ def test_a_reader_that_has_seen_enough(agent) -> None:
         history.stdout.close()
         assert history.wait(10) == 0
         assert history.stderr.read() == b""
+
+
+def test_the_agent_runs_until_it_is_told_to_end(run, home) -> None:
+    create_profile(places(None, os.environ), "alice", None)
+    with process("agent", "--listen", "127.0.0.1") as agent:
+        assert agent.stdout is not None and agent.stderr is not None
+        ready = dict(pair.split("=", 1) for pair in agent.stdout.readline().decode().split()[1:])
+        assert ready["pid"] == str(agent.pid)
+        status = json.loads(run("status --format jsonl")[1])
+        assert (status["pid"], status["pair"], status["nick"]) == (agent.pid, ready["pair"], "alice")
+        code, out, err = run("agent")
+        assert (code, out) == (6, "")
+        assert f"process {agent.pid}" in err
+        agent.send_signal(signal.SIGTERM)
+        assert agent.wait(20) == 0
+        assert (agent.stdout.read(), agent.stderr.read()) == (b"", b"")
+    assert run("status")[0] == 6
 
 
 def test_a_full_disk_behind_standard_output(agent) -> None:

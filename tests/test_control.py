@@ -266,6 +266,19 @@ def _until(condition, deadline_s: float = 10.0) -> None:
         select.select([], [], [], 0.002)
 
 
+def test_a_poller_learns_which_descriptors_are_closed(tmp_path: Path) -> None:
+    with ControlServer(tmp_path / "agent.sock") as server:
+        [listener] = server.fds()
+        with dial(server.path):
+            server.ready(listener)
+            [fd] = server.fds().keys() - {listener}
+            assert server.take_closed() == set()
+        assert server.ready(fd) == []
+        assert (server.take_closed(), server.take_closed()) == ({fd}, set())
+        assert server.fds() == {listener: False}
+        assert server.ready(fd) == []
+
+
 def test_other_users_are_turned_away(fake_agent, monkeypatch) -> None:
     agent = fake_agent()
     with dial(agent.server.path) as connection:

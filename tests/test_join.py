@@ -8,7 +8,8 @@ from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public, x25519_public
 from zerochat.didcomm.invitation import parse_invitation
 from zerochat.errors import GroupExists, InvitationExpired, NotAMember, Refused, Unauthentic
-from zerochat.group import log
+from zerochat.group import invite, log
+from zerochat.group.contact import sign_consent
 from zerochat.group.effects import Answer, Refuse
 from zerochat.group.engine import step
 from zerochat.group.event import ADD, LEAVE, Event
@@ -283,9 +284,29 @@ def test_nobody_is_added_against_their_will(founded):
     _world, alice, _bob = founded
     (added,) = [event for event in alice.control.values() if event.type == ADD]
     stranger = did_key(ed25519_public(b"\x07" * 32))
-    forged = control_event(alice, ADD, {**added.body, "member": stranger}).signed(alice.seed)
+    forged = control_event(alice, ADD, {**added.body, "member": stranger, "client_key": "A" * 43}).signed(alice.seed)
     with pytest.raises(Unauthentic):
         check_control(forged, alice.control)
+
+
+def test_nobody_takes_anothers_transport_key(founded):
+    _world, alice, _bob = founded
+    (added,) = [event for event in alice.control.values() if event.type == ADD]
+    seed = b"\x07" * 32
+    copied = {**added.body, "member": did_key(ed25519_public(seed)), "label": "eve"}
+    fields = ("member", "label", "client_key", "contact")
+    copied["consent"] = sign_consent(seed, alice.id, *(copied[field] for field in fields))
+    with pytest.raises(Refused, match="transport key"):
+        check_control(control_event(alice, ADD, copied).signed(alice.seed), alice.control)
+
+
+def test_a_long_past_comes_in_parts(monkeypatch):
+    monkeypatch.setattr(invite, "WELCOME_BYTES_MAX", 2_000)
+    world = Small()
+    group = world.found()
+    assert world.join("n1", world.invite(group)).phase == "joined"
+    assert world.join("n2", world.invite(group)).phase == "joined"
+    assert len({world.group(name).view.checksum for name in world.nodes}) == 1
 
 
 def test_nobody_is_added_twice(founded):

@@ -223,7 +223,7 @@ def test_what_a_conversation_looks_like(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     known = conversation(agent, a_weekend(agent))
     assert golden(known, (62, 20)) == (
-        "             This is the beginning of weekend.\n"
+        "              This is the beginning of weekend.\n"
         "───────────────── Thursday 20 November 2025 ─────────────────\n"
         "12:00          —   alice created weekend\n"
         "12:01          —   alice let bob in\n"
@@ -242,24 +242,24 @@ def test_what_a_conversation_looks_like(tmp_path):
 def test_what_it_looks_like_in_a_narrow_window(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     known = conversation(agent, a_weekend(agent))
-    assert golden(known, (33, 24)) == (
+    assert golden(known, (34, 24)) == (
         "This is the beginning of weekend.\n"
-        "─── Thursday 20 November 2025 ──\n"
+        "─── Thursday 20 November 2025 ───\n"
         "— alice created weekend\n"
         "— alice let bob in\n"
         "bob 12:02\n"
-        "  shall we take the early train?\n"
-        "  it leaves at seven, and the\n"
+        "· shall we take the early train?\n"
+        "· it leaves at seven, and the\n"
         "  next one at nine; somebody has\n"
         "  to bring coffee\n"
         "carol 12:03\n"
-        "  你好 👋 I do              late\n"
+        "· 你好 👋 I do               late\n"
         "alice 12:04\n"
-        "  seven it is               ✓2/2\n"
-        "  I bring two thermos\n"
+        "· seven it is                ✓2/2\n"
+        "· I bring two thermos\n"
         "  flasks, and I am sure\n"
-        "  that they are enough      ✓1/2\n"
-        "  are they?                  0/2\n"
+        "  that they are enough       ✓1/2\n"
+        "· are they?                   0/2\n"
         "— carol left"
     )
 
@@ -276,7 +276,9 @@ def test_who_joined_is_told_that_the_past_is_not_here(tmp_path):
     group = agent.add_group("old", ["bob"])
     group.events.clear()
     agent._log(group, 1, "group_created", {"name": "old"})
-    assert golden(conversation(agent, group), (80, 10)).strip().startswith("What was said before you joined is not here.")
+    assert (
+        golden(conversation(agent, group), (80, 10)).strip().startswith("What was said before you joined is not here.")
+    )
 
 
 def test_my_post_is_dim_until_somebody_has_it(tmp_path):
@@ -287,6 +289,7 @@ def test_my_post_is_dim_until_somebody_has_it(tmp_path):
 
     async def look():
         async with shown(known, (80, 10)) as (pilot, pane):
+
             def style():
                 strip = next(pane.render_line(y) for y in range(10) if "first words" in pane.render_line(y).text)
                 return next(segment.style for segment in strip if "first words" in segment.text)
@@ -301,7 +304,9 @@ def test_my_post_is_dim_until_somebody_has_it(tmp_path):
 def many(agent, count=200):
     group = agent.add_group("many", ["bob", "carol"])
     for number in range(count):
-        agent.post(group, 1 + number % 2, f"number {number} " + "and some more words " * (number % 5), lamport=10 * number + 10)
+        agent.post(
+            group, 1 + number % 2, f"number {number} " + "and some more words " * (number % 5), lamport=10 * number + 10
+        )
     return group
 
 
@@ -312,6 +317,7 @@ def test_the_end_is_followed_only_from_the_end(tmp_path):
 
     async def look():
         async with shown(known, (60, 15)) as (pilot, pane):
+
             def arrive(text, **details):
                 keys = known.arrive([(agent.post(group, 1, text, **details), 2)], seen=True)
                 pane.settle(keys)

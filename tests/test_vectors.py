@@ -31,7 +31,7 @@ from zerochat.crypto.primitives import (
     x25519_public,
     xc20p_open,
 )
-from zerochat.didcomm.did import Document, _peer4, resolve, same_did, short_form
+from zerochat.didcomm.did import Document, peer4, resolve, same_did, short_form
 from zerochat.didcomm.jwe import JwePacker, concat_kdf, other_info
 from zerochat.didcomm.message import parse
 from zerochat.didcomm.packer import Unpacked, check_addressing
@@ -88,7 +88,7 @@ def wycheproof(name: str) -> list[tuple[Json, Json]]:
 
 
 def test_wycheproof_x25519() -> None:
-    """`acceptable` covers points of the twist and odd spellings, which RFC 7748 takes, and a zero result, which we refuse."""
+    """`acceptable` is the twist and odd spellings, which RFC 7748 takes, and a zero result, which we refuse."""
     for _, test in wycheproof("x25519"):
         secret, public = bytes.fromhex(test["private"]), bytes.fromhex(test["public"])
         for agree in (x25519, x25519_once):
@@ -299,7 +299,7 @@ def test_did_peer_2_of_numalgo_3() -> None:
 def test_did_peer_4() -> None:
     [case] = load("did_peer.json")["numalgo4"]
     long, short = case["long_did"], case["short_did"]
-    assert _peer4(compact_json(case["input_document"])) == long
+    assert peer4(compact_json(case["input_document"])) == long
     assert short_form(long) == short
     assert same_did(long, short)
     document, expected = resolve(long), published(case["long_document"], long)

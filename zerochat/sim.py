@@ -102,9 +102,10 @@ class TransparentPacker:
         self, envelope: bytes, *, secret_of: Callable[[str], bytes | None], public_of: Callable[[str], bytes]
     ) -> Unpacked:
         try:
-            sender, recipient, text, proof = strict_json(envelope, ENVELOPE_BYTES_MAX)  # type: ignore[misc]
+            tree = strict_json(envelope, ENVELOPE_BYTES_MAX)
+            sender, recipient, text, proof = msgspec.convert(tree, tuple[str, str, str, str])
             plain = base64.b64decode(text)
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise Malformed(why=str(error)) from None
         secret = secret_of(recipient)
         if secret is None or proof != _proof(sender, public_of(sender), recipient, x25519_public(secret), plain):

@@ -33,13 +33,17 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case: our figure, the peers', the floor below which nobody gets, and the goal (None: none is set)."""
+    """One case: our figure, the peers', the floor below which nobody gets, and the goal (None: none is set).
+
+    `floor_is` says in a few words what the floor is.
+    """
 
     case: str
     unit: str
     better: Literal["lower", "higher"]
     ours: Figure
     floor: Figure | None = None
+    floor_is: str = ""
     peers: Mapping[str, Figure] = field(default_factory=dict)
     goal: float | None = None
 
@@ -61,6 +65,7 @@ class Row:
             "peers_range": {name: spread(figure) for name, figure in self.peers.items()},
             "floor": None if self.floor is None else rounded(self.floor.median),
             "floor_range": None if self.floor is None else spread(self.floor),
+            "floor_is": self.floor_is,
             "goal": None if self.goal is None else rounded(self.goal),
             "met": self.met,
         }
@@ -81,7 +86,7 @@ def take_turns(runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, li
         run()
     values: dict[str, list[T]] = {name: [] for name in runs}
     for turn in range(rounds):
-        for name in list(runs) if turn % 2 == 0 else reversed(runs):
+        for name in list(runs)[:: 1 if turn % 2 == 0 else -1]:
             values[name].append(runs[name]())
     return values
 

@@ -62,7 +62,6 @@ _Part: TypeAlias = _Whole | _Entries | _Fields
 
 @cache
 def _fields_of(shape: Any) -> _Fields:
-    assert dataclasses.is_dataclass(shape)
     hints = get_type_hints(shape)
     return _Fields(shape, {each.name: _part_of(hints[each.name]) for each in dataclasses.fields(shape)})
 
@@ -90,7 +89,8 @@ def _is_dataclass(hint: Any) -> bool:
 
 def parts_of(state: object) -> Iterator[str]:
     """The names of the root's fields: below these paths is all that `changes` ever writes."""
-    yield from _fields_of(type(state)).parts
+    shape: Any = type(state)
+    yield from _fields_of(shape).parts
 
 
 def changes(before: object | None, after: object) -> Iterator[tuple[str, bytes | None]]:
@@ -98,9 +98,9 @@ def changes(before: object | None, after: object) -> Iterator[tuple[str, bytes |
 
     None for a value: remove this path and everything below it.
     """
-    shape = _fields_of(type(after))
-    assert before is None or type(before) is type(after)
-    yield from _changes(shape, "", _ABSENT if before is None else before, after)
+    shape: Any = type(after)
+    assert before is None or type(before) is shape
+    yield from _changes(_fields_of(shape), "", _ABSENT if before is None else before, after)
 
 
 def _changes(part: _Part, path: str, before: Any, after: Any) -> Iterator[tuple[str, bytes | None]]:
@@ -159,7 +159,8 @@ def assemble(shape: type[S], rows: Iterable[tuple[str, bytes]]) -> tuple[S, bool
     if not root.below:
         return None
     moved: list[str] = []
-    state: S = _assemble(_fields_of(shape), root, "", moved)
+    known: Any = shape
+    state: S = _assemble(_fields_of(known), root, "", moved)
     return state, bool(moved)
 
 

@@ -124,6 +124,7 @@ class ControlServer:
         self.path = path
         self._clients: dict[int, _Client] = {}
         self._by_fd: dict[int, _Client] = {}
+        self._closed: set[int] = set()
         self._next_id = 1
         self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(Request)
@@ -200,6 +201,11 @@ class ControlServer:
         wanted = {fd: bool(client.outgoing) for fd, client in self._by_fd.items()}
         wanted[self._listener.fileno()] = False
         return wanted
+
+    def take_closed(self) -> set[int]:
+        """The descriptors closed since the last call: a poller must forget them, for their numbers come again."""
+        closed, self._closed = self._closed, set()
+        return closed
 
     def backlog(self, client: int) -> int:
         """Bytes that wait to be read by this client: whoever has much to tell waits until it is small again."""
@@ -380,6 +386,7 @@ class ControlServer:
     def _drop(self, client: _Client) -> None:
         if self._clients.pop(client.id, None) is not None:
             del self._by_fd[client.socket.fileno()]
+            self._closed.add(client.socket.fileno())
             client.socket.close()
 
 

@@ -59,7 +59,8 @@ class Line:
         self._counts = counts
         self._failures = 0
         self._greet_at: float | None = None
-        self._redial_at = now
+        self._hung = False
+        self._redial_at = self._dialled_at = now
         self.socket = context.socket(zmq.DEALER if queue is None else zmq.SUB)
         sockets.harden(self.socket, proxied=socks is not None)
         sockets.introduce(self.socket, dial.client_secret, dial.server_key, ipv6=":" in endpoint.host, socks=socks)
@@ -71,6 +72,8 @@ class Line:
     def observe(self, now: float) -> None:
         """Take in what has happened to the socket."""
         for event in self.monitor.events():
+            if self._hung:
+                continue  # the end of an attempt that we have given up
             match event.kind:
                 case zmq.EVENT_CONNECTED:
                     self.connection = cut.notice(event.value, now)
@@ -145,6 +148,7 @@ class Line:
 
     def _connect(self, now: float) -> None:
         self.socket.connect(self._address)
+        self._hung = False
         self._dialled_at = now
         self._redial_at = now + ZOMBIE_S
 
@@ -153,4 +157,4 @@ class Line:
             self.socket.disconnect(self._address)
         except zmq.ZMQError:
             self._counts["dial.gone"] += 1  # libzmq had forgotten the endpoint already
-        self._redial_at = float("inf")
+        self._hung = True

@@ -146,6 +146,7 @@ class QueueDoor(Door):
 
     def bind(self, port: int) -> int:
         self.socket.maxmsgsize = sockets.SUBSCRIPTION_BYTES_MAX
+        self.socket.sndhwm = sockets.PUBLISH_FRAMES_MAX
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
         return super().bind(port)

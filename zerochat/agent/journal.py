@@ -54,7 +54,7 @@ CREATE TABLE events (
     type TEXT NOT NULL,
     record BLOB NOT NULL,
     received INTEGER NOT NULL,
-    late INTEGER NOT NULL
+    late INTEGER NOT NULL CHECK (late IN (0, 1))
 ) STRICT;
 CREATE INDEX events_in_order ON events (group_id, lamport, author, id);
 CREATE INDEX events_by_chain ON events (group_id, author, position);
@@ -204,7 +204,7 @@ class Journal:
             raise NotAJournal(path=path, why="something else is in its place already") from None
         except OSError as error:
             raise fault_of_disk(error, path) from error
-        journal = cls(path, _connect(path, key, vfs))
+        journal = cls(path, _connect(path, key, vfs, new=True))
         try:
             with journal._transaction():
                 journal._db.execute(_SCHEMA)
@@ -226,14 +226,7 @@ class Journal:
             raise NotAJournal(path=path, why=(error.strerror or str(error)).lower()) from error
         if not stat.S_ISREG(mode):
             raise NotAJournal(path=path, why="it is no plain file")
-        journal = cls(path, _connect(path, key, vfs))
-        try:
-            with journal._faults():
-                _check(journal._db, path)
-        except BaseException:
-            journal.close()
-            raise
-        return journal
+        return cls(path, _connect(path, key, vfs))
 
     def __enter__(self) -> Self:
         return self
@@ -361,8 +354,11 @@ class Journal:
 
     def _rows(self, query: str, bindings: Sequence[str | int]) -> list[Row]:
         with self._faults():
-            rows: Iterable[Any] = self._db.execute(query, bindings)
-            return [Row(*values, bool(late)) for *values, late in rows]
+            rows: Any = self._db.execute(query, bindings)
+            return [
+                Row(seq, group, event, author, position, lamport, kind, record, received, late == 1)
+                for seq, group, event, author, position, lamport, kind, record, received, late in rows
+            ]
 
     def _one(self, query: str, bindings: Sequence[str | int] = ()) -> Any:
         """The first column of the only row; None when there is no row."""
@@ -388,7 +384,7 @@ def _event(one: Remember) -> tuple[str | int | bytes, ...]:
 # --- opening --------------------------------------------------------------------------------------------------------
 
 
-def _connect(path: Path, key: bytes, vfs: str | None) -> apsw.Connection:
+def _connect(path: Path, key: bytes, vfs: str | None, *, new: bool = False) -> apsw.Connection:
     assert len(key) == KEY_BYTES
     if apsw.SQLITE_VERSION_NUMBER < SQLITE_VERSION_MIN:
         raise CipherMissing(path=path, why=f"its SQLite is {apsw.sqlite_lib_version()}, which is too old")
@@ -399,6 +395,10 @@ def _connect(path: Path, key: bytes, vfs: str | None) -> apsw.Connection:
     try:
         with _faults(path, db):
             _prepare(db, path, key)
+            if not new:
+                _check(db, path)
+            if db.pragma("journal_mode", "WAL") != "wal":
+                raise DiskFailed(path=path, why="this file system cannot hold a write-ahead log")
     except BaseException:
         db.close()
         raise
@@ -406,6 +406,7 @@ def _connect(path: Path, key: bytes, vfs: str | None) -> apsw.Connection:
 
 
 def _prepare(db: apsw.Connection, path: Path, key: bytes) -> None:
+    """Everything that changes nothing in the file."""
     if db.readonly("main"):
         raise ReadOnly(path=path, why="the file is read-only")
     if db.pragma("cipher", "chacha20") != "chacha20":
@@ -426,11 +427,10 @@ def _prepare(db: apsw.Connection, path: Path, key: bytes) -> None:
     ):
         db.pragma(name, value)
     db.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # the first page: here a wrong key shows
-    if db.pragma("journal_mode", "WAL") != "wal":
-        raise DiskFailed(path=path, why="this file system cannot hold a write-ahead log")
 
 
 def _check(db: apsw.Connection, path: Path) -> None:
+    """Whether it is a journal that this version can write."""
     mark, version = db.pragma("application_id"), db.pragma("user_version")
     if mark != APPLICATION_ID:
         raise NotAJournal(path=path, why="it belongs to another program, or was never finished")

@@ -19,6 +19,7 @@ from zerochat.errors import LocalError
 PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 """What is a safe file name on every system: no separators, no `.` and `..`, nothing hidden, nothing like an option."""
 DEFAULT_PROFILE = "default"
+SHORT = Path("/tmp")  # noqa: S108  # see `_short`
 SOCKET_PATH_BYTES_MAX = 100
 """The kernel's `sun_path` has 104 bytes on macOS and 108 on Linux, one of them for the closing zero."""
 
@@ -139,7 +140,7 @@ def _short(path: Path, profile: str) -> Path:
     """
     uid = os.geteuid()
     mark = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
-    folder = Path(f"/tmp/zerochat-{uid}-{mark}")  # noqa: S108  # made and checked below
+    folder = SHORT / f"zerochat-{uid}-{mark}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         facts = folder.lstat()

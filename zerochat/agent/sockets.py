@@ -30,8 +30,10 @@ subscriptions, so the queue socket takes nothing larger."""
 RECEIVE_FRAMES_MAX = 64
 """Messages that wait for the agent thread, for each connection: 64 of the largest are 32 MiB, so one member cannot
 take more than that however slow the agent is. The rest waits in TCP, at the sender's cost."""
-SEND_FRAMES_MAX = 1000
-"""Messages that wait for one peer's network; beyond that they are dropped, and the log repairs."""
+SEND_FRAMES_MAX = 256
+"""Messages that wait for one peer's network on a pair link; beyond that they are dropped, and the log repairs."""
+PUBLISH_FRAMES_MAX = 1000
+"""The same for each subscriber of a queue, where a burst of posts should pass whole."""
 
 HEARTBEAT_MS = 1000
 """Without heartbeats a vanished peer is never noticed, and one flipped byte in a CURVE stream leaves a dead connection

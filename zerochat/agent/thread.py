@@ -211,8 +211,9 @@ class AgentThread(threading.Thread):
     def _watch_faces(self) -> None:
         """Tell the poller which of the faces' sockets to look at."""
         wanted = self._server.fds()
-        for fd in self._watched.keys() - wanted.keys():
+        for fd in self._server.take_closed():
             self._transport.unwatch(fd)
+            self._watched.pop(fd, None)
         for fd, writing in wanted.items():
             if self._watched.get(fd) is not writing:
                 self._transport.watch(fd, write=writing)

@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from zerochat.agent.places import places
@@ -15,21 +14,8 @@ if TYPE_CHECKING:
     from zerochat.agent.attach import Attached
     from zerochat.agent.places import Places
 
-PASSPHRASE_BYTES_MAX = 4_096
 TRIES_MAX = 3
 """How often a new passphrase may be typed differently the second time."""
-
-
-class BadPassphrase(LocalError):
-    """The passphrase cannot be used: {why}."""
-
-    exit_code: ClassVar[int] = ExitCode.USAGE
-
-
-class PassphraseFileUnreadable(LocalError):
-    """The passphrase file {path} (ZEROCHAT_PASSPHRASE_FILE) cannot be read: {why}."""
-
-    exit_code: ClassVar[int] = ExitCode.UNAVAILABLE
 
 
 class NobodyToAsk(LocalError):
@@ -58,19 +44,30 @@ def passphrase_source() -> Callable[[], bytes] | None:
 
 
 def passphrase_file() -> Callable[[], bytes] | None:
-    """The file that ZEROCHAT_PASSPHRASE_FILE names, if it names one."""
-    path = os.environ.get("ZEROCHAT_PASSPHRASE_FILE")
-    return (lambda: _from_file(Path(path))) if path else None
+    """The passphrase in the file that ZEROCHAT_PASSPHRASE_FILE names, if it names one. Nothing is read before it is
+    asked for: with an agent running, nobody needs it."""
+    if not os.environ.get("ZEROCHAT_PASSPHRASE_FILE"):
+        return None
+
+    def read() -> bytes:
+        from zerochat.agent import vault
+
+        source = vault.passphrase_source(os.environ)
+        assert source is not None
+        return source()
+
+    return read
 
 
 def new_passphrase() -> bytes:
     """The passphrase for a new profile: from the file, or typed twice."""
-    source = passphrase_source()
-    if source is None:
+    if (from_file := passphrase_file()) is not None:
+        return from_file()
+    if not _has_terminal():
         raise NobodyToAsk
-    if source is not _ask:
-        return source()
     from getpass import getpass
+
+    from zerochat.agent.vault import BadPassphrase
 
     for _ in range(TRIES_MAX):
         first = getpass("New passphrase: ")
@@ -86,20 +83,6 @@ def _ask() -> bytes:
     from getpass import getpass
 
     return getpass("Passphrase: ").encode()
-
-
-def _from_file(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            text = file.read(PASSPHRASE_BYTES_MAX + 1)
-    except OSError as error:
-        raise PassphraseFileUnreadable(path=path, why=(error.strerror or str(error)).lower()) from error
-    text = text.removesuffix(b"\n").removesuffix(b"\r")
-    if not text or len(text) > PASSPHRASE_BYTES_MAX:
-        raise BadPassphrase(
-            why=f"{path} is empty" if not text else f"{path} has more than {PASSPHRASE_BYTES_MAX} bytes"
-        )
-    return text
 
 
 def _has_terminal() -> bool:

@@ -10,7 +10,7 @@ from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, local_time, member_lines, name_of, narrate, table
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
-from zerochat.terminal import printable_line, qr_ansi
+from zerochat.terminal import printable, qr_ansi
 
 if TYPE_CHECKING:
     from zerochat.agent.client import Client
@@ -47,24 +47,25 @@ def new(options: Options, out: Output) -> ExitCode:
 def invite(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         invitation = agent.client.invite(options.group, expires_s=options.expires_s, uses=options.uses)
-        _print_invitation(invitation, options.format, out)
         if agent.own:
             narrate(
                 "Nobody answers this invitation until an agent of yours is running: start `zerochat agent`, or open"
                 " the chat, and leave it open until it has been used."
             )
+        _print_invitation(invitation, options.format, out)
     return ExitCode.OK
 
 
 def _print_invitation(invitation: InvitationInfo, format_: str, out: Output) -> None:
     match format_:
         case "url":
-            out.exactly(printable_line(invitation.url))
+            out.exactly(printable(invitation.url))
         case "code":
-            out.exactly(printable_line(invitation.code))
+            out.exactly(printable(invitation.code))
         case "qr":
+            # The code comes last, so that all of it is on the screen when the prompt comes back.
+            out.data(invitation, [invitation.url, "", invitation.code, ""])
             out.exactly(qr_ansi(invitation.code))
-            out.data(invitation, ["", invitation.code, "", invitation.url])
         case _:
             out.data(invitation, _invitation_lines(invitation))
 
@@ -109,20 +110,17 @@ def _follow(client: "Client", status: JoinStatus, timeout_s: float) -> tuple[Joi
     """Narrate a join until it ends or the time is up. True: the inviter was reached."""
     deadline = time.monotonic() + timeout_s
     reached, said = False, ""
-    while True:
-        reached |= status.phase not in ("dialling", "failed")
-        if status.text and status.text != said:
-            narrate(printable_line(status.text))
-            said = status.text
-        if status.phase in ("joined", "failed"):
-            return status, reached
-        while True:
-            news = client.next_news(max(deadline - time.monotonic(), 0.0))
-            if news is None:
-                return status, reached
-            if isinstance(news.item, JoinStatus) and news.item.join == status.join:
-                status = news.item
-                break
+    while status.phase not in ("joined", "failed"):
+        news = client.next_news(max(deadline - time.monotonic(), 0.0))
+        if news is None:
+            break
+        if isinstance(news.item, JoinStatus) and news.item.join == status.join:
+            status = news.item
+            reached |= status.phase not in ("dialling", "failed")
+            if status.text != said:
+                narrate(status.text)
+                said = status.text
+    return status, reached
 
 
 def _invitation_text(given: str | None) -> str:
@@ -170,6 +168,11 @@ def leave(options: Options, out: Output) -> ExitCode:
         out.data(group, [group.id])
         if group.state == "left":
             narrate(f"You have left {name_of(group.name)}. Its history stays here.")
+        elif agent.own:
+            narrate(
+                f"You are leaving {name_of(group.name)}. Not everybody has heard of it yet; they do when an agent runs:"
+                " `zerochat agent`, or the chat."
+            )
         else:
             narrate(f"You are leaving {name_of(group.name)}; the agent goes on telling those who do not know it yet.")
     return ExitCode.OK

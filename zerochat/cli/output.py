@@ -27,25 +27,18 @@ class Output:
 
     def data(self, value: Struct | dict[str, object], text: Iterable[str]) -> None:
         """One piece of data: as one line of JSON, or as these lines of text."""
+        self.data_list([value], text)
+
+    def data_list(self, values: Sequence[Struct | dict[str, object]], text: Iterable[str]) -> None:
+        """Several pieces: one line of JSON each, or together these lines of text."""
         if self.jsonl:
             import json
 
-            print(json.dumps(to_builtins(value), ensure_ascii=True, separators=(",", ":")), flush=True)
-            return
-        self._lines(text)
-
-    def data_list(self, values: Sequence[Struct], text: Iterable[str]) -> None:
-        """Several pieces: one line of JSON each, or together these lines of text."""
-        if self.jsonl:
             for value in values:
-                self.data(value, ())
-            return
-        self._lines(text)
-
-    @staticmethod
-    def _lines(text: Iterable[str]) -> None:
-        for line in text:
-            print(printable(line))
+                print(json.dumps(to_builtins(value), ensure_ascii=True, separators=(",", ":")))
+        else:
+            for line in text:
+                print(printable(line))
         sys.stdout.flush()
 
     @staticmethod

@@ -280,7 +280,7 @@ zerochat join ZC:6BFOXN...
     )
     join.add_argument("invitation", nargs="?", metavar="CODE-or-LINK", help="the invitation, or - for standard input")
     join.add_argument("--name", metavar="NAME", help="what you are called in this group (default: the profile's name)")
-    _timeout(join, 60.0, "how long to wait until joined (default: 60)")
+    _timeout(join, 75.0, "how long to wait until joined (default: 75)")
     members = _verb(
         verbs,
         "members",

@@ -33,9 +33,18 @@ def init(options: Options, out: Output) -> ExitCode:
 
 
 def status(options: Options, out: Output) -> ExitCode:
-    from zerochat.agent.client import connect
+    from zerochat.agent.client import NoAgent, connect
 
-    with connect(places_of(options), "cli") as client:
+    home = places_of(options)
+    try:
+        client = connect(home, "cli")
+    except NoAgent:
+        from zerochat.agent.vault import NoProfile, profile_exists
+
+        if not profile_exists(home):
+            raise NoProfile(profile=home.profile) from None
+        raise
+    with client:
         found = client.status()
     out.data(found, status_lines(found))
     return ExitCode.OK

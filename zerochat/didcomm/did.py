@@ -150,7 +150,7 @@ def new_peer4(random: Callable[[int], bytes], services: Sequence[Mapping[str, ob
         "keyAgreement": [AGREEMENT_FRAGMENT],
         "service": [dict(service) for service in services],
     }
-    identity = Identity(_peer4(compact_json(document)), seed, secret)
+    identity = Identity(peer4(compact_json(document)), seed, secret)
     resolve(identity.did)
     return identity
 
@@ -183,7 +183,8 @@ def _peer4_hash(encoded: str) -> str:
     return "z" + base58(SHA2_256 + sha256(encoded.encode()))
 
 
-def _peer4(document: bytes) -> str:
+def peer4(document: bytes) -> str:
+    """The long form of the did:peer:4 of a DID document, which is hashed as the bytes that it is."""
     encoded = "z" + base58(JSON + document)
     return f"did:peer:4{_peer4_hash(encoded)}:{encoded}"
 

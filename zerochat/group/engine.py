@@ -23,7 +23,7 @@ from zerochat.errors import (
     Unauthentic,
     UnknownGroup,
 )
-from zerochat.group import join, log, peers, sync
+from zerochat.group import invite, join, log, peers, sync
 from zerochat.group.contact import Reach, new_identity
 from zerochat.group.effects import (
     Answer,
@@ -132,7 +132,7 @@ def _obey(turn: Turn, command: Command) -> Result:
             return GroupCreated(_create(turn, checked_name(name, "group"), checked_name(label, "name")))
         case CreateInvitation(wanted, lifetime_s, uses):
             group = find_group(turn.agent, wanted)
-            return InvitationCreated(group.id, join.invite(turn, group, lifetime_s, uses))
+            return InvitationCreated(group.id, invite.invite(turn, group, lifetime_s, uses))
         case AcceptInvitation(invitation, label):
             return JoinStarted(join.accept(turn, invitation, checked_name(label, "name")))
         case SendPost(wanted, text):
@@ -243,7 +243,7 @@ def _start(turn: Turn, reach: Reach) -> None:
         if group.state == "leaving":
             turn.timer("leave", name, LEAVE_MS_MAX)
     for link in list(turn.agent.invitations):
-        join.admit_knock(turn, link)
+        invite.admit_knock(turn, link)
     for link in list(turn.agent.joins):
         join.resume(turn, link)
 
@@ -259,7 +259,7 @@ def _whose(agent: Agent, link: bytes) -> tuple[str, str] | None:
 
 def _receive(turn: Turn, link: bytes, envelope: bytes, handle: bytes | None) -> None:
     if link in turn.agent.invitations:
-        join.hear_knock(turn, link, envelope, handle)
+        invite.hear_knock(turn, link, envelope, handle)
         return
     if link in turn.agent.joins:
         join.hear_answer(turn, link, envelope)
@@ -326,7 +326,7 @@ def _timer(turn: Turn, key: str) -> None:
     if kind in ("invitation", "join", "seated"):
         link = bytes.fromhex(name)
         if kind == "invitation":
-            join.expire(turn, link)
+            invite.expire(turn, link)
         elif kind == "join":
             join.knock(turn, link)
         else:
@@ -345,7 +345,7 @@ def _timer(turn: Turn, key: str) -> None:
         case "gossip":
             sync.gossip(turn, name)
         case "meet":
-            peers.ask_again(turn, name, more[0], int(more[1]))
+            peers.ask_again(turn, name, more[0])
         case "farewell":
             peers.farewell(turn, name, more[0])
         case "leave":

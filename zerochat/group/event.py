@@ -25,6 +25,8 @@ POST_BYTES_MAX = 64 * 1024
 """A long letter, in UTF-8 bytes; what is longer is a file."""
 RECORD_BYTES_MAX = 96 * 1024
 """A post of the greatest size with its header, JSON escapes included; it still fits one envelope after base64."""
+CONTROL_BYTES_MAX = 8 * 1024
+"""A membership event has some 1.6 kB, most of it a DID document; everybody keeps all of them."""
 DEPS_MAX = 16
 CONC_MAX = 16
 """A chat of a hundred members has ten heads at the very worst (protocol simulations of causal chats), so sixteen
@@ -154,7 +156,7 @@ def parse_event(obj: object) -> Event:
         shape.body,
         shape.sig,
     )
-    if len(event.record) > RECORD_BYTES_MAX:
+    if len(event.record) > (CONTROL_BYTES_MAX if event.is_control else RECORD_BYTES_MAX):
         raise Malformed(why="event record: too long")
     return event
 

@@ -157,6 +157,7 @@ def _apply(turn: Turn, name: str, event: Event) -> None:
             turn.edit(name, waiting=rest)
             try:
                 check_control(follower, turn.group(name).control)
+                clock.check(follower.lamport, turn.group(name).lamport, turn.now)
             except RemoteError as error:
                 turn.say(Measure("dropped", error.code))
                 continue

@@ -164,8 +164,15 @@ def check_control(event: Event, control: Mapping[str, Event]) -> None:
         body = add_of(event)
         if body.member in view.members or body.member in view.former:
             raise Refused(why="a key that has been a member before")
+        if body.client_key in _client_keys(past):
+            raise Refused(why="somebody else's transport key")
         check_consent(body.consent, event.group_id, body.member, body.label, body.client_key, body.contact)
         _check_keys(body.client_key, body.contact)
+
+
+def _client_keys(control: Mapping[str, Event]) -> set[str]:
+    """Every transport key that was ever in use: with a copy, one could have another's connection taken for its own."""
+    return {str(event.body["client_key"]) for event in control.values() if event.type in (GENESIS, ADD)}
 
 
 def _check_keys(client_key: str, contact: str) -> None:

@@ -6,6 +6,7 @@ requests never cross. Either side dials; one connection is enough.
 
 from dataclasses import replace
 
+from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm import exchange
 from zerochat.didcomm.did import resolve, same_did
 from zerochat.didcomm.invitation import Endpoint
@@ -56,9 +57,12 @@ def dial(turn: Turn, name: str, member: str) -> None:
     link, reach = group.peers[member].link, contact_reach(group, member)
     relationship = group.relationships.get(member)
     client_key = group.view.members[member].client_key
-    if relationship is not None and relationship.established:
+    settled = relationship is not None and relationship.established
+    if not _is_taken(turn, client_key, link):
+        queue = queue_of(relationship, name, group.me, member) if relationship is not None and settled else None
+        turn.say(Admit(link, client_key, queue))
+    if relationship is not None and settled:
         turn.say(
-            Admit(link, client_key, queue_of(relationship, name, group.me, member)),
             Dial(
                 link,
                 reach.pair,
@@ -69,7 +73,14 @@ def dial(turn: Turn, name: str, member: str) -> None:
             ),
         )
     else:
-        turn.say(Admit(link, client_key), Dial(link, reach.pair, reach.server_key, group.client_secret))
+        turn.say(Dial(link, reach.pair, reach.server_key, group.client_secret))
+
+
+def _is_taken(turn: Turn, client_key: bytes, link: bytes) -> bool:
+    """Whether this transport key already means another link: copying somebody's key must not take its place."""
+    knocks = (x25519_public(open_.invitation.knock_secret()) for open_ in turn.agent.invitations.values())
+    others = (peer for group in turn.agent.groups.values() for peer in group.peers.values() if peer.link != link)
+    return client_key in knocks or any(peer.client_key == client_key for peer in others)
 
 
 def moved(turn: Turn, name: str, member: str, pair: Endpoint, queue: Endpoint) -> None:
@@ -117,7 +128,7 @@ def _request(turn: Turn, name: str, member: str) -> None:
     ask_again(turn, name, member)
 
 
-def ask_again(turn: Turn, name: str, member: str, tries: int = 0) -> None:
+def ask_again(turn: Turn, name: str, member: str) -> None:
     """Send the request for an exchange (again), until it is answered."""
     group = turn.group(name)
     relationship, peer = group.relationships.get(member), group.peers.get(member)
@@ -133,7 +144,8 @@ def ask_again(turn: Turn, name: str, member: str, tries: int = 0) -> None:
             body={"goal_code": "org.zerochat.contact", "proof": proof},
         )
         turn.say(Dispatch(peer.link, pack_to(relationship.mine, relationship.asked, message, turn)))
-    turn.timer("meet", f"{name} {member} {tries + 1}", min(MEET_MS << min(tries, 10), MEET_MS_MAX))
+    turn.edit_peer(name, member, tries=peer.tries + 1)
+    turn.timer("meet", f"{name} {member}", min(MEET_MS << min(peer.tries, 10), MEET_MS_MAX))
 
 
 def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:

@@ -152,6 +152,8 @@ class Join:
     name: str = ""
     contact: Identity | None = None
     """Our contact in that group, once it is known which one it is."""
+    evidence: dict[int, list[bytes]] = field(default_factory=dict)
+    """The parts of the welcome that have come."""
     connected: int = 0
     """How many members were connected when it was last told."""
     seated: bool = False

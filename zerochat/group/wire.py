@@ -11,6 +11,7 @@ requester                     acceptor                      the other members
     | <================ event, sync, between all ===============> |
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed
 from zerochat.group.contact import CONTACT_CHARS_MAX
-from zerochat.group.event import DEPS_MAX, Did, Id
+from zerochat.group.event import CONTROL_BYTES_MAX, DEPS_MAX, Did, Id
 from zerochat.group.membership import CONTROL_MAX, MEMBERS_MAX
 
 PROTOCOL = "https://zerochat.org/group/1.0/"
@@ -27,6 +28,10 @@ SYNC = PROTOCOL + "sync"
 JOIN_REQUEST = PROTOCOL + "join-request"
 WELCOME = PROTOCOL + "welcome"
 PROBLEM = "https://didcomm.org/report-problem/2.0/problem-report"
+
+WELCOME_BYTES_MAX = 128 * 1024
+"""Records in one part of a welcome: half of what a message may have."""
+WELCOME_PARTS_MAX = CONTROL_MAX * CONTROL_BYTES_MAX // WELCOME_BYTES_MAX * 2
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 _Checksum = Annotated[str, msgspec.Meta(max_length=22)]
@@ -74,11 +79,14 @@ class JoinRequestBody(msgspec.Struct, frozen=True):
 
 
 class WelcomeBody(msgspec.Struct, frozen=True):
-    """Every membership event of the group, causes first: the evidence for the view."""
+    """Every membership event of the group, causes first: the evidence for the view. In parts, because a message has a
+    greatest size and a group's past has none."""
 
     group: Id
-    records: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=2, max_length=CONTROL_MAX)]
+    records: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=CONTROL_MAX)]
     since: _Count
+    part: Annotated[int, msgspec.Meta(ge=0, lt=WELCOME_PARTS_MAX)]
+    parts: Annotated[int, msgspec.Meta(ge=1, le=WELCOME_PARTS_MAX)]
 
 
 class ProblemBody(msgspec.Struct, frozen=True):
@@ -86,6 +94,17 @@ class ProblemBody(msgspec.Struct, frozen=True):
 
     code: Annotated[str, msgspec.Meta(max_length=128)]
     comment: Annotated[str, msgspec.Meta(max_length=512)] = ""
+
+
+PROBLEMS: Mapping[str, str] = {
+    "e.p.req.time": "the invitation has expired",
+    "e.p.req.used": "the invitation has been used already",
+    "e.p.req.name-taken": "somebody in the group has this name already",
+    "e.p.req.full": "the group is full",
+    "e.p.req.closed": "whoever invited you has left the group",
+    "e.p.msg": "the inviter could not read the request; the two versions of zerochat may differ",
+}
+"""The report-problem codes of this protocol, with what they mean to a person."""
 
 
 _S = TypeVar("_S", bound=msgspec.Struct)

@@ -89,7 +89,7 @@ class Board(Screen[None]):
     def news_came(self) -> None:
         if not self._draining:
             self._draining = True
-            self.set_timer(0, self._drain)
+            self.call_later(self._drain)
 
     def _drain(self) -> None:
         if self.feed.drain():

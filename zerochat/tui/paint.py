@@ -113,7 +113,7 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette) -> lis
             head = [Segment(nick, nick_style), Segment(f" {row.time}", palette["time"])]
             strips.append(Strip(head).crop(0, columns.width))
         gutter = [Segment(" " * columns.gutter, palette.base)]
-        first = gutter
+        first = [Segment("· "[: columns.gutter], palette["bar"])]  # Where one post ends and the next begins.
     else:
         shown = names.label(row.author, columns.nick) if starts else ""
         space = " " * (columns.nick - cell_len(shown))

@@ -1,0 +1,361 @@
+"""The transport between agents that mean well: real CURVE sockets on loopback, lost and found again."""
+
+import os
+import socket
+import threading
+
+import pytest
+import zmq
+
+from tests.wires import Peer, Relay, Stranger, befriend, curve, peers, pump, strangers, until
+from zerochat.agent.cut import HEARTBEAT_BYTES_PER_S, STRANGER_BYTES_MAX, UNFINISHED_BYTES_MAX, Connection
+from zerochat.agent.door import CannotListen
+from zerochat.agent.sockets import public_key
+from zerochat.agent.transport import CALLERS_MAX, INPUTS_MAX, Transport
+from zerochat.agent.zap import ADDRESSES_MAX, REFUSALS_MAX, Refusals
+from zerochat.didcomm.invitation import Endpoint
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
+from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Publish, Reply, Revoke
+from zerochat.group.stimuli import LinkDown, LinkUp, Received
+
+LINK, OTHER = b"l" * 16, b"m" * 16
+
+
+def test_two_agents_exchange_on_pair_and_queue():
+    with peers(2) as (a, b):
+        of_a, of_b = befriend(a, b, LINK)
+        a.do(Dispatch(LINK, b"pair to b"))
+        b.do(Dispatch(LINK, b"pair to a"))
+        until(lambda: len(a.envelopes()) == len(b.envelopes()) == 1, a, b)
+        # The SUBs have shaken hands by themselves; publish until the subscription has landed.
+        until(lambda: b.do(Publish(of_b, b"queue of b")) or b"queue of b" in a.envelopes(LINK), a, b)
+        until(lambda: a.do(Publish(of_a, b"queue of a")) or b"queue of a" in b.envelopes(LINK), a, b)
+        assert a.envelopes()[0] == b"pair to a" and b.envelopes()[0] == b"pair to b"
+        assert [item for item in a.heard if isinstance(item, LinkUp | LinkDown)] == [LinkUp(LINK)]
+
+
+def test_a_reply_goes_back_on_the_connection_that_a_question_came_in_on():
+    with peers(3) as (a, b, c):
+        for asker, key in ((b, b"b" * 32), (c, b"c" * 32)):
+            a.do(Admit(LINK, public_key(key)))
+            asker.dial(LINK, a, key)
+            until(lambda asker=asker: asker.is_up(LINK), a, b, c)
+        b.do(Dispatch(LINK, b"question"))
+        until(a.envelopes, a, b, c)
+        question = next(item for item in a.heard if isinstance(item, Received))
+        assert question.handle is not None
+        a.do(Reply(question.handle, b"answer"))
+        until(b.envelopes, a, b, c)
+        assert b.heard[-1] == Received(LINK, b"answer") and not c.envelopes()
+        a.do(Reply(b"nobody", b"answer"))
+        assert a.counts["dropped.down"] == 1
+
+
+def test_a_link_that_only_the_peer_has_dialled_carries_both_ways():
+    with peers(2) as (a, b):
+        a.do(Admit(LINK, public_key(b"k" * 32)))
+        a.do(Dispatch(LINK, b"too early"))
+        b.dial(LINK, a, b"k" * 32)
+        until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
+        a.do(Dispatch(LINK, b"down the same line"))
+        until(b.envelopes, a, b)
+        assert b.envelopes() == [b"down the same line"] and a.counts["dropped.down"] == 1
+        b.do(Hangup(LINK))
+        until(lambda: not a.is_up(LINK), a, b)
+        assert not b.is_up(LINK)
+        a.do(Dispatch(LINK, b"too late"))
+        assert a.counts["dropped.down"] == 2
+
+
+def test_a_joiner_who_comes_too_early_gets_in_as_soon_as_it_is_admitted():
+    with peers(2) as (a, b):
+        b.dial(LINK, a, b"k" * 32, queue=b"q" * 32)
+        until(lambda: a.counts["zap.refused"] >= 4, a, b)
+        assert not b.heard
+        a.do(Admit(LINK, public_key(b"k" * 32), b"q" * 32))
+        until(lambda: b.is_up(LINK), a, b)
+        until(lambda: a.do(Publish(b"q" * 32, b"hear")) or b.envelopes(), a, b)
+
+
+def test_after_a_restart_on_the_same_ports_everything_is_as_before():
+    with peers(2) as (a, b):
+        keys, queue = (b"a" * 32, b"b" * 32), b"q" * 32
+
+        def arrange(b: Peer) -> None:
+            b.do(Admit(LINK, public_key(keys[0]), queue))
+            b.dial(LINK, a, keys[1])
+
+        a.do(Admit(LINK, public_key(keys[1])))
+        a.dial(LINK, b, keys[0], queue)
+        arrange(b)
+        until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
+        b.transport.close()
+        until(lambda: not a.is_up(LINK), a)
+        again = Peer(secret=b.secret, ports=b.ports)
+        try:
+            assert again.ports == b.ports
+            arrange(again)
+            until(lambda: a.is_up(LINK) and again.is_up(LINK), a, again)
+            until(lambda: again.do(Publish(queue, b"queue")) or b"queue" in a.envelopes(), a, again)
+            a.do(Dispatch(LINK, b"pair"))
+            until(lambda: b"pair" in again.envelopes(), a, again)
+        finally:
+            again.transport.close()
+
+
+def test_dialling_and_admitting_again_changes_nothing():
+    with peers(2) as (a, b):
+        befriend(a, b, LINK)
+        state = a.transport._links[LINK]
+        sockets_before, dial = list(state.lines), state.dial
+        assert dial is not None
+        a.do(dial, Admit(LINK, public_key(b"z" * 32)), Admit(LINK, public_key(b"z" * 32)))
+        pump(a, b)
+        assert state.lines == sockets_before
+        assert not any(isinstance(item, LinkDown) for item in a.heard + b.heard)
+
+
+def test_dialling_elsewhere_moves_the_link():
+    with peers(3) as (a, b, c):
+        for host in (b, c):
+            host.do(Admit(LINK, public_key(b"k" * 32)))
+        a.dial(LINK, b, b"k" * 32)
+        until(lambda: a.is_up(LINK), a, b, c)
+        a.dial(LINK, c, b"k" * 32)
+        until(lambda: c.is_up(LINK) and not b.is_up(LINK), a, b, c)
+        a.do(Dispatch(LINK, b"hello c"))
+        until(c.envelopes, a, b, c)
+        assert not b.envelopes()
+
+
+def test_a_known_key_can_be_given_another_link_and_another_queue():
+    old, new = b"o" * 32, b"n" * 32
+    with peers(2) as (a, b):
+        a.do(Admit(LINK, public_key(b"k" * 32), old))
+        b.dial(LINK, a, b"k" * 32, old)
+        until(lambda: a.is_up(LINK), a, b)
+        until(lambda: a.do(Publish(old, b"old")) or b.envelopes(), a, b)
+        a.do(Admit(OTHER, public_key(b"k" * 32), new))
+        until(lambda: a.is_up(OTHER) and not a.is_up(LINK), a, b)
+        b.do(Dispatch(LINK, b"who am I"))
+        until(lambda: a.envelopes(OTHER), a, b)
+        b.heard.clear()
+        b.dial(LINK, a, b"k" * 32, new)
+        until(lambda: a.do(Publish(old, b"old"), Publish(new, b"new")) or b.envelopes(), a, b)
+        assert set(b.envelopes()) == {b"new"}
+
+
+def test_a_kick_cuts_the_one_and_leaves_the_others():
+    with peers(3) as (a, b, c):
+        queues = {peer: os.urandom(32) for peer in (b, c)}
+        for peer, link, key in ((b, LINK, b"b" * 32), (c, OTHER, b"c" * 32)):
+            a.do(Admit(link, public_key(key), queues[peer]))
+            peer.dial(link, a, key, queues[peer])
+            until(lambda peer=peer: a.do(Publish(queues[peer], b"in")) or b"in" in peer.envelopes(), a, b, c)
+        a.do(Revoke(public_key(b"b" * 32)))
+        assert a.transport._links.keys() == {OTHER}
+        until(lambda: not b.is_up(LINK) and a.counts["zap.refused"] >= 2, a, b, c)
+        b.heard.clear()
+        a.do(Publish(queues[b], b"secret"), Dispatch(LINK, b"secret"), Publish(queues[c], b"still here"))
+        until(lambda: b"still here" in c.envelopes(), a, b, c)
+        until(lambda: a.counts["zap.refused"] >= 6, a, b, c)
+        assert not b.envelopes() and not any(isinstance(item, LinkDown) for item in c.heard)
+        assert a.is_up(OTHER) and not a.is_up(LINK)
+        a.do(Revoke(public_key(b"b" * 32)))  # once more changes nothing
+
+
+def test_a_peer_who_does_not_read_blocks_nobody():
+    """Neither a full pair link nor a full queue blocks or raises; what is too much is dropped and counted."""
+    with peers(3) as (a, b, c):
+        of_a, _ = befriend(a, b, LINK)
+        befriend(a, c, OTHER)
+        until(lambda: a.do(Publish(of_a, b"ready")) or b"ready" in b.envelopes(), a, b, c)
+        for _ in range(2000):
+            a.do(Dispatch(LINK, bytes(20_000)), Publish(of_a, bytes(20_000)))
+        assert a.counts["dropped.full"]
+        a.do(Dispatch(OTHER, b"free lane"))
+        until(lambda: b"free lane" in c.envelopes(), a, c)
+
+
+def test_a_poll_is_one_bite_and_every_peer_gets_its_share():
+    with peers(3) as (a, loud, quiet):
+        befriend(a, loud, LINK)
+        befriend(a, quiet, OTHER)
+        a.heard.clear()
+        quiet.do(Dispatch(OTHER, b"quiet"))
+        sent = 0
+        while sent < 3 * INPUTS_MAX:
+            loud.do(Dispatch(LINK, b"loud"))
+            pump(loud, quiet, timeout_ms=0)
+            sent = 1 + sent - (loud.counts["dropped.full"] + loud.counts["dropped.down"])
+            loud.counts.clear()
+        first, _ = a.transport.poll(1000)
+        second, _ = a.transport.poll(1000)
+        assert Received(OTHER, b"quiet") in [Received(item.link, item.envelope) for item in first + second]
+        assert max(len(first), len(second)) <= INPUTS_MAX
+        until(lambda: len(first) + len(second) + len(a.envelopes(LINK)) == 3 * INPUTS_MAX + 1, a, loud, quiet)
+
+
+def test_foreign_descriptors_are_told_of():
+    with peers(1) as (a,):
+        near, far = socket.socketpair()
+        with near, far:
+            a.transport.watch(near.fileno())
+            assert a.transport.poll(0) == ([], [])
+            far.send(b"!")
+            assert a.transport.poll(5000) == ([], [near.fileno()])
+            a.transport.watch(near.fileno(), read=False, write=True)
+            assert a.transport.poll(5000) == ([], [near.fileno()])
+            a.transport.watch(near.fileno(), read=False, write=False)
+            assert a.transport.poll(0) == ([], [])
+            a.transport.unwatch(near.fileno())
+
+
+def test_a_taken_port_is_replaced_and_a_foreign_address_is_refused():
+    with peers(1) as (a,):
+        second = Peer(ports=a.ports)
+        try:
+            assert not set(second.ports) & set(a.ports)
+        finally:
+            second.transport.close()
+    stranger = Transport(os.urandom(32), "192.0.2.1", 0, 0)
+    with stranger, pytest.raises(CannotListen, match="network.listen"):
+        stranger.bind()
+
+
+def test_a_dual_stack_listener_is_reached_both_ways():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with peers(1, "::") as (a,), peers(2) as (b, c):
+        for caller, key, host in ((b, b"4" * 32, "127.0.0.1"), (c, b"6" * 32, "::1")):
+            a.do(Admit(LINK, public_key(key)))
+            caller.do(Dial(LINK, Endpoint(host, a.ports[0]), a.transport.server_key, key))
+            until(lambda caller=caller: caller.is_up(LINK), a, b, c)
+
+
+def test_what_fits_an_envelope_passes_and_nothing_larger():
+    with peers(2) as (a, b), strangers() as make:
+        befriend(a, b, LINK)
+        largest = os.urandom(ENVELOPE_BYTES_MAX)
+        a.do(Dispatch(LINK, largest + b"!"), Dispatch(LINK, b""), Dispatch(LINK, largest))
+        until(b.envelopes, a, b)
+        assert b.envelopes() == [largest] and a.counts["dropped.size"] == 2
+        # A member whose program is not ours: two frames, then one that is too large for libzmq.
+        b.do(Admit(OTHER, public_key(b"x" * 32)))
+        member: Stranger = make(zmq.DEALER, curve(b, b"x" * 32))
+        member.connect(b)
+        member.socket.send_multipart([b"one", b"two"])
+        until(lambda: b.counts["dropped.shape"] == 1 and b.is_up(OTHER), b)
+        member.socket.send(bytes(2 * ENVELOPE_BYTES_MAX))
+        until(lambda: not b.is_up(OTHER), b)
+        assert not b.envelopes(OTHER)
+
+
+def test_one_key_holds_only_so_many_connections():
+    with peers(1) as (a,), strangers() as make:
+        a.do(Admit(LINK, public_key(b"k" * 32)))
+        copies = [make(zmq.DEALER, curve(a, b"k" * 32) | {zmq.RECONNECT_IVL: -1}) for _ in range(CALLERS_MAX + 3)]
+        for number, copy in enumerate(copies):
+            copy.connect(a)
+            copy.socket.send(b"%d" % number)
+            until(lambda number=number: b"%d" % number in a.envelopes(), a)
+        until(lambda: sum(copy.saw(zmq.EVENT_DISCONNECTED) for copy in copies) == 3, a)
+        assert len(a.transport._links[LINK].callers) == CALLERS_MAX and a.is_up(LINK)
+
+
+def test_nobody_gets_anothers_mail_by_taking_its_routing_id():
+    with peers(1) as (a,), strangers() as make:
+        for link, key in ((LINK, b"k" * 32), (OTHER, b"x" * 32)):
+            a.do(Admit(link, public_key(key)))
+        name = {zmq.ROUTING_ID: b"alice"}
+        alice: Stranger = make(zmq.DEALER, curve(a, b"k" * 32) | name)
+        alice.connect(a)
+        alice.socket.send(b"I am alice")
+        until(lambda: a.envelopes(LINK), a)
+        alice.close()
+        until(lambda: not a.is_up(LINK), a)
+        thief = make(zmq.DEALER, curve(a, b"x" * 32) | name)
+        thief.connect(a)
+        thief.socket.send(b"I am alice, too")
+        until(lambda: a.envelopes(OTHER), a)
+        a.do(Dispatch(LINK, b"for alice"), Dispatch(OTHER, b"for the thief"))
+        assert thief.socket.poll(5000) and thief.socket.recv() == b"for the thief"
+        assert a.counts["dropped.down"] == 1
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_flipped_bit_costs_one_connection_and_not_the_link(way):
+    with peers(2) as (a, b):
+        relay = Relay(("127.0.0.1", a.ports[0]))
+        a.do(Admit(LINK, public_key(b"k" * 32)))
+        b.do(Dial(LINK, Endpoint("127.0.0.1", relay.port), a.transport.server_key, b"k" * 32))
+        until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
+        relay.flip = way
+        (b if way == "up" else a).do(Dispatch(LINK, b"damaged"))
+        until(lambda: any(isinstance(item, LinkDown) for item in b.heard), a, b)
+        until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
+        b.do(Dispatch(LINK, b"whole"))
+        until(a.envelopes, a, b)
+        assert a.envelopes() == [b"whole"] and not b.envelopes()
+        relay.close()
+
+
+def test_a_peer_can_be_dialled_through_a_socks_proxy():
+    proxy = Relay()
+    with peers(1) as (a,):
+        b = Peer(socks=f"127.0.0.1:{proxy.port}")
+        try:
+            a.do(Admit(LINK, public_key(b"k" * 32), b"q" * 32))
+            b.dial(LINK, a, b"k" * 32, b"q" * 32)
+            until(lambda: b.is_up(LINK), a, b)
+            until(lambda: a.do(Publish(b"q" * 32, b"far away")) or b.envelopes(), a, b)
+            assert set(proxy.asked) == {("127.0.0.1", port) for port in a.ports}
+        finally:
+            b.transport.close()
+            proxy.close()
+
+
+def test_closing_does_not_wait_for_a_peer_who_does_not_read():
+    with peers(2) as (a, b):
+        befriend(a, b, LINK)
+        for _ in range(100):
+            a.do(Dispatch(LINK, bytes(ENVELOPE_BYTES_MAX)))
+        before = threading.active_count()
+        a.transport.close()
+        assert threading.active_count() == before - 1, "the gatekeeper has ended"
+        a.transport.close()
+
+
+# --- without sockets ------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_is_judged_by_what_it_sent_since_its_last_whole_message():
+    member = Connection(0, ((), ()), 0.0, user="member")
+    member.heard = 1
+    assert not member.too_much(10 * UNFINISHED_BYTES_MAX, 1.0), "all of it was whole messages"
+    assert not member.too_much(11 * UNFINISHED_BYTES_MAX, 2.0)
+    assert member.too_much(11 * UNFINISHED_BYTES_MAX + HEARTBEAT_BYTES_PER_S * 2 + 1, 2.0)
+    idle_for = 1e6
+    assert not member.too_much(10 * UNFINISHED_BYTES_MAX + int(idle_for) * 100, idle_for), "heartbeats of eleven days"
+
+
+def test_a_stranger_is_judged_twice():
+    stranger = Connection(0, ((), ()), 0.0)
+    assert not stranger.too_much(STRANGER_BYTES_MAX, 0.0)
+    assert not stranger.too_much(STRANGER_BYTES_MAX + 1, 0.0), "its first message may be on the way to us"
+    assert stranger.too_much(STRANGER_BYTES_MAX + 1, 0.1)
+
+
+def test_refusals_are_counted_by_household_and_forgiven_with_time():
+    refusals = Refusals()
+    polite = [refusals.take(address, 0.0) for address in ("192.0.2.1", "::ffff:192.0.2.1") * REFUSALS_MAX]
+    assert polite == [True] * REFUSALS_MAX + [False] * REFUSALS_MAX
+    assert refusals.take("192.0.2.2", 0.0) and refusals.take("192.0.2.1", 60.0)
+    assert all(refusals.take("2001:db8::%x" % n, 0.0) for n in range(REFUSALS_MAX))
+    assert not refusals.take("2001:db8::ffff", 0.0) and refusals.take("2001:db8:0:1::1", 0.0)
+    assert refusals.take("no address", 0.0)
+    for n in range(2 * ADDRESSES_MAX):
+        refusals.take(f"10.0.{n >> 8}.{n & 255}", 0.0)
+    assert len(refusals._buckets) == ADDRESSES_MAX

@@ -1,0 +1,898 @@
+"""The terminal application over a double of the agent: what is asked, what is shown, and that nothing gets lost."""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from textual.events import Paste
+from textual.widgets import Input
+
+from tests.fake_agent import CODE, URL, FakeAgent, Refusal
+from tests.pilot import gone, screen, shows, until
+from zerochat.tui import commands
+from zerochat.tui.app import ZerochatApp
+from zerochat.tui.board import Board
+from zerochat.tui.composer import Composer
+from zerochat.tui.help import key_text
+from zerochat.tui.link import INBOX_NEWS_MAX
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+class Scene:
+    """One application over one agent; `await scene.press("a", "enter")`, `await scene.shows("text")`."""
+
+    def __init__(self, agent, app, pilot):
+        self.agent, self.app, self.pilot = agent, app, pilot
+
+    async def press(self, *keys):
+        await self.pilot.press(*keys)
+
+    async def type(self, text):
+        await self.pilot.press(*(" " if key == "space" else key for key in text))
+
+    async def say(self, text):
+        """Type a line and send it."""
+        self.composer.put(text)
+        await self.pilot.press("enter")
+
+    async def paste(self, text):
+        self.app.screen.focused.post_message(Paste(text))
+        await self.pilot.pause()
+
+    async def shows(self, *texts):
+        for text in texts:
+            await shows(self.pilot, text)
+
+    async def gone(self, text):
+        await gone(self.pilot, text)
+
+    async def until(self, condition, what=""):
+        await until(self.pilot, condition, what)
+
+    @property
+    def text(self):
+        return screen(self.app)
+
+    @property
+    def composer(self):
+        return self.app.chat.composer
+
+    @property
+    def open(self):
+        return self.app.chat.conversations.open
+
+    def told(self):
+        """The sentences of all toasts so far."""
+        return " ".join(str(note.message) for note in self.app._notifications)
+
+
+@asynccontextmanager
+async def scene(tmp_path, size=(80, 24), setting=None, **options):
+    """An agent with whatever `setting` puts into it, and the application at `size` on its socket."""
+    async with FakeAgent(tmp_path / "agent.sock") as agent:
+        if setting:
+            setting(agent)
+        app = ZerochatApp(agent.path, **options)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            yield Scene(agent, app, pilot)
+
+
+def weekend(agent):
+    """Two groups; three posts in the first."""
+    group = agent.add_group("weekend", ["bob", "carol"])
+    agent.post(group, 1, "shall we go?", minute=1)
+    agent.post(group, 2, "yes", minute=2)
+    agent.post(group, 0, "seven at the station", minute=3, delivered=1)
+    agent.add_group("work", ["dave"])
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_person_sees_at_80x24(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            lines = it.text.split("\n")
+            assert len(lines) == 24
+            assert "weekend  2/2 connected · pairwise-multi · mesh · acks · view 3f9a12c4" in lines[0]
+            assert lines[1].startswith(" 1 weekend ") and lines[2].startswith(" 2 work ")
+            assert "12:03     alice │ seven at the station                ✓1/2" in it.text
+            assert "Message weekend" in lines[-2]
+            assert "[alice]" in lines[-1] and "F1 help" in lines[-1]
+
+    run(play())
+
+
+def test_news_arrive_live(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            it.agent.say(group, 1, "me too", minute=4)
+            await it.shows("me too")
+            it.agent.receipt(group, 2, upto=5)
+            await it.shows("✓2/2")
+            it.agent.say(group, 2, "said earlier, came later", lamport=2, minute=1, late=True)
+            await it.shows("said earlier, came later")
+            assert it.text.index("said earlier") < it.text.index("seven at the station")
+            it.agent.peer(group, 1, connected=False)
+            await it.shows("1/2 connected")
+
+    run(play())
+
+
+def test_a_receipt_right_behind_its_own_post_counts(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            event = it.agent.say(group, 0, "quick one", minute=5)
+            it.agent.receipt(group, 1, upto=event.position, after=event.position - 1)
+            it.agent.receipt(group, 2, upto=event.position, after=event.position - 1)
+            await it.shows("quick one")
+            await it.until(lambda: "✓2/2" in it.text)
+
+    run(play())
+
+
+def test_unread_elsewhere_is_counted_and_marked(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            work = it.agent.groups["g2"]
+            for number in range(3):
+                it.agent.say(work, 1, f"task {number}")
+            await it.shows("3 unread elsewhere")
+            assert " 2 work          3 " in it.text
+            await it.press("alt+a")
+            await it.shows("task 2", "─ new ─")
+            assert it.text.index("new ─") < it.text.index("task 0")
+            assert "unread elsewhere" not in it.text
+            it.agent.say(work, 1, "task 3")
+            await it.shows("task 3", "─ new ─")  # The line stays until one leaves,
+            await it.press("alt+up", "alt+down")
+            await it.shows("task 3")
+            assert "─ new ─" not in it.text  # and then it has gone.
+
+    run(play())
+
+
+def test_what_comes_while_nobody_looks_is_unread(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.app.app_focus = False
+            it.agent.say(it.agent.groups["g1"], 1, "are you there?", minute=9)
+            await it.shows("are you there?", "─ new ─")
+            assert it.open.unread == 1
+            it.app.app_focus = True
+            await it.until(lambda: it.open.unread == 0)
+            assert "─ new ─" in it.text
+
+    run(play())
+
+
+def test_older_pages_are_fetched_when_the_reader_gets_there(tmp_path):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        for number in range(900):
+            agent.post(group, 1, f"post {number}.")
+
+    async def play():
+        async with scene(tmp_path, setting=long) as it:
+            await it.shows("post 899.")
+            assert it.agent.count("history") == 1
+            for _ in range(200):
+                await it.press("pageup")
+                if "This is the beginning of long." in it.text:
+                    break
+            await it.shows("This is the beginning of long.", "post 0.")
+            assert it.agent.count("history") == 5
+            assert [row.text for row in it.open.timeline.rows[1:]] == [f"post {number}." for number in range(900)]
+            await it.press("ctrl+end")
+            await it.shows("post 899.")
+
+    run(play())
+
+
+def test_ten_thousand_events_keep_their_order(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            lines = [
+                msgspec.json.encode(
+                    {"jsonrpc": "2.0", "method": "event", "params": it.agent.post(group, 1, f"n{number}")}
+                )
+                for number in range(10_000)
+            ]
+            for writer in it.agent._writers:
+                writer.write(b"\n".join(lines) + b"\n")
+            await it.until(lambda: it.open.timeline.rows and it.open.timeline.rows[-1].text == "n9999")
+            await it.shows("n9999")
+            timeline = it.open.timeline
+            assert timeline.keys == sorted(set(timeline.keys))
+            numbers = [int(row.text[1:]) for row in timeline.rows if row.text.startswith("n")]
+            assert numbers == list(range(numbers[0], 10_000)) and len(numbers) > 200
+
+    run(play())
+
+
+def test_dropped_news_are_read_again(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            event = it.agent.post(group, 1, "this must not be lost")
+            line = msgspec.json.encode({"jsonrpc": "2.0", "method": "event", "params": event})
+            # One burst into the reader, with no chance to show anything in between.
+            for _ in range(INBOX_NEWS_MAX + 1):
+                it.app.link._take(line)
+            assert it.app.link.overflowed
+            await it.shows("this must not be lost")
+
+    run(play())
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def test_sending(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("hello")
+            await it.press("ctrl+j")
+            await it.type("world")
+            await it.until(lambda: it.composer.size.height == 2, "a composer of two lines")
+            await it.press("enter")
+            await it.shows("12:30           │ hello")
+            assert ("send", {"group": "g1", "text": "hello\nworld"}) in it.agent.asked
+            await it.until(lambda: it.composer.text == "" and it.composer.size.height == 1)
+            await it.press("ctrl+up")
+            assert it.composer.text == "hello\nworld"
+            await it.press("ctrl+down")
+            assert it.composer.text == ""
+            await it.say("//me waves")
+            await it.until(lambda: ("send", {"group": "g1", "text": "/me waves"}) in it.agent.asked)
+
+    run(play())
+
+
+def test_what_is_refused_comes_back_into_the_composer(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.refuse["send"] = Refusal("The disk is full. Make room, then send it again.", "DiskFull")
+            await it.say("precious words")
+            await it.shows("The disk is full.")
+            assert it.composer.text == "precious words"
+
+    run(play())
+
+
+def test_drafts_belong_to_their_conversation(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("half a thou")
+            await it.press("ctrl+n")
+            await it.until(lambda: it.open.info.name == "work")
+            assert it.composer.text == ""
+            await it.type("other")
+            await it.press("alt+1")
+            await it.until(lambda: it.composer.text == "half a thou")
+            await it.press("ctrl+q")  # Two drafts would be lost: once is not enough.
+            assert "weekend, work" in it.told()
+            assert it.app.is_running
+            await it.press("ctrl+c")
+            assert it.composer.text == ""
+            await it.press("ctrl+up")
+            assert it.composer.text == "half a thou"
+
+    run(play())
+
+
+def test_ctrl_c_twice_quits(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("ctrl+c")
+            await it.shows("Ctrl+C again quits.")
+            await it.press("ctrl+c")
+            await it.until(lambda: not it.app.is_running)
+
+    run(play())
+
+
+def test_commands_are_never_said_by_mistake(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for text, answer in [
+                ("/jion ZC:SECRET", "Did you mean /join?"),
+                (" /leave", "Spaces before a slash"),
+                ("/etc/hosts is broken", "There is no command /etc/hosts"),
+                ("/xyzzy", "/help lists the commands"),
+                ("/", "could be"),
+            ]:
+                await it.say(text)
+                await it.until(lambda answer=answer: answer in it.told(), answer)
+                assert it.composer.text == text
+            assert it.agent.count("send") == 0 and it.agent.count("join") == 0
+
+    run(play())
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("hello", commands.Say("hello")),
+        ("  indented\n", commands.Say("  indented")),
+        ("a /b", commands.Say("a /b")),
+        ("//b", commands.Say("/b")),
+        ("///b", commands.Say("//b")),
+        ("/new two words ", commands.Command("new", "two words")),
+        ("/JOIN ZC:AB\nCD", commands.Command("join", "ZC:AB\nCD")),
+        ("/join\nhttps://x", commands.Command("join", "https://x")),
+        ("/inv", commands.Command("invite", "")),
+        ("   ", None),
+    ],
+)
+def test_what_a_line_means(text, meaning):
+    assert commands.parse(text) == meaning
+
+
+def test_commands_complete(tmp_path):
+    assert commands.complete("/de") == "/delivery "
+    assert commands.complete("/") is None
+    assert commands.complete("de") is None and commands.complete("/new x") is None
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("/mem")
+            await it.press("tab")
+            assert it.composer.text == "/members "
+
+    run(play())
+
+
+def test_pasting(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.paste("one\r\ntwo\x1b]52;c;aGk=\x07\rthree")
+            await it.until(lambda: it.composer.text == "one\ntwo␛]52;c;aGk=␇\nthree", it.composer.text)
+            assert it.agent.count("send") == 0  # Three lines are one draft, never three messages.
+            await it.paste("x" * 100_000)
+            await it.until(lambda: "too much to paste" in it.told())
+
+    run(play())
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+def test_creating_and_leaving_a_group(tmp_path):
+    async def play():
+        async with scene(tmp_path) as it:
+            await it.shows("No conversations yet.")
+            await it.press("f7")
+            await it.shows("Name of the new group")
+            await it.type("book club")
+            await it.press("enter")
+            await it.shows(
+                "This is the beginning of book club.", "Nobody has said anything yet. /invite brings people in."
+            )
+            await it.say("/new book club 2")
+            await it.until(lambda: it.open.info.name == "book club 2")
+            await it.say("/leave")
+            await it.shows("Leave book club 2?")
+            await it.press("enter")  # The harmless answer has the focus.
+            await it.gone("Leave book club 2?")
+            assert it.agent.count("leave") == 0
+            await it.say("/leave")
+            await it.shows("Leave book club 2?")
+            await it.press("y")
+            await it.shows("You have left book club 2")
+            it.agent.refuse["send"] = Refusal("You are no longer in book club 2.")
+            await it.say("hello?")
+            await it.until(lambda: "no longer in book club 2" in it.told())
+
+    run(play())
+
+
+def test_switching(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("ctrl+k")
+            await it.shows("Go to")
+            await it.type("wk")
+            await it.press("enter")
+            await it.until(lambda: it.open.info.name == "weekend")
+            await it.press("ctrl+k")
+            await it.type("wo")
+            await it.press("enter")
+            await it.until(lambda: it.open.info.name == "work")
+            await it.pilot.click("#groups", offset=(4, 0))
+            await it.until(lambda: it.open.info.name == "weekend")
+            assert it.app.focused is it.composer
+            await it.press("alt+9")
+            assert it.open.info.name == "weekend"
+
+    run(play())
+
+
+def test_members_and_details(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            assert "● bob" not in it.text
+            await it.press("f2")
+            await it.shows("● alice you", "● bob", "● carol")
+            it.agent.peer(it.agent.groups["g1"], 2, connected=False)
+            await it.shows("○ carol unreachable")
+            await it.say("/members")
+            await it.until(lambda: it.app.focused is it.app.chat.query_one("#members"))
+            await it.press("down", "enter")
+            await it.shows("let in by", "did:key:z6Mkg1")
+            await it.press("escape")
+            await it.press("x")  # A letter goes to the composer, wherever the focus was.
+            assert it.composer.text == "x"
+            await it.press("ctrl+b")
+            await it.gone("● bob")
+
+    run(play())
+
+
+def test_status_and_delivery(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/delivery")
+            await it.shows("Delivered to 1 of 2", "✓  bob", "·  carol")
+            await it.press("escape")
+            await it.say("/status")
+            await it.shows("zmq+tcp://192.0.2.7:40001", "up 1 h 2 min")
+            await it.press("escape")
+            it.agent.warning = "The disk is nearly full."
+            await it.say("/status")
+            await it.press("escape")
+            await it.shows("The disk is nearly full.")
+
+    run(play())
+
+
+# --- invitations ----------------------------------------------------------------------------------------------------
+
+
+def test_inviting_at_80x24(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/invite 2")
+            await it.shows("Invitation to weekend", "for 2 people, until 21 Nov 12:00")
+            assert ("invite", {"group": "g1", "expires_s": 86400, "uses": 2}) in it.agent.asked
+            qr = it.app.screen.query_one("#qr")
+            assert qr.display and (qr.region.width, qr.region.height) == (41, 21) and qr.region.bottom <= 24
+            strips = it.app.screen._compositor.render_strips()
+            colours = {
+                (segment.style.color.name, segment.style.bgcolor.name) for segment in strips[5] if "█" in segment.text
+            }
+            assert colours == {("#000000", "#ffffff")}
+            beside = "".join(line[42:].strip() for line in it.text.split("\n"))
+            assert URL in beside  # The whole link, to the last letter.
+            copied = []
+            it.app.copy_to_clipboard = copied.append
+            await it.press("c", "z")
+            assert copied == [URL, CODE]
+            assert "OSC 52" in it.told()
+            await it.press("t")
+            await it.until(lambda: not qr.display)
+            lines = it.text.split("\n")
+            assert CODE in "".join(lines) and URL in "".join(lines)  # From the very left, for the terminal's selection.
+            it.agent.used(it.agent.groups["g1"], "dave", left=1)
+            await it.shows("✓ used by dave (1 left)")
+            await it.press("escape")
+            await it.shows("Message weekend")
+
+    run(play())
+
+
+def test_a_window_too_small_for_the_code_says_so(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(58, 20), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("Enlarge the window to 59x23")
+            assert not it.app.screen.query_one("#qr").display
+            await it.pilot.resize_terminal(100, 30)
+            await it.until(lambda: it.app.screen.query_one("#qr").display)
+
+    run(play())
+
+
+def test_an_invitation_that_is_refused(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.refuse["invite"] = Refusal("weekend has 250 members, and no more fit.")
+            await it.press("f3")
+            await it.shows("weekend has 250 members, and no more fit.")
+
+    run(play())
+
+
+def test_joining_by_paste(tmp_path):
+    async def play():
+        async with scene(tmp_path) as it:
+            await it.shows("No conversations yet.")
+            await it.press("f8")
+            await it.shows("Paste the invitation")
+            await it.paste(f"  {URL[:60]}\n{URL[60:]}  ")
+            it.agent.refuse["join"] = Refusal(
+                "This invitation expired at 12:00. Ask for a fresh one.", "InvitationExpired"
+            )
+            await it.press("enter")
+            await it.shows("This invitation expired at 12:00. Ask for a fresh one.")
+            del it.agent.refuse["join"]
+            await it.press("enter")
+            await it.shows("● reach the person who invited you")
+            assert it.agent.asked[-1] == ("join", {"invitation": URL, "name": "alice"})
+            it.agent.joining("exchanging", "Exchanging keys with bob.")
+            await it.shows("✓ reach the person", "● exchange keys", "Exchanging keys with bob.")
+            it.agent.joining("failed", "bob does not answer. Ask whether zerochat is running there.", error="NoAnswer")
+            await it.shows("bob does not answer.")
+            await it.press("enter")
+            it.agent.joining("connecting", "Connecting.", connected=1, members=2)
+            await it.shows("(1 of 2 connected)")
+            group = it.agent.add_group("weekend", ["bob", "carol"])
+            it.agent.joining("joined", "You are in.", group=group.info.id)
+            await it.shows("Message weekend")
+            assert it.open.info.id == group.info.id
+
+    run(play())
+
+
+# --- the way in -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_run_creates(tmp_path):
+    async def play():
+        made = []
+
+        def create(nick):
+            if not made:
+                made.append("refused")
+                raise OSError("The home folder is read-only: choose another with ZEROCHAT_HOME.")
+            made.append(nick)
+
+        async with scene(tmp_path, create_profile=create, demo=True) as it:
+            await it.shows("Welcome to zerochat", "What shall the others call you?")
+            await it.press("enter")
+            await it.shows("A name is needed")
+            await it.type("alice1")
+            assert it.app.screen.query_one(Input).value == "alice1"  # A digit in a name chooses nothing.
+            await it.press("enter")
+            await it.shows("1  Create a group", "2  Join a group", "3  Try the demo")
+            assert it.agent.asked == []
+            await it.press("1")
+            await it.shows("The home folder is read-only")
+            await it.press("1")
+            await it.shows("Name of the new group")
+            assert made == ["refused", "alice1"]
+
+    run(play())
+
+
+def test_the_first_run_can_end_in_the_demo(tmp_path):
+    async def play():
+        async with scene(
+            tmp_path, create_profile=lambda nick: pytest.fail("the demo needs no profile"), demo=True
+        ) as it:
+            await it.type("alice")
+            await it.press("enter", "down", "down", "enter")
+            await it.until(lambda: not it.app.is_running)
+            assert it.app.return_value == "demo"
+
+    run(play())
+
+
+def test_the_first_frame_does_not_wait_for_the_agent(tmp_path):
+    import threading
+
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        go, called = threading.Event(), []
+
+        def start_agent(ask):
+            called.append(threading.current_thread())
+            assert go.wait(20)
+
+        app = ZerochatApp(agent.path, start_agent=start_agent)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await shows(pilot, "Starting…")
+            await shows(pilot, "F1 help")
+            assert called and called[0] is not threading.main_thread()
+            await agent.start()
+            go.set()
+            await shows(pilot, "seven at the station")
+            await gone(pilot, "Starting…")
+        await agent.stop()
+
+    run(play())
+
+
+def test_an_agent_that_does_not_start_is_explained_and_tried_again(tmp_path):
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        asked = []
+
+        def start_agent(ask):
+            asked.append(ask())
+            if asked[-1] != b"right":
+                raise ValueError("This passphrase is wrong.")
+
+        app = ZerochatApp(agent.path, start_agent=start_agent)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await shows(pilot, "Passphrase of this profile")
+            await pilot.press(*"wrong", "enter")
+            await shows(pilot, "This passphrase is wrong.")
+            await shows(pilot, "Passphrase of this profile")
+            assert "wrong\n" not in screen(app)
+            await agent.start()
+            await pilot.press(*"right", "enter")
+            await shows(pilot, "seven at the station")
+        await agent.stop()
+        assert asked == [b"wrong", b"right"]
+
+    run(play())
+
+
+def test_a_lost_agent_comes_back(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("a draft")
+            await it.agent.stop()
+            await it.shows("No agent answers. Trying again…")
+            await it.press("enter")
+            await it.until(lambda: "no connection to the agent" in it.told())
+            assert it.composer.text == "a draft"
+            group = it.agent.groups["g1"]
+            it.agent.post(group, 1, "said meanwhile", minute=8)
+            it.agent.receipt(group, 2, upto=4)
+            await it.agent.start()
+            await it.shows("said meanwhile", "✓2/2")
+            await it.gone("Trying again")
+            assert len(it.open.timeline.rows) == 5
+            await it.press("enter")
+            await it.until(lambda: it.agent.count("send") == 1)
+
+    run(play())
+
+
+# --- places of all sizes --------------------------------------------------------------------------------------------
+
+
+def test_narrow_windows_lose_the_sides_first(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(120, 30), setting=weekend) as it:
+            await it.shows("seven at the station")
+            chat = it.app.chat
+
+            async def at(width, *shown):
+                await it.pilot.resize_terminal(width, 24)
+                await it.until(
+                    lambda: (
+                        tuple(name for name in ("groups", "pane", "members") if chat.query_one(f"#{name}").display)
+                        == shown
+                    )
+                )
+
+            await at(120, "groups", "pane", "members")
+            await at(99, "groups", "pane")
+            await at(79, "pane")
+            await at(59, "pane")
+            await it.press("f2")
+            await at(59, "members")
+            await at(79, "pane", "members")
+            await at(99, "pane", "members")
+            await at(120, "groups", "pane", "members")
+
+    run(play())
+
+
+def test_any_size_and_back(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            before = it.text
+            for keys in [(), ("f1",), ("f3",), ("f8",), ("ctrl+k",), ("f12",), ("f10",), ("ctrl+p",)]:
+                await it.press(*keys)
+                for size in [(1, 1), (10, 3), (40, 12), (200, 50), (2, 60), (80, 24)]:
+                    await it.pilot.resize_terminal(*size)
+                if keys:
+                    await it.press("escape")
+                    await it.until(lambda: it.app.screen is it.app.chat)
+            await it.until(lambda: it.text == before, "the picture as it was")
+
+    run(play())
+
+
+# --- keys, help, palette --------------------------------------------------------------------------------------------
+
+
+def test_every_action_has_an_id_a_help_line_and_a_palette_entry(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(80, 60), setting=weekend) as it:
+            await it.shows("seven at the station")
+            bindings = [*it.app.chat.BINDINGS, *ZerochatApp.BINDINGS, *Composer.BINDINGS]
+            assert all(binding.id and binding.description for binding in bindings)
+            assert len({binding.id for binding in bindings}) == len(bindings)
+            titles = {command.title for command in it.app.get_system_commands(it.app.screen)}
+            for binding in [*it.app.chat.BINDINGS, *ZerochatApp.BINDINGS]:
+                area = binding.id.partition(".")[0]
+                assert f"{area}: {binding.description.lower()}" in titles
+            await it.press("f1")
+            await it.shows("Everywhere")
+            body = str(it.app.screen.query_one(".body").render())
+            for binding in bindings:
+                assert binding.description in body or binding.id.removeprefix("go.").isdigit(), binding
+            for info in commands.COMMANDS.values():
+                assert info.usage in body and info.help in body
+            await it.press("escape")
+            await it.press("ctrl+p")
+            await it.pilot.pause()
+            await it.type("members on")
+            await it.shows("view: members on or off")
+            await it.press("down", "enter")
+            await it.shows("● bob")
+
+    run(play())
+
+
+def test_a_keymap_changes_keys_and_help(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.app.set_keymap({"view.members": "f5"})
+            await it.press("f5")
+            await it.shows("● bob")
+
+    run(play())
+
+
+@pytest.mark.parametrize(
+    ("sequence", "key"),
+    [("\x1b1", "alt+1"), ("\x1b9", "alt+9"), ("\x1b\r", "alt+enter"), ("\x1b[13;2u", "shift+enter"), ("\r", "enter"),
+     ("\n", "ctrl+j"), ("\x1b[1;3A", "alt+up"), ("\x1ba", "alt+a"), ("¡", "inverted_exclamation_mark"),
+     ("\x1b[27;2;13~", "shift+enter")],
+)  # fmt: skip
+def test_what_plain_terminals_send(sequence, key):
+    from textual._xterm_parser import XTermParser
+
+    from zerochat.tui.keys import teach_keys
+
+    teach_keys()
+    parser = XTermParser()
+    events = [*parser.feed(sequence), *parser.feed("")]
+    assert [event.key for event in events] == [key]
+
+
+def test_keys_are_written_as_on_the_keyboard():
+    assert key_text("ctrl+n,alt+down") == "Ctrl+N, Alt+Down"
+    assert key_text("f2,ctrl+b") == "F2, Ctrl+B"
+    assert key_text("pageup") == "PgUp"
+
+
+# --- hostile text ---------------------------------------------------------------------------------------------------
+
+HOSTILE = "\x1b]52;c;aGk=\x07[@click=app.quit]x[/][/b]\x1b[2J\x9b1mé\u202ereversed\x00\u200b\nsecond"
+
+
+def hostile(agent):
+    agent.nick = "me" + HOSTILE
+    group = agent.add_group("g" + HOSTILE, ["b" + HOSTILE, "b" + HOSTILE], id="g1")
+    group.info = msgspec.structs.replace(group.info, keys=HOSTILE, path=HOSTILE, accountability=HOSTILE, view=HOSTILE)
+    agent._log(group, 1, "member_joined", {"did": HOSTILE, "nick": HOSTILE})
+    agent.post(group, 1, HOSTILE, minute=1)
+    agent.post(group, 0, "end" + HOSTILE, minute=2, delivered=1)
+    agent.warning = HOSTILE
+    agent.url, agent.code = "https://zerochat.org/" + HOSTILE, "ZC:" + HOSTILE
+
+
+def test_nothing_from_others_reaches_the_terminal_as_it_is(tmp_path):
+    """Every place that shows a string from the agent, at once hostile and read back from the composed screen."""
+
+    async def play():
+        async with scene(tmp_path, size=(100, 40), setting=hostile) as it:
+            seen = []
+
+            def look():
+                text = it.text
+                bad = {char for char in text if char != "\n" and (ord(char) < 32 or 127 <= ord(char) < 160)}
+                bad |= set(text) & set("\u202e\u200b\u2066")
+                assert not bad, (bad, text)
+                seen.append(text)
+
+            await it.shows("end␛]52;c;aGk=␇[@click=app.quit]x[/][/b]␛[2J")
+            await it.until(lambda: len([line for line in it.text.split("\n") if "●" in line]) == 3, "the members")
+            look()
+            group = it.agent.groups["g1"]
+            it.agent.used(group, HOSTILE)
+            await it.shows("used your invitation")
+            look()
+            for keys, sign in [
+                (("f12",), "gatekeeper"),
+                (("f9",), "Delivered to"),
+                (("f10",), "Leave g"),
+                (("ctrl+k",), "Go to"),
+                (("f8",), "Your name there"),
+                (("f3",), "Invitation to"),
+            ]:
+                await it.press(*keys)
+                await it.shows(sign)
+                look()
+                if keys == ("f3",):
+                    it.agent.used(group, HOSTILE)
+                    await it.shows("used by")
+                    look()
+                if keys == ("f8",):
+                    await it.paste("x")
+                    await it.press("enter")
+                    it.agent.joining("exchanging", HOSTILE)
+                    await it.shows("✓ reach")
+                    look()
+                await it.press("escape")
+                await it.until(lambda: isinstance(it.app.screen, Board))
+            await it.say("/members")
+            await it.press("down", "enter")
+            await it.shows("let in by")
+            look()
+            await it.press("escape")
+            it.agent.refuse["send"] = Refusal(HOSTILE)
+            await it.say("x")
+            await it.until(lambda: "aGk" in it.told())
+            await it.pilot.pause()
+            look()
+            await it.say("/" + HOSTILE)
+            await it.until(lambda: "There is no command" in it.told())
+            await it.pilot.pause()
+            look()
+            assert it.app.is_running and len(seen) == 14
+
+    run(play())
+
+
+@pytest.mark.parametrize("theme", ["textual-light", "nord", "textual-ansi"])
+def test_other_themes(tmp_path, theme):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            if theme not in it.app.available_themes:
+                pytest.skip(f"this Textual has no {theme}")
+            it.app.theme = theme
+            await it.pilot.pause()
+            await it.shows("seven at the station")
+
+    run(play())

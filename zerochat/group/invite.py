@@ -1,0 +1,238 @@
+"""Inviting: from an open invitation to a new member, on the inviter's side. The joiner's side is `join.py`.
+
+The invitation's id is its secret: whoever has it can derive the CURVE key that we admit for as long as the invitation
+is open, and nobody else gets as far as a first byte. Each joiner's DID takes one use. The same question gets the same
+answer, because answers are lost too.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated
+
+import msgspec
+
+from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_secret, x25519_public
+from zerochat.didcomm import exchange
+from zerochat.didcomm.did import resolve, short_form
+from zerochat.didcomm.invitation import Invitation
+from zerochat.didcomm.message import Message, new_id
+from zerochat.didcomm.rotation import Prior
+from zerochat.errors import BadName, Malformed, NotAMember, Overloaded, Refused, RemoteError
+from zerochat.group import log, peers
+from zerochat.group.contact import check_consent, knock_link, new_identity, reach_of, sign_proof
+from zerochat.group.effects import Admit, Dispatch, Effect, Notify, Reply, Revoke
+from zerochat.group.envelope import Key, Opened, open_first
+from zerochat.group.event import ADD, Did
+from zerochat.group.membership import MEMBERS_MAX
+from zerochat.group.notices import InvitationUsed
+from zerochat.group.relationship import Relationship, pack, unpack
+from zerochat.group.state import Claim, Group, OpenInvitation
+from zerochat.group.turn import Turn
+from zerochat.group.wire import (
+    JOIN_REQUEST,
+    PROBLEM,
+    PROBLEMS,
+    WELCOME,
+    WELCOME_BYTES_MAX,
+    JoinRequestBody,
+    read_body,
+)
+from zerochat.names import checked_name
+
+INVITATIONS_MAX = 64
+USES_MAX = MEMBERS_MAX - 1
+
+
+def invite(turn: Turn, group: Group, lifetime_s: int, uses: int) -> Invitation:
+    """Make an invitation to a group and let whoever holds it knock."""
+    if group.state != "active":
+        raise NotAMember(group=group.name)
+    if len(turn.agent.invitations) >= INVITATIONS_MAX:
+        raise Overloaded(what="The number of open invitations", limit=INVITATIONS_MAX)
+    assert turn.agent.reach is not None
+    seed = turn.moment.random(32)
+    invitation = Invitation(
+        id=turn.moment.random(16),
+        key=ed25519_public(seed),
+        server_key=turn.agent.reach.server_key,
+        endpoint=turn.agent.reach.pair,
+        expires=turn.now // 1000 + lifetime_s,
+    )
+    link = knock_link(invitation.id)
+    uses = max(1, min(uses, USES_MAX))
+    turn.change(invitations={**turn.agent.invitations, link: OpenInvitation(invitation, seed, group.id, uses)})
+    admit_knock(turn, link)
+    return invitation
+
+
+def admit_knock(turn: Turn, link: bytes) -> None:
+    """Let the holders of this invitation knock until it expires."""
+    invitation = turn.agent.invitations[link].invitation
+    left_ms = invitation.expires * 1000 - turn.now
+    if left_ms > 0:
+        turn.say(Admit(link, x25519_public(invitation.knock_secret())))
+    turn.timer("invitation", link.hex(), left_ms)
+
+
+def expire(turn: Turn, link: bytes) -> None:
+    """An invitation's time is over: nobody knocks with it any more."""
+    open_ = turn.agent.invitations.get(link)
+    if open_ is None:
+        return
+    if open_.invitation.expires * 1000 > turn.now:
+        admit_knock(turn, link)
+        return
+    turn.say(Revoke(x25519_public(open_.invitation.knock_secret())))
+    unfinished = {claim.member for claim in open_.claims.values() if not claim.joined}
+    group = turn.group(open_.group)
+    turn.edit(group.id, relationships={m: r for m, r in group.relationships.items() if m not in unfinished})
+    turn.change(invitations={k: v for k, v in turn.agent.invitations.items() if k != link})
+
+
+def hear_knock(turn: Turn, link: bytes, envelope: bytes, handle: bytes | None) -> None:
+    """Something came in under an invitation of ours. Raises RemoteError."""
+    open_ = turn.agent.invitations[link]
+    group = turn.group(open_.group)
+
+    def answer(envelope: bytes) -> Effect:
+        return Reply(handle, envelope) if handle is not None else Dispatch(link, envelope)
+
+    for claim in open_.claims.values():
+        relationship = group.relationships.get(claim.member)
+        try:
+            message = unpack(relationship, envelope, turn.packer) if relationship else None
+        except RemoteError:
+            continue
+        if relationship is not None and message is not None:
+            peers.greeted(turn, group.id, claim.member)
+            if message.type == JOIN_REQUEST:
+                _hear_join_request(turn, link, turn.group(group.id).relationships[claim.member], message, answer)
+            return
+    kid, _ = resolve(open_.invitation.did).agreement[0]
+    own = Key(open_.invitation.did, "#" + kid.rpartition("#")[2], ed25519_to_x25519_secret(open_.seed))
+    opened = open_first([own], envelope, turn)
+    if opened.message.type != exchange.REQUEST:
+        raise Refused(why="a DID exchange message out of turn")
+    _hear_request(turn, link, opened, answer)
+
+
+class _RequestBody(msgspec.Struct, frozen=True):
+    member: Did
+    label: Annotated[str, msgspec.Meta(max_length=256)] = ""
+
+
+def _hear_request(turn: Turn, link: bytes, opened: Opened, answer: Callable[[bytes], Effect]) -> None:
+    open_ = turn.agent.invitations[link]
+    group, request = turn.group(open_.group), opened.message
+    if request.pthid != open_.invitation.pthid:
+        raise Refused(why="a request that is not bound to this invitation")
+    member, claimant = read_body(request, _RequestBody).member, short_form(opened.sender)
+    claim = open_.claims.get(claimant)
+    relationship = group.relationships.get(claim.member) if claim else None
+    if turn.agent.reach is None or (claim is not None and claim.member != member):
+        raise Refused(why="a second name for the same joiner")
+    if relationship is None:
+        identity = new_identity(turn.moment.random, turn.agent.reach)
+        relationship = Relationship(member, identity, opened.sender, request.id, "", requester=False)
+        why = _why_not(turn, open_, group, member)
+        if why:
+            turn.say(answer(_problem(turn, relationship, why, request.id)))
+            return
+        turn.edit(group.id, relationships={**group.relationships, member: relationship})
+        claims = {**open_.claims, claimant: Claim(member)}
+        turn.change(invitations={**turn.agent.invitations, link: replace(open_, claims=claims)})
+    public = resolve(open_.invitation.did)
+    prior = Prior(public.did, public.authentication[0][0], open_.seed)
+    body = {
+        "group": group.id,
+        "name": group.name,
+        "member": group.me,
+        "label": group.view.members[group.me].label,
+        "proof": sign_proof(group.seed, group.id, relationship.mine.did, open_.invitation.did),
+    }
+    response = exchange.response(
+        request, relationship.mine, prior, body, now_s=turn.now // 1000, random=turn.moment.random
+    )
+    turn.say(answer(pack(relationship, response, turn.packer, turn.moment.random)))
+
+
+def _why_not(turn: Turn, open_: OpenInvitation, group: Group, member: str) -> str:
+    """The problem code of why nobody (more) can join with this invitation, or nothing."""
+    if open_.invitation.expires * 1000 <= turn.now:
+        return "e.p.req.time"
+    if len(open_.claims) >= open_.uses:
+        return "e.p.req.used"
+    if group.state != "active":
+        return "e.p.req.closed"
+    if len(group.view.members) >= MEMBERS_MAX:
+        return "e.p.req.full"
+    if member in group.relationships or member in group.view.members or member in group.view.former:
+        return "e.p.msg"
+    return ""
+
+
+def _problem(turn: Turn, relationship: Relationship, code: str, thread: str) -> bytes:
+    body = {"code": code, "comment": PROBLEMS[code]}
+    message = Message(type=PROBLEM, id=new_id(turn.moment.random), pthid=thread, body=body)
+    return pack(relationship, message, turn.packer, turn.moment.random)
+
+
+def _hear_join_request(
+    turn: Turn, link: bytes, relationship: Relationship, message: Message, answer: Callable[[bytes], Effect]
+) -> None:
+    open_ = turn.agent.invitations[link]
+    body = read_body(message, JoinRequestBody)
+    group = turn.group(open_.group)
+    if body.group != group.id or body.member != relationship.member:
+        raise Refused(why="a request to join that does not match its exchange")
+    if body.member in group.view.former:
+        raise Refused(why="a request to join by somebody who has left")  # a late copy: nobody is added twice
+    if body.member not in group.view.members:
+        check_consent(body.consent, body.group, body.member, body.label, body.client_key, body.contact)
+        reach_of(resolve(body.contact))
+        try:
+            checked_name(body.label, "name")
+        except BadName:
+            raise Malformed(why="join-request: a name that cannot be shown") from None
+        taken = {member.label.casefold() for member in group.view.members.values()}
+        code = ""
+        if group.state != "active":
+            code = "e.p.req.closed"
+        elif len(group.view.members) >= MEMBERS_MAX:
+            code = "e.p.req.full"
+        elif body.label.casefold() in taken:
+            code = "e.p.req.name-taken"
+        if code:
+            turn.say(answer(_problem(turn, relationship, code, message.id)))
+            return
+        added = {
+            "member": body.member,
+            "label": body.label,
+            "client_key": body.client_key,
+            "contact": body.contact,
+            "consent": body.consent,
+        }
+        log.append(turn, group.id, ADD, added)
+        claims = {**open_.claims, short_form(relationship.theirs): Claim(body.member, joined=True)}
+        open_ = replace(open_, claims=claims)
+        turn.change(invitations={**turn.agent.invitations, link: open_})
+        turn.say(Notify(InvitationUsed(group.id, body.label, open_.uses - len(claims))))
+    group = turn.group(group.id)
+    since, parts = group.peers[body.member].base, _welcome_parts(group)
+    for number, records in enumerate(parts):
+        part = {"group": group.id, "records": records, "since": since, "part": number, "parts": len(parts)}
+        reply = Message(type=WELCOME, id=new_id(turn.moment.random), thid=message.id, body=part)
+        turn.say(answer(pack(relationship, reply, turn.packer, turn.moment.random)))
+
+
+def _welcome_parts(group: Group) -> list[list[dict[str, object]]]:
+    """Every membership event, causes first, in pieces that fit a message."""
+    parts: list[list[dict[str, object]]] = [[]]
+    size = 0
+    for event in sorted(group.control.values(), key=lambda e: (e.lamport, e.author, e.id)):
+        size += len(event.record)
+        if parts[-1] and size > WELCOME_BYTES_MAX:
+            parts.append([])
+            size = len(event.record)
+        parts[-1].append(event.wire)
+    return parts
