@@ -699,7 +699,7 @@ def process(*words: str, **options: Any) -> "subprocess.Popen[bytes]":
     )
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGINT, 130)])
 def test_tail_follows_until_it_is_told_to_end(agent, signum, code) -> None:
     served = agent(history=lambda params: History([event(1), event(2)], more=True))
     with process("tail", "hikers", "-n", "2", "--format", "jsonl") as tail:

@@ -510,6 +510,7 @@ def test_late_answers_are_not_taken_for_others(fake_agent) -> None:
         [(who, request)] = agent.open
         agent.do(lambda: agent.server.respond(who, request.id, SENT))
         assert isinstance(client.hello(), Hello)
+        assert not client._replies
 
 
 def test_another_protocol(fake_agent) -> None:

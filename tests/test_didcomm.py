@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as xchacha_encrypt
 
-from zerochat.crypto.encoding import ED25519, X25519, b64url, compact_json, did_key, multikey
+from zerochat.crypto.encoding import ED25519, SHA2_256, X25519, b64url, base58, compact_json, did_key, multikey
 from zerochat.crypto.primitives import (
     cbc_hs512_seal,
     ed25519_public,
@@ -610,6 +610,21 @@ def test_dids_that_make_no_sense_are_refused(did: str) -> None:
         resolve(did)
 
 
+def test_what_is_wrong_with_a_did_is_said() -> None:
+    long = peer4(compact_json(GOOD | {"padding": "x" * DID_CHARS_MAX}))
+    for did in (long, "did:example:" + "x" * DID_CHARS_MAX, "did:example:é"):
+        for look_at in (resolve, short_form):
+            with pytest.raises(Malformed, match="too long, or not ASCII"):
+                look_at(did)
+    with pytest.raises(Malformed, match="long form is not known"):
+        resolve(ALICE.short)
+    encoded = "z" + base58(b"\x81\x04" + compact_json(GOOD))
+    other = f"did:peer:4z{base58(SHA2_256 + sha256(encoded.encode()))}:{encoded}"
+    assert same_did(other, other.rpartition(":")[0])
+    with pytest.raises(Malformed, match="does not hold JSON"):
+        resolve(other)
+
+
 @settings(deadline=None)
 @given(st.text(max_size=40), st.sampled_from(["did:key:z6Mk", "did:peer:2.E", "did:peer:2.S", "did:peer:4zQm", ""]))
 def test_any_text_is_a_did_or_malformed(text: str, prefix: str) -> None:
@@ -847,6 +862,12 @@ def test_rotations_of_others_are_read(header: Json, payload: Json) -> None:
 def test_rotations_that_make_no_sense_are_refused(header: Json, payload: Json) -> None:
     with pytest.raises(REFUSED):
         verify_from_prior(signed_jwt(HEADER | header, PAYLOAD | payload), resolve(BOB.did), CAROL.did)
+
+
+def test_a_did_cannot_hand_over_to_itself() -> None:
+    for new in (BOB.did, BOB.short):
+        with pytest.raises(Malformed, match="two DIDs"):
+            verify_from_prior(from_prior(PRIOR, new, NOW_S), resolve(BOB.did), BOB.did)
 
 
 @pytest.mark.parametrize("jwt", ["", "..", "a.b", "a.b.c", "W10.W10.AA", "e30.e30.", "x" * 100_000])

@@ -16,9 +16,9 @@ from textual.geometry import Offset
 from textual.selection import Selection
 from textual.theme import BUILTIN_THEMES
 
+import zerochat.tui
 from tests.fake_agent import ME, FakeAgent
 from tests.pilot import until
-import zerochat.tui
 from zerochat.agent.schema import History
 from zerochat.terminal import Printable
 from zerochat.tui.conversation import Conversation
@@ -288,7 +288,7 @@ def test_my_post_is_dim_until_somebody_has_it(tmp_path):
     known = conversation(agent, group)
 
     async def look():
-        async with shown(known, (80, 10)) as (pilot, pane):
+        async with shown(known, (80, 10)) as (_, pane):
 
             def style():
                 strip = next(pane.render_line(y) for y in range(10) if "first words" in pane.render_line(y).text)
@@ -384,7 +384,7 @@ def test_older_pages_come_in_above_without_moving_anything(tmp_path):
     known.take_first_page(History(group.events[100:], more=True), line=1)
 
     async def look():
-        async with shown(known, (61, 15)) as (pilot, pane):
+        async with shown(known, (61, 15)) as (_, pane):
             pane.action_top()
             before = lines(pane)
             assert "↑ older messages" in before[0]

@@ -72,7 +72,7 @@ def test_profile_names_are_safe_file_names(name: str, xdg: dict[str, str]):
     assert "\x1b" not in str(refusal.value)
 
 
-# --- the socket -----------------------------------------------------------------------------------------------------
+# --- the socket -------------------------------------------------------------------------------------------------------
 
 
 def test_an_agent_is_found_from_every_environment(xdg: dict[str, str], monkeypatch: pytest.MonkeyPatch):
@@ -81,7 +81,7 @@ def test_an_agent_is_found_from_every_environment(xdg: dict[str, str], monkeypat
     cron = {**xdg, "XDG_RUNTIME_DIR": "/nonexistent"}
     with bind(places("p", xdg).data / "agent.sock", monkeypatch) as listener:
         assert places("p", xdg).socket == places("p", cron).socket == places("p", xdg).data / "agent.sock"
-        os.unlink(places("p", xdg).socket)
+        places("p", xdg).socket.unlink()
     assert listener.fileno() < 0
     assert places("p", xdg).socket == Path(xdg["XDG_RUNTIME_DIR"]) / "zerochat/p.sock"
 
@@ -114,7 +114,7 @@ def test_a_stand_in_that_others_could_use_is_refused(trap: str, tmp_path: Path, 
     assert str(folder) in str(refusal.value)
 
 
-# --- settings -------------------------------------------------------------------------------------------------------
+# --- settings ---------------------------------------------------------------------------------------------------------
 
 
 def settings(xdg: dict[str, str], text: str | bytes) -> Settings:

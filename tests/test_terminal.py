@@ -136,6 +136,7 @@ def test_plain_text_is_left_alone(text: str) -> None:
         ("\u0301x", "◌\u0301x"),
         ("x\n\u0301y", "x\n◌\u0301y"),
         ("👨‍👩‍👧‍👦 1\ufe0f\u20e3 ❤️", "👨‍👩‍👧‍👦 1\ufe0f\u20e3 ❤️"),
+        ("❤\ufe0f\ufe0f\ufe0f e\u0301\ufe0f", "❤\ufe0f e\u0301"),
         ("می‌خواهم", "می‌خواهم"),
         ("a\u200db \ufe0fc", "ab c"),
         ("Zoë, 東京, Привет, שלום", "Zoë, 東京, Привет, שלום"),

@@ -31,6 +31,7 @@ from zerochat.agent.vault import (
     profile_exists,
     unlock,
 )
+from zerochat.crypto.encoding import b64url
 from zerochat.errors import BadName, LocalError
 
 PASSPHRASE = b"correct horse battery staple"
@@ -198,7 +199,7 @@ def test_a_passphrase_locks(home: Places):
         unlock(home, None)
     assert content(home) == before
     key = unlock(home, lambda: PASSPHRASE)
-    for text in (b"zoe", PASSPHRASE, key, key.hex().encode(), vault.b64url(key).encode()):
+    for text in (b"zoe", PASSPHRASE, key, key.hex().encode(), b64url(key).encode()):
         assert not any(text in there for there in before.values())
 
 

@@ -5,7 +5,6 @@ arguments; so it names the remedy. A `LocalError` answers somebody at this machi
 a peer sent: it is counted, never shown in full, and never changes any state.
 """
 
-from inspect import cleandoc
 from typing import ClassVar
 
 
@@ -25,7 +24,7 @@ class ZerochatError(Exception):
 
     def sentence(self) -> str:
         """The docstring with the fields filled in, on one line."""
-        return " ".join(cleandoc(type(self).__doc__ or "").format(**self.fields).split())
+        return " ".join((type(self).__doc__ or "").format(**self.fields).split())
 
 
 class LocalError(ZerochatError):

@@ -65,10 +65,11 @@ def attach(
         return Attached(connect(places, name))
     except NoAgent:
         pass
-    from zerochat.agent.thread import AgentThread
     from zerochat.agent.vault import ProfileOwned, unlock
 
-    key = unlock(places, passphrase)
+    key = unlock(places, passphrase)  # says at once when there is no such profile
+    from zerochat.agent.thread import AgentThread
+
     deadline = time.monotonic() + OWNER_S_MAX
     while True:
         thread = AgentThread(places, key, listen=listen, advertise=advertise)

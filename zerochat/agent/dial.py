@@ -7,6 +7,7 @@ monitor, and after a failed handshake this module dials again itself, with a gro
 
 import random
 from collections import Counter
+from contextlib import suppress
 
 import zmq
 
@@ -103,7 +104,8 @@ class Line:
             self._greet(now)
         if now >= self._redial_at:
             self._counts["dial.redialled"] += 1
-            self._hang()
+            if not self._hung:
+                self._hang()
             self._connect(now)
 
     def due(self) -> float:
@@ -153,8 +155,7 @@ class Line:
         self._redial_at = now + ZOMBIE_S
 
     def _hang(self) -> None:
-        try:
+        """Give this attempt up. libzmq may have forgotten the endpoint by itself."""
+        with suppress(zmq.ZMQError):
             self.socket.disconnect(self._address)
-        except zmq.ZMQError:
-            self._counts["dial.gone"] += 1  # libzmq had forgotten the endpoint already
         self._hung = True

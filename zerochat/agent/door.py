@@ -145,7 +145,8 @@ class QueueDoor(Door):
     """True while libzmq may take one subscriber for another; see `_honour`."""
 
     def bind(self, port: int) -> int:
-        self.socket.maxmsgsize = sockets.SUBSCRIPTION_BYTES_MAX
+        self.socket.maxmsgsize = sockets.SUBSCRIBER_BYTES_MAX
+        self.socket.rcvhwm = sockets.SUBSCRIBER_FRAMES_MAX
         self.socket.sndhwm = sockets.PUBLISH_FRAMES_MAX
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)

@@ -99,7 +99,7 @@ def event(group: Group, row: Row, replayed: bool, names: Mapping[str, str] | Non
         author=Author(record.author, names.get(record.author, "")),
         position=record.seq,
         lamport=record.lamport,
-        parents=[*([record.pre] if record.pre else []), *record.deps, *record.conc],
+        parents=list(dict.fromkeys([*([record.pre] if record.pre else []), *record.deps, *record.conc])),
         sent_at=timestamp(record.time),
         received_at=timestamp(row.received),
         body=_body(record),

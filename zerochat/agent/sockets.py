@@ -23,9 +23,12 @@ Socket: TypeAlias = zmq.Socket[bytes]
 FRAME_BYTES_MAX = ENVELOPE_BYTES_MAX + 1024
 """What libzmq accepts as one frame, which also bounds what it allocates for a stranger before the handshake. CURVE
 and ZMTP add 42 bytes to a frame (RFC 26); the rest is room."""
-SUBSCRIPTION_BYTES_MAX = 1024
-"""A subscriber only ever sends handshake commands (INITIATE is the largest, about 330 bytes) and 33-byte
-subscriptions, so the queue socket takes nothing larger."""
+SUBSCRIBER_BYTES_MAX = 320
+"""The same for the queue socket, where a subscriber needs no more than INITIATE (276 bytes, RFC 26) and subscriptions
+of 33. libzmq keeps every topic that is asked for, honoured or not, in a tree with a node for each byte."""
+SUBSCRIBER_FRAMES_MAX = 1
+"""Subscriptions that wait for the agent thread, for each connection. As long as there is another, libzmq goes on taking
+them in, and the agent waits: with 64, a member made it grow by 286 MB in two seconds."""
 
 RECEIVE_FRAMES_MAX = 64
 """Messages that wait for the agent thread, for each connection: 64 of the largest are 32 MiB, so one member cannot

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -23,11 +24,10 @@ from zerochat.agent import report, schema
 from zerochat.agent.address import own_address, parse_listen
 from zerochat.agent.control import ControlServer
 from zerochat.agent.desk import Desk
-from zerochat.agent.journal import Journal
+from zerochat.agent.journal import Journal, fault_of_disk
 from zerochat.agent.places import Places
 from zerochat.agent.settings import load_settings
 from zerochat.agent.transport import Transport
-from zerochat.agent.vault import ProfileOwned as ProfileOwned
 from zerochat.agent.vault import lock_profile
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm.invitation import Endpoint
@@ -128,6 +128,9 @@ class AgentThread(threading.Thread):
                 self._live()
         except LocalError as error:
             self.failure = error
+        except OSError as error:
+            self.failure = fault_of_disk(error, Path(error.filename or self._places.data))
+            log.exception("the agent has ended by a fault of the system")
         except Exception as error:
             self.failure = error
             log.exception("the agent has ended by a fault of its own")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Terminated(BaseException):
-    """SIGTERM came: leave every context in good order."""
+    """SIGTERM or SIGHUP came: leave every context in good order."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,7 +92,8 @@ def _verb(options: Options, out: "Output") -> int:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Let SIGTERM end the verb as Ctrl+C does, so that an agent of our own is stopped and not cut off."""
+    """Let SIGTERM, and a terminal that is closed, end the verb as Ctrl+C does: an agent of our own is stopped and not
+    cut off, and what is temporary is removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -102,8 +103,9 @@ def _signals() -> Iterator[None]:
 
     handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = {one: signal.getsignal(one) for one in handled}
-    if before[signal.SIGTERM] is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, end)
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        if before[one] is not signal.SIG_IGN:
+            signal.signal(one, end)
     try:
         yield
     finally:

@@ -7,7 +7,7 @@ commands do is in `chat` and `deeds`.
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
@@ -68,7 +68,8 @@ class Board(Screen[None]):
     def on_mount(self) -> None:
         self.pane.tail = EMPTY
         self.composer.focus()
-        self.link_told(self.link.state)
+        self._show_banner()
+        self.watch(self.app, "app_focus", self._look, init=False)
         self.set_interval(STATUS_EVERY_S, self._ask_status)
 
     @property
@@ -190,19 +191,15 @@ class Board(Screen[None]):
             hint = f"You have left {conversation.name}"
         self.composer.placeholder = Content(hint)
 
-    def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self._draw_lists)
-        self.call_after_refresh(self.members_changed)
-
     def toggle_members(self) -> None:
         """Show the members, or hide them, whatever the width would say."""
         shown = self.query_one("#members").display
         self.set_class(not shown, "-members-on")
         self.set_class(shown, "-members-off")
-        self.call_after_refresh(self.members_changed)
 
-    def on_app_focus(self) -> None:
-        if (conversation := self.conversations.open) is not None:
+    def _look(self, focus: bool) -> None:
+        """The terminal's window got the focus or lost it; what is in sight counts as read again."""
+        if focus and (conversation := self.conversations.open) is not None:
             conversation.read()
             self._draw_lists()
 

@@ -7,9 +7,10 @@ from textual import events
 from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.strip import Strip
 from textual.widgets import Input, TextArea
 
-from zerochat.terminal import LINES_MAX, Printable, printable, printable_line
+from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.commands import complete
 
 PASTE_CHARS_MAX = 32_768
@@ -51,9 +52,13 @@ class Composer(TextArea):
         super().__init__(id=id, compact=True, soft_wrap=True, tab_behavior="focus", highlight_cursor_line=False)
         self._recall = recall
 
+    def render_line(self, y: int) -> Strip:
+        """Textual cannot wrap the placeholder into no width at all, which a window may have for a moment."""
+        return super().render_line(y) if self.content_size.width > 0 else Strip.blank(self.size.width)
+
     def put(self, text: str) -> None:
-        """Replace everything, with the cursor at the end."""
-        self.text = text
+        """Replace everything, with the cursor at the end; made printable, wherever it comes from."""
+        self.text = printable(text, lines_max=PASTE_CHARS_MAX, chars_max=PASTE_CHARS_MAX)
         self.move_cursor(self.document.end)
 
     def action_send(self) -> None:
@@ -80,7 +85,7 @@ class Composer(TextArea):
             self.post_message(self.Complained(Printable(sentence)))
             return
         text = printable(
-            event.text.replace("\r\n", "\n").replace("\r", "\n"), lines_max=10 * LINES_MAX, chars_max=PASTE_CHARS_MAX
+            event.text.replace("\r\n", "\n").replace("\r", "\n"), lines_max=PASTE_CHARS_MAX, chars_max=PASTE_CHARS_MAX
         )
         self._replace_via_keyboard(text, *self.selection)
 

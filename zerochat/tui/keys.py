@@ -13,10 +13,7 @@ _SEQUENCES = {
     **{f"\x1b{digit}": f"alt+{digit}" for digit in "123456789"},
     "\x1b\r": "alt+enter",
     "\x1b\n": "alt+enter",
-    "\x1b[27;2;13~": "shift+enter",
-    "\x1b[27;3;13~": "alt+enter",
 }
-"""The last two are xterm's and tmux's own form of extended keys (`modifyOtherKeys`)."""
 
 
 def teach_keys() -> None:

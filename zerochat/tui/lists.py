@@ -1,6 +1,6 @@
 """The lists at the sides: conversations on the left, members on the right."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from textual import on
 from textual.content import Content
@@ -22,6 +22,12 @@ class QuietList(OptionList):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False, compact=True)
         self._shown: dict[str, Content] = {}
+        self._again: Callable[[], None] | None = None
+
+    def on_resize(self) -> None:
+        """The entries are made for a width."""
+        if self._again is not None:
+            self._again()
 
     def put(self, entries: Iterable[tuple[str, Content]]) -> None:
         """Show `entries`, pairs of an id and what stands there."""
@@ -48,6 +54,7 @@ class GroupList(QuietList):
             self.group = group
 
     def tell(self, conversations: Conversations) -> None:
+        self._again = lambda: self.tell(conversations)
         width = max(self.size.width - 2, 8) or 16
         self.put(
             (id, group_line(number, each, width, is_open=id == conversations.open_id))
@@ -94,6 +101,7 @@ class MemberList(QuietList):
             self.did = did
 
     def tell(self, conversation: Conversation | None) -> None:
+        self._again = lambda: self.tell(conversation)
         width = max(self.size.width - 2, 8) or 20
         members = conversation.members if conversation else []
         order = sorted(members, key=lambda member: (member.connection == "unreachable", member.nick.casefold()))

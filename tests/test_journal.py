@@ -1,0 +1,635 @@
+"""The journal: what was committed is there, whatever happens; what was not has left no trace; nobody else reads it."""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, make_dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zerochat.agent import journal as journal_module
+from zerochat.agent.checkpoint import changes
+from zerochat.agent.journal import (
+    CHAIN,
+    COUNT,
+    LATEST_ROWS,
+    ROWS_BEFORE,
+    DiskFailed,
+    DiskFull,
+    Journal,
+    JournalDamaged,
+    JournalInUse,
+    NewerJournal,
+    NoSuchEvent,
+    NotAJournal,
+    ReadOnly,
+    WrongKey,
+)
+from zerochat.group.effects import Remember
+
+KEY = bytes(range(32))
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    number: int
+    blob: bytes = field(default=b"", repr=False)
+    names: frozenset[str] = frozenset()
+    chain: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """An entry that is split again, for it has entries of its own."""
+
+    title: str
+    leaves: dict[bytes, Leaf] = field(default_factory=dict)
+    limbo: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    where: Leaf | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    label: str
+    branches: dict[str, Branch] = field(default_factory=dict)
+    singles: dict[bytes, Leaf] = field(default_factory=dict)
+    up: frozenset[bytes] = frozenset()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    with Journal.create(path, KEY) as made:
+        yield made
+
+
+def post(number: int, *, group: str = "g", author: str = "did:key:a", size: int = 500, **others: Any) -> Remember:
+    event = Remember(group, f"id-{number}", author, number, number, "message", bytes(size), 1_000 + number, False)
+    return replace(event, **others)
+
+
+def everything(path: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in path.parent.iterdir() if each.is_file()}
+
+
+# --- the checkpoint ---------------------------------------------------------------------------------------------------
+
+keys = st.text(alphabet="a/%0\x00.é", max_size=3)
+leaf = st.builds(
+    Leaf,
+    st.integers(-(2**63), 2**63 - 1),
+    st.binary(max_size=9),
+    st.frozensets(st.text(max_size=3), max_size=3),
+    st.tuples(st.tuples(st.text(max_size=3), st.integers(0, 99))),
+)
+branch = st.builds(
+    Branch,
+    st.text(max_size=3),
+    st.dictionaries(st.binary(max_size=2), leaf, max_size=3),
+    st.dictionaries(keys, st.dictionaries(st.integers(0, 9), st.binary(max_size=3), max_size=2), max_size=2),
+    st.none() | leaf,
+)
+tree = st.builds(
+    Tree,
+    st.text(max_size=3),
+    st.dictionaries(keys, branch, max_size=3),
+    st.dictionaries(st.binary(max_size=2), leaf, max_size=3),
+    st.frozensets(st.binary(max_size=3), max_size=2),
+)
+
+
+@st.composite
+def edits(draw: st.DrawFn, state: Tree) -> Tree:
+    """One turn's work: most of the tree stays the very same object."""
+    match draw(st.integers(0, 5)):
+        case 0:
+            return replace(state, label=draw(st.text(max_size=3)))
+        case 1:
+            return replace(state, branches={**state.branches, draw(keys): draw(branch)})
+        case 2:
+            return replace(state, singles={**state.singles, draw(st.binary(max_size=1)): draw(leaf)})
+        case 3 if state.branches:
+            gone = draw(st.sampled_from(sorted(state.branches)))
+            return replace(state, branches={k: v for k, v in state.branches.items() if k != gone})
+        case 4 if state.branches:
+            name = draw(st.sampled_from(sorted(state.branches)))
+            inner = state.branches[name]
+            leaves = {**inner.leaves, draw(st.binary(max_size=1)): draw(leaf)}
+            return replace(state, branches={**state.branches, name: replace(inner, leaves=leaves)})
+        case 5 if state.branches:
+            name = draw(st.sampled_from(sorted(state.branches)))
+            inner = replace(state.branches[name], title=draw(st.text(max_size=3)), leaves={})
+            return replace(state, branches={**state.branches, name: inner})
+    return draw(tree)
+
+
+@pytest.fixture(scope="module")
+def long_lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journal]:
+    """One journal for all examples: each goes on where the one before has ended."""
+    with Journal.create(tmp_path_factory.mktemp("long") / "journal.db", KEY) as made:
+        made._db.pragma("synchronous", "OFF")
+        yield made
+
+
+@settings(max_examples=150, deadline=None)
+@given(start=tree, data=st.data())
+def test_every_state_comes_back_exactly(long_lived: Journal, start: Tree, data: st.DataObject):
+    state = start
+    long_lived.commit(state)
+    for _ in range(data.draw(st.integers(0, 5))):
+        state = data.draw(edits(state))
+        long_lived.commit(state)
+    found = long_lived.load(Tree)
+    assert found == state
+    # And nothing else is left of the states before.
+    stored = {path for (path,) in long_lived._db.execute("SELECT path FROM checkpoint")}
+    assert stored == {path for path, _ in changes(None, state)}
+
+
+def test_only_what_is_another_object_is_written(path: Path):
+    leaves = {b"\x01": Leaf(1), b"\x02": Leaf(2)}
+    before = Tree("x", {"g/1": Branch("t", leaves), "h": Branch("u", leaves)}, {b"z": Leaf(9)})
+    inner = replace(before.branches["g/1"], leaves={b"\x02": leaves[b"\x02"], b"\x03": Leaf(3)}, title="new")
+    after = replace(before, branches={**before.branches, "g/1": inner})
+    assert {path: value is not None for path, value in changes(before, after)} == {
+        "branches/g%2F1/title": True,
+        "branches/g%2F1/leaves/01": False,
+        "branches/g%2F1/leaves/03": True,
+    }
+    with Journal.create(path, KEY) as journal:
+        journal.commit(before)
+        size = path.with_name("journal.db-wal").stat().st_size
+        journal.commit(before)
+        journal.commit(replace(before))  # another root with the very same fields
+        assert path.with_name("journal.db-wal").stat().st_size == size
+        journal.commit(after)
+        assert path.with_name("journal.db-wal").stat().st_size > size
+        assert journal.load(Tree) == after
+
+
+def test_a_removed_entry_takes_along_what_is_below_it_and_nothing_else(journal: Journal):
+    names = ["a", "a/", "a0", "a.", "a/b", "", "%", "a%2F"]
+    state = Tree("x", {name: Branch(name, {b"": Leaf(1)}) for name in names})
+    journal.commit(state)
+    for name in names:
+        state = replace(state, branches={key: value for key, value in state.branches.items() if key != name})
+        journal.commit(state)
+        assert journal.load(Tree) == state
+
+
+def test_the_order_of_entries_comes_back(journal: Journal):
+    state = Tree("x", singles={bytes([n]): Leaf(n) for n in (5, 3, 9)})
+    journal.commit(state)
+    state = replace(state, singles={**state.singles, b"\x03": Leaf(4), b"\x01": Leaf(1)})
+    journal.commit(state)
+    found = journal.load(Tree)
+    assert found is not None and list(found.singles) == list(state.singles)
+
+
+def test_the_states_of_whole_groups_come_back(tmp_path: Path):
+    from zerochat import sim
+    from zerochat.group.state import Agent
+
+    world = sim.play(2, members=3, posts=6)
+    for name, node in world.nodes.items():
+        with Journal.create(tmp_path / name, KEY) as journal:
+            journal.commit(Agent("before"))
+            journal.commit(node.agent, node.log)
+            assert journal.load(Agent) == node.agent
+            assert [row.id for row in journal.by_seq(0, 1000)] == [event.id for event in node.log]
+
+
+def test_a_new_journal_has_no_state(journal: Journal):
+    assert journal.load(Tree) is None
+    assert journal.latest() == 0 and journal.history("g", 10) == [] and journal.count("g") == 0
+
+
+# --- when the types change --------------------------------------------------------------------------------------------
+
+
+def evolve(*fields: Any) -> Any:
+    """A later, or earlier, Tree."""
+    return make_dataclass("Tree", fields, frozen=True, slots=True)
+
+
+def test_a_new_field_takes_its_default_and_an_old_one_is_left_alone(journal: Journal):
+    journal.commit(Tree("x", {"b": Branch("t", {b"k": Leaf(1)})}, up=frozenset([b"u"])))
+    newer = evolve(("label", str), ("more", int, 7), ("new", dict[str, Leaf], field(default_factory=dict)))
+    state = journal.load(newer)
+    assert state == newer("x", 7, {})
+    journal.commit(replace(state, label="y", new={"one": Leaf(1)}))
+    assert journal.load(newer) == newer("y", 7, {"one": Leaf(1)})
+    journal.commit(newer("y", 7, {"one": Leaf(1), "two": Leaf(2)}))
+    assert journal.load(newer) == newer("y", 7, {"one": Leaf(1), "two": Leaf(2)})
+    # The older program finds its own again, and does not mind the rest.
+    assert journal.load(Tree) == Tree("y", {"b": Branch("t", {b"k": Leaf(1)})}, up=frozenset([b"u"]))
+
+
+def test_an_entry_may_change_its_fields(journal: Journal):
+    journal.commit(Tree("x", singles={b"a": Leaf(1, b"blob")}))
+    later: Any = make_dataclass("Leaf", [("number", int), ("extra", str, "e")], frozen=True, slots=True)
+    newer = evolve(("label", str), ("singles", dict[bytes, later]))
+    assert journal.load(newer) == newer("x", {b"a": later(1, "e")})
+
+
+def test_an_entry_may_get_entries_of_its_own_and_lose_them(path: Path):
+    """It moves to other parts then, also when only a little of it is written next."""
+    plain: Any = make_dataclass("Entry", [("number", int)], frozen=True, slots=True)
+    split: Any = make_dataclass("Entry", [("number", int), ("leaves", dict[str, Leaf], field(default_factory=dict))])
+    older, newer = evolve(("entries", dict[str, plain])), evolve(("entries", dict[str, split]))
+    with Journal.create(path, KEY) as journal:
+        journal.commit(older({"a": plain(1), "b": plain(2)}))
+        state = journal.load(newer)
+        assert state == newer({"a": split(1, {}), "b": split(2, {})})
+        state = newer({**state.entries, "a": split(1, {"x": Leaf(3)})})
+        journal.commit(state)
+        assert journal.load(newer) == state
+        assert journal.load(older) == older({"a": plain(1), "b": plain(2)})
+        journal.commit(older({"a": plain(5)}))
+        assert journal.load(older) == older({"a": plain(5)})
+    assert b"leaves" not in b"".join(everything(path).values())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        evolve(("label", str), ("needed", int)),
+        evolve(("label", int)),
+        evolve(("label", dict[str, Leaf])),
+        evolve(("label", str), ("singles", dict[bytes, int])),
+        evolve(("label", str), ("branches", dict[bytes, Branch])),
+    ],
+    ids=["missing", "type", "split", "whole", "keys"],
+)
+def test_a_state_that_does_not_fit_is_no_state(other: Any, journal: Journal):
+    journal.commit(Tree("x", {"b": Branch("t")}))
+    with pytest.raises(JournalDamaged):
+        journal.load(other)
+    assert journal.load(Tree) == Tree("x", {"b": Branch("t")})
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_in_its_orders(journal: Journal):
+    dice = random.Random(1)
+    events = [
+        post(
+            n,
+            group=dice.choice("gh"),
+            author=dice.choice(["did:a", "did:b", "did:B"]),
+            lamport=dice.randrange(20),
+            late=bool(n % 2),
+            record=b"r%d" % n,
+        )
+        for n in range(1, 200)
+    ]
+    journal.commit(Tree("x"), events[:100])
+    journal.commit(Tree("x"), events[90:])  # ten of them again
+    rows = journal.by_seq(0, 1000)
+    assert [row.id for row in rows] == [event.id for event in events]
+    assert all(one.seq < other.seq for one, other in pairwise(rows))
+    assert journal.latest() == rows[-1].seq
+    assert journal.by_seq(rows[49].seq, 50) == rows[50:100]
+    for group in "gh":
+        mine = [row for row in rows if row.group == group]
+        assert journal.count(group) == len(mine)
+        ordered = sorted(mine, key=lambda row: (row.lamport, row.author, row.id))
+        assert journal.history(group, 1000) == ordered
+        page, walked = journal.history(group, 7), []
+        while page:
+            walked[:0] = page
+            page = journal.history(group, 7, page[0].id)
+        assert walked == ordered
+        chain = [row.record for row in mine if row.author == "did:B" and row.position > 50]
+        assert journal.chain(group, "did:B", 50, 1000) == chain
+        assert journal.chain(group, "did:B", 50, 3) == chain[:3]
+    row = journal.event(events[0].group, "id-1")
+    assert row == rows[0] and (row.position, row.late, row.record, row.received) == (1, True, b"r1", 1001)
+    assert journal.event("other", "id-1") is None
+    with pytest.raises(NoSuchEvent):
+        journal.history("g", 10, "id-0")
+
+
+@pytest.mark.parametrize(
+    ("query", "bindings", "index"),
+    [
+        (LATEST_ROWS, ("g", 10), "events_in_order"),
+        (ROWS_BEFORE, ("g", 5, "did:a", "id-5", 10), "events_in_order"),
+        (CHAIN, ("g", "did:a", 5, 10), "events_by_chain"),
+        (COUNT, ("g",), "COVERING INDEX"),
+        ("SELECT max(seq) FROM events", (), "SEARCH"),
+        (journal_module._DROP, ("branches/a",), "sqlite_autoindex_checkpoint_1"),
+    ],
+)
+def test_no_question_reads_the_whole_log(query: str, bindings: tuple[str | int, ...], index: str, journal: Journal):
+    plan = " ".join(str(row[3]) for row in journal._db.execute("EXPLAIN QUERY PLAN " + query, bindings))
+    assert index in plan and "SCAN" not in plan and "TEMP B-TREE" not in plan, plan
+
+
+def test_meta(path: Path):
+    with Journal.create(path, KEY) as journal:
+        assert journal.meta_get("label") is None
+        journal.meta_set("label", b"zoe")
+        journal.meta_set("label", b"\x00zo\xff")
+        journal.meta_set("empty", b"")
+    with Journal.open(path, KEY) as journal:
+        assert (journal.meta_get("label"), journal.meta_get("empty")) == (b"\x00zo\xff", b"")
+
+
+# --- what others can see ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_can_be_read_without_the_key(path: Path):
+    before = os.umask(0)
+    try:
+        with Journal.create(path, KEY) as journal:
+            journal.meta_set("canary-key", b"canary-value")
+            journal.commit(
+                Tree("canary-label", {"canary-group": Branch("canary-title")}), [post(1, type="canary-type")]
+            )
+            files = everything(path)
+            assert set(files) == {"journal.db", "journal.db-wal"}
+            for each in path.parent.iterdir():
+                assert stat.S_IMODE(each.stat().st_mode) == 0o600
+            for content in files.values():
+                assert content and not content.startswith(b"SQLite") and b"canary" not in content
+                assert KEY not in content and KEY.hex().encode() not in content and b"CREATE TABLE" not in content
+    finally:
+        os.umask(before)
+    assert set(everything(path)) == {"journal.db"}
+    assert b"canary" not in path.read_bytes() and not path.read_bytes().startswith(b"SQLite")
+
+
+def test_a_changed_byte_is_found_out(path: Path, tmp_path: Path):
+    state = Tree("x", singles={bytes([n]): Leaf(n, bytes(900)) for n in range(9)})
+    with Journal.create(path, KEY) as journal:
+        journal.commit(state, [post(n) for n in range(20)])
+    good = path.read_bytes()
+    dice = random.Random(2)
+    found = set()
+    for page in range(len(good) // 4096):
+        bad = bytearray(good)
+        bad[4096 * page + dice.randrange(4096)] ^= 1 << dice.randrange(8)
+        path.write_bytes(bad)
+        try:
+            with Journal.open(path, KEY) as journal:
+                assert journal.load(Tree) == state
+                assert len(journal.history("g", 99)) == journal.count("g") == len(journal.by_seq(0, 99)) == 20
+                assert journal.chain("g", "did:key:a", 0, 99) and journal.event("g", "id-3")
+        except (JournalDamaged, WrongKey, NotAJournal):
+            found.add(page)
+    # What is not found out lies in a page that nothing above has read (the last is free, or of sqlite_sequence).
+    assert len(found) >= len(good) // 4096 - 4 and 0 in found
+
+
+# --- files that are not ours to open ----------------------------------------------------------------------------------
+
+
+def test_a_wrong_key_changes_nothing(path: Path, tmp_path: Path):
+    """Neither in the file nor in the write-ahead log that a killed agent has left."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    with Journal.create(path, KEY) as journal:
+        journal.commit(Tree("x"), [post(1)])
+        for each in tmp_path.glob("journal.db*"):
+            shutil.copy(each, copy)
+    before = everything(copy / "journal.db")
+    assert len(before) == 2
+    for wrong in (bytes(32), KEY[::-1]):
+        with pytest.raises(WrongKey) as refusal:
+            Journal.open(copy / "journal.db", wrong)
+        assert str(copy) in str(refusal.value)
+        assert everything(copy / "journal.db") == before
+    with Journal.open(copy / "journal.db", KEY) as journal:
+        assert journal.load(Tree) == Tree("x") and journal.count("g") == 1
+
+
+def plain_database(path: Path) -> None:
+    with apsw.Connection(str(path)) as db:
+        db.execute("CREATE TABLE events (a)")
+    db.close()
+
+
+def other_database(path: Path) -> None:
+    """Encrypted with our key, and yet not ours."""
+    with Journal.create(path, KEY) as journal:
+        journal._db.pragma("application_id", 1)
+
+
+def unfinished(path: Path) -> None:
+    path.touch()
+
+
+def junk(path: Path) -> None:
+    path.write_bytes(random.Random(3).randbytes(8192))
+
+
+def text(path: Path) -> None:
+    path.write_text("hello\n")
+
+
+def link(path: Path) -> None:
+    Journal.create(path.with_name("real.db"), KEY).close()
+    path.symlink_to("real.db")
+
+
+def missing(path: Path) -> None:
+    pass
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [plain_database, other_database, unfinished, junk, text, link, missing, folder],
+    ids=lambda make: make.__name__,
+)
+def test_what_is_no_journal_is_not_touched(make: Any, path: Path):
+    make(path)
+    before = everything(path)
+    with pytest.raises(NotAJournal) as refusal:
+        Journal.open(path, KEY)
+    assert str(path) in str(refusal.value)
+    assert everything(path) == before
+    if make is not missing:
+        with pytest.raises(NotAJournal):
+            Journal.create(path, KEY)
+        assert everything(path) == before
+
+
+def test_a_newer_journal_is_not_touched(path: Path):
+    with Journal.create(path, KEY) as journal:
+        journal._db.pragma("user_version", 2)
+    before = everything(path)
+    with pytest.raises(NewerJournal, match="newer"):
+        Journal.open(path, KEY)
+    assert everything(path) == before
+
+
+def test_one_at_a_time(path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(journal_module, "BUSY_MS", 1)
+    with pytest.raises(JournalInUse):
+        Journal.open(path, KEY)
+    journal.commit(Tree("still mine"))
+    journal.close()
+    journal.close()
+    with Journal.open(path, KEY) as other:
+        assert other.load(Tree) == Tree("still mine")
+
+
+class ReadOnlyDisk(apsw.VFS):
+    """A file system that lets nobody write, not even the superuser."""
+
+    def __init__(self) -> None:
+        super().__init__("zerochat-read-only", "")
+
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
+        flags[0] = flags[0] & ~(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) | apsw.SQLITE_OPEN_READONLY
+        return super().xOpen(name, flags)
+
+
+def test_a_read_only_journal(path: Path):
+    Journal.create(path, KEY).close()
+    disk = ReadOnlyDisk()
+    try:
+        with pytest.raises(ReadOnly, match="ZEROCHAT_HOME"):
+            Journal.open(path, KEY, vfs="multipleciphers-zerochat-read-only")
+    finally:
+        disk.unregister()
+
+
+# --- disks that fail --------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk(path: Path):
+    state = Tree("before", singles={b"a": Leaf(1)})
+    with Journal.create(path, KEY) as journal:
+        journal.commit(state, [post(1)])
+        pages = journal._db.pragma("page_count")
+        journal._db.pragma("max_page_count", pages)
+        more = [post(n, size=3000) for n in range(2, 30)]
+        after = replace(state, label="after", singles={b"b": Leaf(2)})
+        for _ in range(2):
+            with pytest.raises(DiskFull) as refusal:
+                journal.commit(after, more)
+            assert str(path) in str(refusal.value)
+            # Nothing of it is there, and what was there still is.
+            assert [row.id for row in journal.history("g", 99)] == ["id-1"]
+        with pytest.raises(DiskFull):
+            journal.meta_set("big", bytes(100_000))
+        assert journal.meta_get("big") is None
+        journal._db.pragma("max_page_count", 1 << 20)
+        journal.commit(after, more)
+        assert journal.count("g") == 29
+    with Journal.open(path, KEY) as journal:
+        assert journal.load(Tree) == after and journal.count("g") == 29
+
+
+def test_after_a_full_disk_another_state_may_come(path: Path):
+    """What was not written is not taken for written."""
+    with Journal.create(path, KEY) as journal:
+        journal.commit(Tree("one", singles={b"a": Leaf(1)}))
+        journal._db.pragma("max_page_count", journal._db.pragma("page_count"))
+        lost = Tree("two", singles={b"a": Leaf(2, bytes(50_000))})
+        with pytest.raises(DiskFull):
+            journal.commit(lost)
+        assert journal.load(Tree) == Tree("one", singles={b"a": Leaf(1)})
+        with pytest.raises(DiskFull):
+            journal.commit(lost)
+        journal._db.pragma("max_page_count", 1 << 20)
+        journal.commit(replace(lost, singles={}))
+    with Journal.open(path, KEY) as journal:
+        assert journal.load(Tree) == Tree("two")
+
+
+def test_a_write_that_the_system_refuses(path: Path):
+    """A real one: the process may make no larger files."""
+    wal = path.with_name("journal.db-wal")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Journal.create(path, KEY) as journal:
+        journal.commit(Tree("one"), [post(1)])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size + 5000, hard))
+        try:
+            with pytest.raises((DiskFull, DiskFailed)) as refusal:
+                journal.commit(Tree("two"), [post(n) for n in range(2, 99)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert str(path) in str(refusal.value)
+        assert journal.load(Tree) == Tree("one") and journal.count("g") == 1
+        journal.commit(Tree("two"), [post(2)])
+    with Journal.open(path, KEY) as journal:
+        assert journal.load(Tree) == Tree("two") and journal.count("g") == 2
+
+
+WRITER = """
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from zerochat.agent.journal import Journal
+from zerochat.group.effects import Remember
+
+@dataclass(frozen=True)
+class Entry:
+    number: int
+    blob: bytes
+
+@dataclass(frozen=True)
+class State:
+    label: str
+    entries: dict[bytes, Entry]
+
+with Journal.open(Path(sys.argv[1]), bytes(range(32))) as journal:
+    state = journal.load(State) or State("0", {})
+    number = journal.latest()
+    while True:
+        number += 1
+        state = State(str(number), {**state.entries, bytes([number % 7]): Entry(number, bytes(300))})
+        event = Remember("g", f"id-{number}", "did:key:a", number, number, "message", bytes(500), number, False)
+        journal.commit(state, [event])
+        print(number, flush=True)
+"""
+
+
+def test_what_was_acknowledged_survives_kill_9(path: Path):
+    """And the state on disk is always the one that belongs to the last event on disk."""
+    with Journal.create(path, KEY) as journal:
+        assert journal.latest() == 0
+    entry: Any = make_dataclass("Entry", [("number", int), ("blob", bytes)])
+    state: Any = make_dataclass("State", [("label", str), ("entries", dict[bytes, entry])])
+    dice = random.Random(4)
+    acknowledged = 0
+    for _ in range(4):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            for _ in range(dice.randrange(1, 400)):
+                acknowledged = int(writer.stdout.readline())
+            writer.send_signal(signal.SIGKILL)
+            # A line that the kill has cut is no acknowledgement.
+            acknowledged = max([acknowledged, *(int(line) for line in writer.stdout.read().split(b"\n")[:-1])])
+        with Journal.open(path, KEY) as journal:
+            found = journal.latest()
+            assert found >= acknowledged
+            assert [row.position for row in journal.by_seq(0, found + 1)] == list(range(1, found + 1))
+            kept = journal.load(state)
+            assert kept.label == str(found)
+            for n in range(max(1, found - 6), found + 1):
+                assert kept.entries[bytes([n % 7])] == entry(n, bytes(300))

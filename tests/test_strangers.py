@@ -1,0 +1,378 @@
+"""Whoever has no business here: strangers at both doors, and members who break the rules of the wire.
+
+Everything runs over real sockets on loopback. What must not grow is measured in a process of its own.
+"""
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import zmq
+
+from tests.wires import Stranger, befriend, curve, peers, pump, strangers, until
+from zerochat.agent.cut import bytes_received
+from zerochat.agent.door import STRANGERS_MAX, SUBSCRIPTIONS_MAX
+from zerochat.agent.sockets import SUBSCRIBER_BYTES_MAX, public_key
+from zerochat.agent.zap import REFUSALS_MAX, ZAP_DOMAIN, ZAP_ENDPOINT
+from zerochat.group.effects import Admit, Dispatch, Publish, Revoke
+from zerochat.group.stimuli import LinkDown
+
+LINK, OTHER = b"l" * 16, b"m" * 16
+GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01" + b"CURVE".ljust(20, b"\0") + b"\x01" + bytes(31)
+"""ZMTP 3.1 (RFC 37): signature, version, mechanism, as-server, filler. All that anybody may see of us."""
+V3 = b"\xff" + bytes(8) + b"\x7f"
+RAW = {
+    "silence": b"",
+    "junk": os.urandom(4000),
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "ZMTP 1": b"\x01\x00" + b"\x05\x01hey!" * 10,
+    "ZMTP 2": V3 + b"\x01\x02" + b"\x00\x00",
+    "ZMTP 3 NULL": V3 + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32) + b"\x04\x19\x05READY" + bytes(19),
+    "ZMTP 3 PLAIN": V3 + b"\x03\x00" + b"PLAIN".ljust(20, b"\0") + bytes(32) + b"\x04\x0a\x05HELLO" + bytes(4),
+    "CURVE, then junk": GREETING[:32] + bytes(32) + os.urandom(4000),
+    "CURVE, then a subscription": GREETING[:32] + bytes(32) + b"\x00\x01\x01",
+    "CURVE HELLO of zeros": GREETING[:32] + bytes(32) + b"\x04\xc8\x05HELLO\x01\x00" + bytes(192),
+}
+
+
+def test_raw_strangers_see_the_greeting_and_nothing_else():
+    with peers(2) as (a, b):
+        of_a, _ = befriend(a, b, LINK)
+        until(lambda: a.do(Publish(of_a, b"secret")) or b"secret" in b.envelopes(), a, b)
+        seen: dict[socket.socket, bytes] = {}
+        for port in a.ports:
+            for first in RAW.values():
+                one = socket.create_connection(("127.0.0.1", port))
+                one.sendall(first)
+                seen[one] = b""
+        left = set(seen)
+
+        def listen() -> bool:
+            a.do(Publish(of_a, b"secret"), Dispatch(LINK, b"secret"))
+            for one in select.select(left, [], [], 0)[0]:
+                try:
+                    piece = one.recv(65536)
+                except ConnectionResetError:
+                    piece = b""
+                seen[one] += piece
+                if not piece:
+                    left.discard(one)
+            return not left
+
+        until(listen, a, b)  # in the end everybody is cut
+        for one, data in seen.items():
+            one.close()
+            assert GREETING.startswith(data)
+        assert len(b.envelopes()) > 1 and not any(isinstance(item, LinkDown) for item in a.heard + b.heard)
+
+
+@pytest.mark.parametrize("kind", [zmq.SUB, zmq.DEALER])
+def test_zeromq_strangers_receive_nothing(kind):
+    with peers(2) as (a, b), strangers() as make:
+        of_a, _ = befriend(a, b, LINK)
+        mechanisms: dict[str, dict[int, bytes | int]] = {
+            "NULL": {},
+            "PLAIN": {zmq.PLAIN_USERNAME: b"admin", zmq.PLAIN_PASSWORD: b"admin"},
+            "another server's key": curve(a, os.urandom(32), public_key(os.urandom(32))),
+            "a key that nobody admitted": curve(a, os.urandom(32)),
+        }
+        crowd = {name: make(kind, options) for name, options in mechanisms.items()}
+        for one in crowd.values():
+            if kind == zmq.SUB:
+                one.socket.subscribe(b"")
+            one.connect(a)
+            if kind == zmq.DEALER:
+                one.socket.send(b"let me in", zmq.NOBLOCK)
+
+        def refused() -> bool:
+            a.do(Publish(of_a, b"secret"), Dispatch(LINK, b"secret"))
+            return all(one.saw(zmq.EVENT_DISCONNECTED) for one in crowd.values())
+
+        until(refused, a, b)
+        for name, one in crowd.items():
+            assert not one.saw(zmq.EVENT_HANDSHAKE_SUCCEEDED) and not one.socket.poll(0), name
+        assert not a.envelopes() and a.counts["zap.refused"] == 1
+        assert crowd["a key that nobody admitted"].saw(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+
+
+def test_with_the_doorkeeper_gone_nobody_gets_in_and_who_is_in_stays():
+    with peers(3) as (a, b, c), strangers() as make:
+        befriend(a, b, LINK)
+        a.do(Admit(OTHER, public_key(b"c" * 32)))
+        assert a.transport.gatekeeper_alive
+        a.transport._gatekeeper.stop()
+        assert not a.transport.gatekeeper_alive
+        c.dial(OTHER, a, b"c" * 32)
+        stranger = make(zmq.DEALER, curve(a, os.urandom(32)))
+        stranger.connect(a)
+        until(lambda: c.counts["dial.handshake_failed"] > 1 and stranger.saw(zmq.EVENT_DISCONNECTED), a, b, c)
+        assert not c.heard and not stranger.saw(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        b.do(Dispatch(LINK, b"still here"))
+        until(a.envelopes, a, b)
+
+
+def test_forged_questions_do_not_end_the_doorkeeper():
+    with peers(2) as (a, b):
+        forger = a.transport._context.socket(zmq.DEALER)
+        forger.linger = 0
+        forger.connect(ZAP_ENDPOINT)
+        good = [b"", b"1.0", b"1", ZAP_DOMAIN, b"127.0.0.1", b"", b"CURVE", os.urandom(32)]
+        for cut_at in range(len(good)):
+            forger.send_multipart([*good[:cut_at], b"\xff" * 40])
+        for index in range(len(good)):
+            forger.send_multipart([*good[:index], b"\xff\xfe", *good[index + 1 :]])
+        forger.send_multipart([b"x"] * 200)
+        forger.send_multipart([*good[:4], b"\xff" * 3000, *good[5:]])
+        statuses = []
+        for _ in range(REFUSALS_MAX):
+            forger.send_multipart(good)
+        while forger.poll(1000):
+            statuses.append(forger.recv_multipart()[3])
+            if len(statuses) > REFUSALS_MAX and statuses[-1] == b"300":
+                break
+        assert b"200" not in statuses and statuses[-1] == b"300"
+        forger.close()
+        # An address that has been refused so often is met with silence; an admitted key is not.
+        befriend(a, b, LINK)
+        assert a.transport.gatekeeper_alive
+
+
+def test_a_member_gets_its_own_queue_and_no_other():
+    mine, theirs = os.urandom(32), os.urandom(32)
+    with peers(1) as (a,), strangers() as make:
+        a.do(Admit(LINK, public_key(b"k" * 32), mine), Admit(OTHER, public_key(b"x" * 32), theirs))
+        member: Stranger = make(zmq.XSUB, curve(a, b"k" * 32))
+        member.connect(a)
+        topics = [b"", theirs, theirs[:31], b"t" * 200, b"u" * (SUBSCRIBER_BYTES_MAX - 100), mine + b"!", mine]
+        for topic in topics:
+            member.socket.send(b"\1" + topic)
+        got: list[list[bytes]] = []
+
+        def publish() -> bool:
+            a.do(Publish(theirs, b"not for you"), Publish(mine, b"for you"))
+            while member.socket.poll(0):
+                got.append(member.socket.recv_multipart())
+            return len(got) > 5
+
+        until(publish, a)
+        assert {tuple(message) for message in got} == {(mine, b"for you")}
+        assert a.counts["refused.subscription"] == len(topics) - 1
+        # One that is too large for the door ends the connection; so does asking for ever.
+        member.socket.send(b"\1" + b"v" * 200_000)
+        until(lambda: member.saw(zmq.EVENT_DISCONNECTED), a)
+        asker = make(zmq.XSUB, curve(a, b"x" * 32))
+        asker.connect(a)
+        for _ in range(SUBSCRIPTIONS_MAX + 1):
+            asker.socket.send(b"\1" + theirs)
+        until(lambda: asker.saw(zmq.EVENT_DISCONNECTED), a)
+        assert a.counts["cut.subscriptions"] == 1
+
+
+def test_a_member_cannot_have_anothers_subscription_put_to_its_account():
+    """libzmq keeps manual subscriptions and their senders in two lists, and a message that is no subscription puts
+    them out of step: with three connections arriving at once, alice's subscription would be the thief's."""
+    hers, its = os.urandom(32), os.urandom(32)
+    with peers(1) as (a,), strangers() as make:
+        a.do(Admit(LINK, public_key(b"k" * 32), hers), Admit(OTHER, public_key(b"x" * 32), its))
+        for _ in range(5):
+            first, alice, thief = (
+                make(zmq.XSUB, curve(a, key)) for key in (b"x" * 32, b"k" * 32, b"x" * 32)
+            )
+            for one, word in ((first, b"\2no subscription"), (alice, b"\1" + hers), (thief, b"\1" + its)):
+                one.connect(a)
+                one.socket.send(word)
+                while not one.saw(zmq.EVENT_HANDSHAKE_SUCCEEDED):
+                    select.select([], [], [], 0.001)  # `a` must not look yet
+            for _ in range(20):
+                pump(a)
+                a.do(Publish(hers, b"for alice"))
+            assert not any(b"for alice" in one.socket.recv_multipart() for one in (first, thief) if one.socket.poll(0))
+            # Alice was cut with the thief, came back, and has her queue.
+            until(lambda alice=alice: a.do(Publish(hers, b"for alice")) or alice.socket.poll(0), a)
+            for one in (first, alice, thief):
+                one.close()
+        assert a.counts["cut.not_a_subscription"] == 5 and a.counts["cut.shifted"]
+
+
+def test_a_key_revoked_before_its_first_word_says_nothing():
+    with peers(1) as (a,), strangers() as make:
+        a.do(Admit(LINK, public_key(b"k" * 32), b"q" * 32))
+        silent = [make(kind, curve(a, b"k" * 32)) for kind in (zmq.DEALER, zmq.XSUB)]
+        for one in silent:
+            one.connect(a)
+            until(lambda one=one: one.saw(zmq.EVENT_HANDSHAKE_SUCCEEDED), a)
+        a.do(Revoke(public_key(b"k" * 32)))
+        silent[0].socket.send(b"now?")
+        silent[1].socket.send(b"\1" + b"q" * 32)
+        until(lambda: all(one.saw(zmq.EVENT_DISCONNECTED) for one in silent), a)
+        a.do(Publish(b"q" * 32, b"secret"))
+        assert not a.heard and not silent[1].socket.poll(0) and a.counts["cut.revoked"] == 2
+
+
+def test_many_idle_connections_neither_keep_a_member_out_nor_stay():
+    with peers(2) as (a, b):
+        idle = [socket.create_connection(("127.0.0.1", port)) for port in a.ports for _ in range(STRANGERS_MAX + 100)]
+        until(lambda: a.counts["cut.pair"] >= 100 and a.counts["cut.queue"] >= 100, a)
+        of_a, _ = befriend(a, b, LINK)
+        until(lambda: a.do(Publish(of_a, b"in")) or b"in" in b.envelopes(), a, b)
+        until(lambda: not (a.transport._pair.strangers or a.transport._queue.strangers), a, b)
+        for one in idle:
+            one.close()
+
+
+VICTIM = """
+    import os, sys, threading
+    from zerochat.agent.sockets import public_key
+    from zerochat.agent.transport import Transport
+    from zerochat.didcomm.invitation import Endpoint
+    from zerochat.group.effects import Admit, Dial
+
+    def kilobytes(field):
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith(field))
+
+    with Transport(b"s" * 32, "127.0.0.1", 0, 0) as transport:
+        ports = transport.bind()
+        transport.perform(Admit(b"l" * 16, public_key(b"k" * 32), b"q" * 32))
+        # Connections and their buffers are there once; only what comes on top is growth.
+        server_key, port, queue_port = bytes.fromhex(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+        if port:
+            transport.perform(Dial(b"d" * 16, Endpoint("127.0.0.1", port), server_key, b"d" * 32,
+                                   Endpoint("127.0.0.1", queue_port), b"q" * 32))
+        for _ in range(50):
+            transport.poll(1)
+        with open("/proc/self/clear_refs", "w") as peak:
+            peak.write("5")
+        before = kilobytes("VmRSS")
+        print(*ports, flush=True)
+        stdin = sys.stdin.fileno()
+        transport.watch(stdin)
+        while stdin not in transport.poll(1000)[1]:
+            pass
+        for _ in range(50):
+            transport.poll(1)
+        print(kilobytes("VmHWM") - before, kilobytes("VmRSS") - before, flush=True)
+        print(dict(transport.counts), flush=True)
+"""
+
+
+class Victim:
+    """A transport in a process of its own, which says how much it has grown."""
+
+    def __init__(self, server_key: bytes = bytes(32), ports: tuple[int, int] = (0, 0)):
+        if sys.platform != "linux":
+            pytest.skip("needs /proc to measure, and TCP_INFO to defend")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(VICTIM), server_key.hex(), *map(str, ports)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.server_key = public_key(b"s" * 32)
+        assert self.process.stdout is not None
+        self.ports = tuple(map(int, self.process.stdout.readline().split()))
+
+    def grown_kib(self) -> tuple[int, int, str]:
+        """At its peak since the start, now, and what it has counted; it ends with that."""
+        out, _ = self.process.communicate("enough\n", timeout=20)
+        numbers, counts = out.splitlines()
+        peak, now = map(int, numbers.split())
+        return peak, now, counts
+
+
+MIB = 1024
+PUSHED_BYTES = 100_000_000
+FRAME = 60_000
+
+
+def test_a_stranger_who_pushes_is_cut_before_it_costs_anything():
+    """Before the handshake, at both doors: junk, a frame that claims gigabytes, one just below the limit, many times."""
+    victim = Victim()
+    pushed = 0
+    openings = [
+        b"",
+        GREETING[:32] + bytes(32) + b"\x06" + (1 << 40).to_bytes(8),
+        GREETING[:32] + bytes(32) + b"\x06" + (512 * 1024).to_bytes(8),
+        GREETING[:32] + bytes(32) + b"\x06" + (1000).to_bytes(8),
+    ]
+    deadline = time.monotonic() + 5
+    while pushed < PUSHED_BYTES and time.monotonic() < deadline:
+        for port in victim.ports:
+            for opening in openings:
+                with socket.create_connection(("127.0.0.1", port)) as one:
+                    one.settimeout(1)
+                    try:
+                        one.sendall(opening)
+                        for _ in range(200):
+                            pushed += one.send(bytes(FRAME))
+                    except OSError:
+                        continue
+    peak, now, counts = victim.grown_kib()
+    assert pushed > PUSHED_BYTES / 4, counts
+    assert peak < 8 * MIB and now < 8 * MIB, counts
+
+
+@pytest.mark.parametrize("kind", [zmq.DEALER, zmq.XSUB])
+def test_a_member_who_never_finishes_a_message_is_cut(kind):
+    victim = Victim()
+    context: zmq.Context = zmq.Context()
+    member = context.socket(kind)
+    member.linger, member.sndtimeo, member.sndhwm = 0, 200, 10
+    member.reconnect_ivl = -1
+    member.curve_publickey, member.curve_secretkey = public_key(b"k" * 32), b"k" * 32
+    member.curve_serverkey = victim.server_key
+    member.connect(f"tcp://127.0.0.1:{victim.ports[kind == zmq.XSUB]}")
+    first, frame = (b"hello", bytes(FRAME)) if kind == zmq.DEALER else (b"\1" + b"q" * 32, bytes(900))
+    member.send(first)
+    pushed = 0
+    try:
+        while pushed < 4 * PUSHED_BYTES:
+            member.send(frame, zmq.SNDMORE)
+            pushed += len(frame)
+    except zmq.Again:
+        pass  # cut, and not taken in again
+    member.close()
+    context.term()
+    peak, now, counts = victim.grown_kib()
+    assert "cut.pair" in counts if kind == zmq.DEALER else "cut.queue" in counts
+    assert peak < 64 * MIB and now < 16 * MIB, (peak, now)
+
+
+def test_a_host_who_never_finishes_a_message_is_left():
+    """The same from a peer whom we have dialled: its queue sends one endless message."""
+    context: zmq.Context = zmq.Context()
+    host = context.socket(zmq.XPUB)
+    host.linger, host.sndtimeo, host.sndhwm = 0, 200, 10
+    host.setsockopt(zmq.XPUB_NODROP, 1)
+    host.curve_secretkey, host.curve_server = b"h" * 32, 1
+    port = host.bind_to_random_port("tcp://127.0.0.1")
+    victim = Victim(public_key(b"h" * 32), (port, port))
+    assert host.recv() == b"\1" + b"q" * 32
+    host.send(b"q" * 32, zmq.SNDMORE)
+    sent, deadline = 0, time.monotonic() + 5
+    while sent < 4 * PUSHED_BYTES and time.monotonic() < deadline and not host.poll(0):
+        try:
+            host.send(bytes(FRAME), zmq.SNDMORE)
+            sent += FRAME
+        except zmq.Again:
+            break
+    peak, now, counts = victim.grown_kib()
+    host.close()
+    context.term()
+    assert "cut.dialled" in counts
+    assert peak < 64 * MIB and now < 16 * MIB, (peak, now)
+
+
+def test_the_kernel_says_how_much_a_connection_has_sent():
+    if sys.platform != "linux":
+        pytest.skip("TCP_INFO is Linux's")
+    with peers(1) as (a,), socket.create_connection(("127.0.0.1", a.ports[0])) as one:
+        one.sendall(b"\xff" * 5)
+        until(lambda: a.transport._pair.strangers, a)
+        (stranger,) = a.transport._pair.strangers.values()
+        until(lambda: bytes_received(stranger) == 5, a)
