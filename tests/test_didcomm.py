@@ -4,7 +4,7 @@ import base64
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -241,6 +241,7 @@ class Foreign:
     apu: bytes = ALICE_KID.encode()
     extra_text: str = ""
     """Text put at the end of the protected header's object."""
+    plain: bytes = field(default=BODY, repr=False)
 
     def envelope(self) -> bytes:
         apv = sha256(".".join(sorted(self.kids)).encode())
@@ -256,7 +257,7 @@ class Foreign:
         key_size, iv_size = SIZES[self.enc]
         key, iv = dice(14)(key_size), dice(15)(iv_size)
         aad = protected.encode() + (b"" if self.aad is None else b"." + self.aad.encode())
-        ciphertext, tag = content(self.enc, key, iv, BODY, aad)
+        ciphertext, tag = content(self.enc, key, iv, self.plain, aad)
         recipients = []
         for kid in self.kids:
             public = x25519_public(BOB_SECRETS.get(kid, BOB_SECRETS[BOB_1]))
@@ -359,7 +360,12 @@ def test_jwe_reads_what_others_write(foreign: Foreign) -> None:
         (Foreign(outer={"tag": None}), "no tag"),
         (Foreign(outer={"ciphertext": "AAA+"}), "base64url"),
         (Foreign(outer={"ciphertext": 7}), "no ciphertext"),
+        (
+            Foreign(outer={"recipients": [{"header": {"kid": BOB_1}, "encrypted_key": b64url(bytes(64))}]}),
+            "wrapped key",
+        ),
         (Foreign(aad="QUJ"), "base64url"),
+        (Foreign(plain=bytes(MESSAGE_BYTES_MAX + 1)), "more than 262144 bytes"),
     ],
     ids=str,
 )

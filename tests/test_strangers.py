@@ -180,9 +180,7 @@ def test_a_member_cannot_have_anothers_subscription_put_to_its_account():
     with peers(1) as (a,), strangers() as make:
         a.do(Admit(LINK, public_key(b"k" * 32), hers), Admit(OTHER, public_key(b"x" * 32), its))
         for _ in range(5):
-            first, alice, thief = (
-                make(zmq.XSUB, curve(a, key)) for key in (b"x" * 32, b"k" * 32, b"x" * 32)
-            )
+            first, alice, thief = (make(zmq.XSUB, curve(a, key)) for key in (b"x" * 32, b"k" * 32, b"x" * 32))
             for one, word in ((first, b"\2no subscription"), (alice, b"\1" + hers), (thief, b"\1" + its)):
                 one.connect(a)
                 one.socket.send(word)

@@ -135,11 +135,16 @@ def test_an_empty_folder_is_no_obstacle(home: Places):
 
 
 @pytest.mark.parametrize(
-    ("number", "refusal"), [(errno.EROFS, ReadOnly), (errno.ENOSPC, DiskFull), (errno.EIO, DiskFailed)]
-)
-@pytest.mark.parametrize(
-    ("where", "name"),
-    [(Path, "mkdir"), (tempfile, "mkdtemp"), (os, "open"), (os, "fdopen"), (os, "fsync"), (Path, "rename")],
+    ("where", "name", "number", "refusal"),
+    [
+        (Path, "mkdir", errno.EROFS, ReadOnly),
+        (Path, "mkdir", errno.EACCES, ReadOnly),
+        (tempfile, "mkdtemp", errno.ENOSPC, DiskFull),
+        (os, "open", errno.EDQUOT, DiskFull),
+        (os, "fdopen", errno.EMFILE, DiskFailed),
+        (os, "fsync", errno.EIO, DiskFailed),
+        (Path, "rename", errno.ENOSPC, DiskFull),
+    ],
 )
 def test_a_disk_that_refuses_leaves_no_profile(
     where: object, name: str, number: int, refusal: type[LocalError], home: Places, monkeypatch: pytest.MonkeyPatch

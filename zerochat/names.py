@@ -1,4 +1,8 @@
-"""Names that people choose, for themselves and for groups: what may stand in one."""
+"""Names that people choose, for themselves and for groups: what may stand in one.
+
+The same name must be good or bad at every member, or their views of a group would part: so the rule is a fixed list of
+code points, and not whatever the Unicode tables of this or that Python say of characters that were added later.
+"""
 
 import unicodedata
 
@@ -6,6 +10,30 @@ from zerochat.errors import BadName
 
 NAME_CHARS_MAX = 64
 """Long enough for every person's name, short enough for one line of a narrow terminal."""
+
+_HIDDEN = (
+    (0x0000, 0x001F),  # controls
+    (0x007F, 0x009F),  # DEL and more controls
+    (0x00AD, 0x00AD),  # soft hyphen
+    (0x034F, 0x034F),  # combining grapheme joiner
+    (0x061C, 0x061C),  # Arabic letter mark
+    (0x115F, 0x1160),  # Hangul fillers
+    (0x17B4, 0x17B5),  # Khmer vowels without a shape
+    (0x180B, 0x180F),  # Mongolian selectors
+    (0x200B, 0x200F),  # no width, joiners, direction marks
+    (0x2028, 0x202E),  # separators, embeddings, overrides
+    (0x2060, 0x206F),  # word joiner, invisible operators, isolates
+    (0x3164, 0x3164),  # Hangul filler
+    (0xD800, 0xF8FF),  # surrogates and private use
+    (0xFEFF, 0xFEFF),  # byte order mark
+    (0xFFA0, 0xFFA0),  # half-width Hangul filler
+    (0xFFF0, 0xFFFB),  # specials
+    (0xFFFE, 0xFFFF),  # no characters at all
+    (0x1BCA0, 0x1BCA3),  # shorthand format controls
+    (0x1D173, 0x1D17A),  # musical format controls
+    (0xE0000, 0x10FFFF),  # tags, selectors, private use
+)
+"""What nobody can see, or what hides something: first and last code point."""
 
 
 def checked_name(text: str, what: str) -> str:
@@ -27,6 +55,6 @@ def _fault(name: str) -> str:
         return f"has at most {NAME_CHARS_MAX} characters"
     if name != name.strip():
         return "does not begin or end with a space"
-    if any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") for c in name):
+    if any(first <= ord(character) <= last for character in name for first, last in _HIDDEN):
         return "has no control or invisible characters"
     return ""

@@ -1,12 +1,13 @@
-"""The watch over inbound and outbound TCP connections: know each by its file descriptor, and cut it when it must go.
+"""One TCP connection, by its file descriptor: whose it is, how much it has sent, and how to end it.
 
-libzmq has no way to end one connection, and none to bound what one connection may send before a message is complete:
-its frame limit counts frames, its high-water mark counts whole messages, and an unfinished multipart message is
-neither. So we ask the kernel how many bytes a connection has sent (`TCP_INFO`, Linux), and shut its socket down when
-that has grown too far. libzmq then sees an ended connection, and gives back all that it held for it.
+libzmq cannot end one connection, and cannot bound what one may send. Its frame limit is for one frame; its high-water
+mark counts whole messages, so an unfinished multipart message grows for ever; and where the mark does hold a peer back,
+libzmq 4.3.5 may abort the process (`sockets.py`). So the kernel is asked how many bytes a connection has sent
+(`TCP_INFO`), and what has not been read of these is bounded by shutting the connection down. libzmq then sees an
+ordinary loss, and gives back all that it held for it.
 
-Descriptors belong to libzmq and may be closed, and their numbers used again, at any moment; so every touch works on a
-duplicate, and cutting compares both ends' addresses first.
+Descriptors are libzmq's, which may close one, and the kernel use its number again, at any moment. So every touch is on
+a duplicate, and cutting compares the addresses of both ends first.
 """
 
 import socket
@@ -17,11 +18,12 @@ from dataclasses import dataclass
 
 STRANGER_BYTES_MAX = 8 * 1024
 """Before its first complete message a connection needs less than 1 KiB: greeting 64 bytes, HELLO 202, INITIATE about
-330, a hello or a subscription."""
-UNFINISHED_BYTES_MAX = 8 * 1024 * 1024
-"""Bytes since the last complete message: one envelope, what the kernel may hold (6 MiB by default), and room."""
+300, a hello or a subscription."""
+BACKLOG_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of one connection that the agent has not read: thirty of the largest envelopes, or ten thousand chat messages.
+In memory they take up to twice as much."""
 HEARTBEAT_BYTES_PER_S = 128
-"""Heartbeats are no messages. PING and PONG, encrypted, take about 90 bytes a second."""
+"""Heartbeats are never read by the agent. PING and PONG take about 90 bytes a second, encrypted."""
 TCP_INFO_BYTES_RECEIVED = 128
 """Offset of `tcpi_bytes_received`, 64 bits, in Linux's `struct tcp_info` (since 4.1)."""
 
@@ -34,43 +36,58 @@ class Connection:
     ends: tuple[object, object]
     """Our address and the peer's, as the kernel gives them: they tell this connection from a later one on `fd`."""
     since: float
+    """When it was noticed; seconds, monotonic."""
+    backlog_bytes_max: int = BACKLOG_BYTES_MAX
     user: str = ""
     """The Z85 client key that speaks here; empty until its first complete message."""
     link: bytes = b""
     """The link that it belongs to, on the pair socket."""
     routing: bytes = b""
     """The name under which our ROUTER reaches it."""
-    heard: int = 0
-    """Complete messages so far. Whoever reads the socket counts them."""
-    marked_heard: int = 0
-    marked_bytes: int = 0
-    marked_at: float = 0.0
-    overdue: bool = False
+    words: int = 0
+    """Complete messages that the agent has read."""
+    taken: int = 0
+    """Bytes of these on the wire."""
+    condemned: bool = False
+    """It was cut for what it sent."""
+    _unread_before: bool = False
+    _forgiven: int = 0
+    _judged: float = 0.0
+
+    def read(self, wire_bytes: int) -> None:
+        """The agent has read one message."""
+        self.words += 1
+        self.taken += wire_bytes
 
     def too_much(self, received: int, now: float) -> bool:
-        """Judge one reading of the byte counter; `now` in seconds. Call it after the socket has been read."""
+        """Judge one reading of the kernel's counter; `now` in seconds, monotonic."""
         if not self.user:
-            # Twice in a row, because its first message may have come in since the socket was read.
-            before, self.overdue = self.overdue, received > STRANGER_BYTES_MAX
-            return before and self.overdue
-        if self.heard != self.marked_heard:
-            self.marked_heard, self.marked_bytes, self.marked_at = self.heard, received, now
-            return False
-        allowed = UNFINISHED_BYTES_MAX + HEARTBEAT_BYTES_PER_S * (now - self.marked_at)
-        return received - self.marked_bytes > allowed
+            # Only the second time, because its first message may be waiting for the agent to read it.
+            before, self._unread_before = self._unread_before, received > STRANGER_BYTES_MAX
+            return before and self._unread_before
+        unread = received - self.taken - self._forgiven
+        allowed = int(HEARTBEAT_BYTES_PER_S * (now - (self._judged or self.since)))
+        self._forgiven += min(max(unread, 0), allowed)
+        self._judged = now
+        return unread > self.backlog_bytes_max
 
 
-def notice(fd: int, now: float) -> Connection | None:
+def wire_bytes(size: int) -> int:
+    """What a frame of this size takes in a CURVE connection (RFC 26 MESSAGE in RFC 37 framing)."""
+    return size + (35 if size + 33 <= 255 else 42)
+
+
+def notice(fd: int, now: float, backlog_bytes_max: int = BACKLOG_BYTES_MAX) -> Connection | None:
     """The connection behind a descriptor that libzmq has just named; None if it has gone already."""
     try:
         with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as copy:
-            return Connection(fd, (copy.getsockname(), copy.getpeername()), now, marked_at=now)
+            return Connection(fd, (copy.getsockname(), copy.getpeername()), now, backlog_bytes_max)
     except OSError:
         return None
 
 
 def bytes_received(connection: Connection) -> int:
-    """How much the peer has sent so far, as its kernel delivered it; 0 where this kernel does not say."""
+    """How much the peer has sent so far, by the kernel's count; 0 where the kernel does not say."""
     if sys.platform != "linux":
         return 0
     try:

@@ -1,8 +1,11 @@
-"""The dialled half of a link: our DEALER to the peer's ROUTER, and our SUB to its XPUB, each kept alive.
+"""The dialled half of a link: our DEALER to the peer's ROUTER, and our XSUB to its XPUB, each kept alive.
 
 libzmq reconnects by itself after an ordinary loss, but gives up for ever, without a sign on the socket, when the peer
 refuses our key (we came a moment before it admitted us) or when a byte was flipped on the way. So each socket has a
 monitor, and after a failed handshake this module dials again itself, with a growing and bounded delay.
+
+An XSUB, and not a SUB, because a SUB looks for a message that matches until it finds none at all: a peer that publishes
+fast enough what we have not asked for would keep the agent thread there for ever.
 """
 
 import random
@@ -47,7 +50,7 @@ class Line:
         queue: bytes | None = None,
         socks: str | None = None,
     ) -> None:
-        """A DEALER to `dial.pair`, or, given a queue, a SUB for it at `dial.queue_at`.
+        """A DEALER to `dial.pair`, or, given a queue, an XSUB for it at `dial.queue_at`.
 
         Endpoints hold literal addresses: a host name that does not resolve would freeze every socket of the context.
         """
@@ -62,12 +65,12 @@ class Line:
         self._greet_at: float | None = None
         self._hung = False
         self._redial_at = self._dialled_at = now
-        self.socket = context.socket(zmq.DEALER if queue is None else zmq.SUB)
+        self.socket = context.socket(zmq.DEALER if queue is None else zmq.XSUB)
         sockets.harden(self.socket, proxied=socks is not None)
         sockets.introduce(self.socket, dial.client_secret, dial.server_key, ipv6=":" in endpoint.host, socks=socks)
         self.monitor = sockets.Monitor(context, self.socket, KINDS)
         if queue is not None:
-            self.socket.subscribe(queue)
+            self.socket.send(b"\1" + queue)
         self._connect(now)
 
     def observe(self, now: float) -> None:
@@ -87,6 +90,10 @@ class Line:
                     self._failures = 0
                     self._redial_at = float("inf")
                     self._greet(now)
+                case zmq.EVENT_DISCONNECTED if self.connection is not None and self.connection.condemned:
+                    self._lost()
+                    self._hang()
+                    self._redial_at = now + REDIAL_S_MAX
                 case zmq.EVENT_DISCONNECTED:
                     self._lost()
                     self._redial_at = min(self._redial_at, now + ZOMBIE_S)
@@ -116,14 +123,6 @@ class Line:
         """The peer has shown that it is there: do not wait for the next try."""
         if not self.up and self.connection is None and now - self._dialled_at >= NUDGE_S:
             self._redial_at = now
-
-    def cut(self, now: float) -> None:
-        """Drop a connection whose other end misbehaves, and come back later."""
-        if self.connection is not None:
-            cut.cut(self.connection)
-        self._lost()
-        self._hang()
-        self._redial_at = now + REDIAL_S_MAX
 
     def close(self) -> None:
         self.up = False

@@ -3,17 +3,20 @@
 libzmq's monitor names each connection by its file descriptor when it is accepted and when it ends; the messages on it
 carry the same descriptor, and the key that ZAP has let in. Putting the two together tells whose connection each is,
 which is what it takes to cut one member off, to notice that an inbound link is gone, and to watch strangers.
+
+The agent thread and the watch (`watch.py`) both ask; a lock keeps them apart. The socket itself is the agent's alone.
 """
 
 import errno
+import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from typing import ClassVar
 
 import zmq
 
 from zerochat.agent import sockets
-from zerochat.agent.cut import Connection, bytes_received, cut, notice
+from zerochat.agent.cut import BACKLOG_BYTES_MAX, Connection, bytes_received, cut, notice, wire_bytes
 from zerochat.agent.zap import Gatekeeper
 from zerochat.errors import LocalError
 
@@ -24,6 +27,8 @@ STRANGERS_MAX = 512
 all at once is half of it."""
 SUBSCRIPTIONS_MAX = 64
 """What one subscriber's connection may say in its life. It has one queue to ask for."""
+SUBSCRIBER_BACKLOG_BYTES_MAX = 8 * 1024
+"""Bytes of a subscriber that the agent has not read. One subscription takes 68."""
 
 
 class CannotListen(LocalError):
@@ -34,7 +39,9 @@ class CannotListen(LocalError):
 class Door:
     """Hardened, guarded and monitored, but not bound yet."""
 
+    name: ClassVar[str]
     kind: ClassVar[int]
+    backlog_bytes_max: ClassVar[int]
 
     def __init__(
         self,
@@ -56,6 +63,10 @@ class Door:
         self.connections: dict[int, Connection] = {}
         self.strangers: dict[int, Connection] = {}
         """Those of `connections` that have not said anything yet, oldest first."""
+        self.gone: deque[Connection] = deque()
+        """Who has gone or been cut, for the agent thread to take note of."""
+        self._lock = threading.RLock()
+        self._closed = False
 
     def bind(self, port: int) -> int:
         """Bind to this port, or to any free one when it is 0 or taken; give the port. Raises CannotListen."""
@@ -71,66 +82,73 @@ class Door:
         assert isinstance(bound, bytes)
         return int(bound.rstrip(b"\0").rpartition(b":")[2])
 
-    def observe(self) -> list[Connection]:
-        """Take in who has come and who has gone; give those who have gone."""
-        gone = []
-        now = time.monotonic()
-        for event in self.monitor.events():
-            last = self._forget(event.value)
-            if last is not None:
-                gone.append(last)
-            if event.kind == zmq.EVENT_ACCEPTED and (new := notice(event.value, now)) is not None:
-                self.connections[new.fd] = self.strangers[new.fd] = new
-        return gone
+    def observe(self) -> None:
+        """Take in who has come and who has gone."""
+        with self._lock:
+            if self._closed:
+                return
+            now = time.monotonic()
+            for event in self.monitor.events():
+                self._forget(event.value)
+                if event.kind == zmq.EVENT_ACCEPTED:
+                    new = notice(event.value, now, self.backlog_bytes_max)
+                    if new is not None:
+                        self.connections[new.fd] = self.strangers[new.fd] = new
 
     def introduce(self, fd: int, user: str) -> Connection | None:
-        """The connection on which `user` has just spoken; None if that one is not alive any more.
-
-        Call `observe` before it, so that a connection is known before its first word.
-        """
-        connection = self.connections.get(fd)
-        if connection is None or connection.user not in ("", user):
-            return None
-        connection.user = user
-        self.strangers.pop(fd, None)
-        return connection
+        """The connection on which `user` has just spoken; None if that one is not alive any more."""
+        with self._lock:
+            self.observe()  # a connection may be newer than the last look, but not than its first word
+            connection = self.connections.get(fd)
+            if connection is None or connection.user not in ("", user):
+                return None
+            connection.user = user
+            self.strangers.pop(fd, None)
+            return connection
 
     def of(self, user: str) -> list[Connection]:
         """The live connections of one key, oldest first."""
-        return [connection for connection in self.connections.values() if connection.user == user]
+        with self._lock:
+            return [connection for connection in self.connections.values() if connection.user == user]
 
-    def overdue(self, now: float, *, strangers_only: bool) -> list[Connection]:
-        """Who has sent too much, or has been silent for too long. Call it after the socket has been read."""
-        spare = list(self.strangers.values())[: max(0, len(self.strangers) - STRANGERS_MAX)]
-        watched = self.strangers if strangers_only else self.connections
-        return spare + [
-            connection
-            for connection in watched.values()
-            if connection.too_much(bytes_received(connection), now)
-            or (not connection.user and now - connection.since > self._silence_s)
-        ]
+    def overdue(self, now: float) -> list[Connection]:
+        """Who has sent too much, or has been silent for too long, or is a stranger too many."""
+        with self._lock:
+            spare = list(self.strangers.values())[: max(0, len(self.strangers) - STRANGERS_MAX)]
+            return spare + [
+                connection
+                for connection in self.connections.values()
+                if connection.too_much(bytes_received(connection), now)
+                or (not connection.user and now - connection.since > self._silence_s)
+            ]
 
-    def cut(self, connection: Connection, reason: str) -> None:
-        """End one connection, count why, and forget it."""
-        self._counts[reason] += 1
-        cut(connection)
-        if self.connections.get(connection.fd) is connection:
-            self._forget(connection.fd)
+    def cut(self, connection: Connection) -> None:
+        """End one connection and forget it."""
+        with self._lock:
+            cut(connection)
+            if self.connections.get(connection.fd) is connection:
+                self._forget(connection.fd)
 
     def close(self) -> None:
         """Close the socket. It may linger, but lets nobody in any more."""
-        self.monitor.close()
-        self.socket.close()
+        with self._lock:
+            self._closed = True
+            self.monitor.close()
+            self.socket.close()
 
-    def _forget(self, fd: int) -> Connection | None:
+    def _forget(self, fd: int) -> None:
         self.strangers.pop(fd, None)
-        return self.connections.pop(fd, None)
+        connection = self.connections.pop(fd, None)
+        if connection is not None:
+            self.gone.append(connection)
 
 
 class PairDoor(Door):
     """The ROUTER: what goes to one."""
 
+    name = "pair"
     kind = zmq.ROUTER
+    backlog_bytes_max = BACKLOG_BYTES_MAX
 
     def bind(self, port: int) -> int:
         self.socket.router_mandatory = 1  # to send to somebody who has gone is an error, not silence
@@ -140,13 +158,15 @@ class PairDoor(Door):
 class QueueDoor(Door):
     """The XPUB: each subscriber gets the one queue that its key was admitted with, and no other."""
 
+    name = "queue"
     kind = zmq.XPUB
+    backlog_bytes_max = SUBSCRIBER_BACKLOG_BYTES_MAX
     shifted = False
     """True while libzmq may take one subscriber for another; see `_honour`."""
 
     def bind(self, port: int) -> int:
         self.socket.maxmsgsize = sockets.SUBSCRIBER_BYTES_MAX
-        self.socket.rcvhwm = sockets.SUBSCRIBER_FRAMES_MAX
+        self.socket.rcvbuf = sockets.SUBSCRIBER_BUFFER_BYTES
         self.socket.sndhwm = sockets.PUBLISH_FRAMES_MAX
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
@@ -164,15 +184,15 @@ class QueueDoor(Door):
             user = str(frame["User-Id"])
         except zmq.ZMQError:
             return len(word)  # libzmq's own note that a subscriber has gone
-        self.observe()
         subscriber = self.introduce(int(frame.get(zmq.SRCFD)), user)
         if word[:1] not in (b"\0", b"\1"):
             self.shifted = True
         if subscriber is not None:
-            subscriber.heard += 1
+            subscriber.read(wire_bytes(len(word)))
             reason = self._honour(subscriber, word)
             if reason:
-                self.cut(subscriber, reason)
+                self._counts[reason] += 1
+                self.cut(subscriber)
         return len(word)
 
     def _honour(self, subscriber: Connection, word: bytes) -> str:
@@ -188,7 +208,7 @@ class QueueDoor(Door):
             return "cut.not_a_subscription"
         if admission is None:
             return "cut.revoked"
-        if subscriber.heard > SUBSCRIPTIONS_MAX:
+        if subscriber.words > SUBSCRIPTIONS_MAX:
             return "cut.subscriptions"
         if word[1:] != admission.queue:
             self._counts["refused.subscription"] += 1

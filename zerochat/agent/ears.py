@@ -47,6 +47,10 @@ class Ears:
         self._selector.register(descriptor(monitor.socket), selectors.EVENT_READ, (None, observe))
         observe()
 
+    def heed(self, fd: int, answer: Callable[[], None]) -> None:
+        """Call `answer` whenever this descriptor is readable."""
+        self._selector.register(fd, selectors.EVENT_READ, (None, answer))
+
     def touched(self, ear: Ear) -> None:
         """The socket behind `ear` has been used."""
         self._ready[ear] = None

@@ -16,7 +16,7 @@ That an older copy of the whole file was put in its place cannot be seen from he
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +79,7 @@ _KEEP: Final = """
 INSERT INTO events (group_id, id, author, position, lamport, type, record, received, late)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
 """
+_SET: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 _WRITE: Final = """
 INSERT INTO checkpoint (path, value) VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET value = excluded.value
 """
@@ -196,8 +197,11 @@ class Journal:
         self._afresh = False
 
     @classmethod
-    def create(cls, path: Path, key: bytes, *, vfs: str | None = None) -> Self:
-        """Make a new, empty journal that only `key` (32 bytes) opens. Raises NotAJournal when something is there."""
+    def create(cls, path: Path, key: bytes, meta: Mapping[str, bytes] | None = None, *, vfs: str | None = None) -> Self:
+        """Make a new journal, with nothing in it but `meta`, that only `key` (32 bytes) opens.
+
+        Raises NotAJournal when something is there.
+        """
         try:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         except FileExistsError:
@@ -208,6 +212,7 @@ class Journal:
         try:
             with journal._transaction():
                 journal._db.execute(_SCHEMA)
+                journal._db.executemany(_SET, (meta or {}).items())
         except BaseException:
             journal.close()
             raise
@@ -222,8 +227,10 @@ class Journal:
         """
         try:
             mode = path.lstat().st_mode
+        except FileNotFoundError:
+            raise NotAJournal(path=path, why="there is no such file") from None
         except OSError as error:
-            raise NotAJournal(path=path, why=(error.strerror or str(error)).lower()) from error
+            raise fault_of_disk(error, path) from error
         if not stat.S_ISREG(mode):
             raise NotAJournal(path=path, why="it is no plain file")
         return cls(path, _connect(path, key, vfs))
@@ -324,9 +331,7 @@ class Journal:
         if self.meta_get(key) == value:
             return
         with self._transaction():
-            self._db.execute(
-                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value)
-            )
+            self._db.execute(_SET, (key, value))
 
     def sizes(self) -> Sizes:
         wal = self.path.with_name(self.path.name + "-wal")

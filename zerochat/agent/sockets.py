@@ -14,6 +14,7 @@ from typing import TypeAlias
 import zmq
 from zmq.utils import z85
 
+from zerochat.agent.cut import wire_bytes
 from zerochat.agent.zap import ZAP_DOMAIN
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
@@ -26,13 +27,14 @@ and ZMTP add 42 bytes to a frame (RFC 26); the rest is room."""
 SUBSCRIBER_BYTES_MAX = 320
 """The same for the queue socket, where a subscriber needs no more than INITIATE (276 bytes, RFC 26) and subscriptions
 of 33. libzmq keeps every topic that is asked for, honoured or not, in a tree with a node for each byte."""
-SUBSCRIBER_FRAMES_MAX = 1
-"""Subscriptions that wait for the agent thread, for each connection. As long as there is another, libzmq goes on taking
-them in, and the agent waits: with 64, a member made it grow by 286 MB in two seconds."""
+SUBSCRIBER_BUFFER_BYTES = 4 * 1024
+"""SO_RCVBUF of a subscriber's connection: it has next to nothing to say, and the kernel is the one to hold it back."""
+RECEIVE_FRAMES_MAX = 0
+"""No limit here, for a bad reason: a connection whose peer is held back by this mark, and which then ends, makes libzmq
+4.3.5 abort the process at the next heartbeat, its own or one that it has received (`!_io_error`,
+`stream_engine_base.cpp`; zeromq/libzmq#3937 is of the same family). The limit is in bytes, and the watch keeps it
+(`watch.py`)."""
 
-RECEIVE_FRAMES_MAX = 64
-"""Messages that wait for the agent thread, for each connection: 64 of the largest are 32 MiB, so one member cannot
-take more than that however slow the agent is. The rest waits in TCP, at the sender's cost."""
 SEND_FRAMES_MAX = 256
 """Messages that wait for one peer's network on a pair link; beyond that they are dropped, and the log repairs."""
 PUBLISH_FRAMES_MAX = 1000
@@ -105,15 +107,19 @@ def public_key(secret: bytes) -> bytes:
     return z85.decode(zmq.curve_public(z85.encode(secret)))
 
 
-def receive(socket: Socket) -> list[zmq.Frame]:
-    """One whole message; of its frames only the first three, as none of ours has more. Raises `zmq.Again`."""
+def receive(socket: Socket) -> tuple[list[zmq.Frame], int]:
+    """One whole message, and the bytes of all its frames on the wire. Raises `zmq.Again`.
+
+    Of the frames only the first three are kept, as none of our messages has more.
+    """
     frame = socket.recv(zmq.NOBLOCK, copy=False)
-    frames = [frame]
+    frames, size = [frame], wire_bytes(len(frame))
     while frame.more:
         frame = socket.recv(copy=False)
+        size += wire_bytes(len(frame))
         if len(frames) < 3:
             frames.append(frame)
-    return frames
+    return frames, size
 
 
 def send(socket: Socket, frames: list[bytes]) -> bool:

@@ -1,7 +1,7 @@
 """The transport: CURVE sockets that carry envelopes between agents, owned by the one thread that made it.
 
 Two sockets are bound. The *pair* socket (ROUTER) takes what goes to one peer, the *queue* socket (XPUB) gives what goes
-to many; at both stands the doorkeeper (`zap.py`). To each peer that we dial there is a DEALER, and a SUB for the one
+to many; at both stands the doorkeeper (`zap.py`). To each peer that we dial there is a DEALER, and an XSUB for the one
 queue that it keeps for us (`dial.py`). A link is as good whichever side has dialled: our DEALER is used while it is up,
 and the peer's connection to our ROUTER otherwise. A ROUTER knows only whom it has heard, so the dialling side says
 hello, an empty frame, right after the handshake; hellos go no further than this file.
@@ -12,10 +12,12 @@ has proved: libzmq puts it on every message as `User-Id`, and each time it is lo
 Nothing here blocks but `poll`. What cannot be sent at once is dropped and counted: the group's log repairs.
 """
 
+import socket
 import sys
 import threading
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType, TracebackType
@@ -25,10 +27,11 @@ import zmq
 from zmq.utils import z85
 
 from zerochat.agent import sockets
-from zerochat.agent.cut import Connection, bytes_received
+from zerochat.agent.cut import Connection, wire_bytes
 from zerochat.agent.dial import Line
 from zerochat.agent.door import PairDoor, QueueDoor
 from zerochat.agent.ears import Ear, Ears
+from zerochat.agent.watch import Watch
 from zerochat.agent.zap import Admission, Gatekeeper
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import LocalError
@@ -44,14 +47,8 @@ INPUTS_MAX = 256
 """What one `poll` gives at most: one bite for the core, one transaction for the journal."""
 TURN_BYTES_MAX = 8 * 1024 * 1024
 """What one turn reads at most, so that large envelopes do not pile up between the sockets and the core."""
-SWEEP_S = 0.1
-SWEEP_STRANGERS_S = 0.02
-"""More often while there is a connection that has not said anything yet: it may not even have shown a key."""
-SWEEP_CPU_S = 0.002
-"""No sweep while the process has used less CPU time than this since the last one: to take in a megabyte costs more.
-So an agent in a quiet group costs nothing."""
 SOCKETS_MAX = 4096
-"""libzmq's own limit is 1023. A link takes up to six: a DEALER, a SUB, and two ends of a monitor for each."""
+"""libzmq's own limit is 1023. A link takes up to six: a DEALER, an XSUB, and two ends of a monitor for each."""
 FILES_MAX = 65_536
 LIBZMQ_MIN = (4, 3, 5)
 
@@ -69,7 +66,7 @@ class Link:
 
     dial: Dial | None = None
     lines: list[Line] = field(default_factory=list)
-    """Our DEALER, then our SUB if there is a queue; empty when we have not dialled."""
+    """Our DEALER, then our XSUB if there is a queue; empty when we have not dialled."""
     callers: list[Connection] = field(default_factory=list)
     """The peer's connections to our ROUTER, newest last."""
     up: bool = False
@@ -112,9 +109,10 @@ class Transport:
         self._news: deque[Input] = deque()
         self._due = float("inf")
         """When some line wants to be tended."""
-        self._swept_at = 0.0
-        self._swept_strangers_at = 0.0
-        self._swept_cpu = 0.0
+        self._ear, self._bell = socket.socketpair()
+        self._ear.setblocking(False)
+        self._bell.setblocking(False)
+        self._watch = Watch((self._pair, self._queue), self._dialled, self.counts, self._ring)
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -141,6 +139,8 @@ class Transport:
         self._ears.attend(self._pair.monitor, self._observe_pair)
         self._ears.open(self._queue.socket, self._queue.hear)
         self._ears.attend(self._queue.monitor, self._observe_queue)
+        self._ears.heed(self._ear.fileno(), self._rung)
+        self._watch.start()
         return ports
 
     def close(self) -> None:
@@ -148,11 +148,13 @@ class Transport:
         if self._closed:
             return
         self._closed = True
+        self._watch.end()
         self._ears.close()
         for line in self._lines:
             line.close()
         self._pair.close()
         self._queue.close()
+        self._ear.close()
         if self._gatekeeper.stop():
             self._context.destroy(sockets.LINGER_MS)
 
@@ -207,17 +209,12 @@ class Transport:
         now = time.monotonic()
         if now >= self._due:
             self._tend(now)
-        self._sweep(now)
         return fds
 
     def _patience(self, now: float, until: float) -> float:
         """Seconds that this turn may sleep."""
         if self._news or self._ears.pending:
             return 0
-        if self._pair.strangers or self._queue.strangers:
-            until = min(until, self._swept_strangers_at + SWEEP_STRANGERS_S)
-        elif self._pair.connections or self._queue.connections or self._lines:
-            until = min(until, self._swept_at + SWEEP_S)
         return max(0, min(until, self._due) - now)
 
     def _tend(self, now: float) -> None:
@@ -228,41 +225,17 @@ class Transport:
                 self._settle(link, line)
             self._due = min(self._due, line.due())
 
-    def _sweep(self, now: float) -> None:
-        """Cut whoever has sent too much without a message; look as seldom as is safe."""
-        everybody = now - self._swept_at >= SWEEP_S
-        if everybody:
-            self._swept_at = now
-            cpu = time.process_time()
-            everybody = cpu - self._swept_cpu >= SWEEP_CPU_S
-            if everybody:
-                self._swept_cpu = cpu
-        elif now - self._swept_strangers_at < SWEEP_STRANGERS_S:
-            return
-        self._swept_strangers_at = now
-        for connection in self._pair.overdue(now, strangers_only=not everybody):
-            self._dismiss(connection, "cut.pair")
-        for connection in self._queue.overdue(now, strangers_only=not everybody):
-            self._queue.cut(connection, "cut.queue")
-        if everybody:
-            for line, (link, _) in self._lines.items():
-                peer = line.connection
-                if peer is not None and peer.too_much(bytes_received(peer), now):
-                    self.counts["cut.dialled"] += 1
-                    line.cut(now)
-                    self._settle(link, line)
-
     # --- hearing ----------------------------------------------------------------------------------------------------
 
     def _hear_pair(self) -> int:
-        frames = sockets.receive(self._pair.socket)
+        frames, size = sockets.receive(self._pair.socket)
         routing, envelope = frames[0].bytes, frames[1]
         user = str(envelope["User-Id"])
         caller = self._callers.get(routing)
         if caller is None or caller.user != user:
             caller = self._meet(routing, user, int(envelope.get(zmq.SRCFD)))
         if caller is not None:
-            caller.heard += 1
+            caller.read(size - wire_bytes(len(routing)))
         admission = self._gatekeeper.admitted.get(user)
         if admission is None:
             # It shook hands before its key was revoked, and speaks only now.
@@ -271,16 +244,16 @@ class Transport:
                 self._dismiss(caller, "cut.revoked")
         elif len(envelope) or len(frames) != 2:
             self._take(frames[1:], Received(admission.link, envelope.bytes, routing))
-        return len(envelope)
+        return size
 
     def _hear_line(self, link: bytes, line: Line) -> int:
-        frames = sockets.receive(line.socket)
+        frames, size = sockets.receive(line.socket)
         if line.connection is not None:
-            line.connection.heard += 1
+            line.connection.read(size)
         if line.queue is not None and frames.pop(0).bytes != line.queue:
             frames = []
         self._take(frames, Received(link, frames[-1].bytes if frames else b""))
-        return sum(map(len, frames))
+        return size
 
     def _take(self, frames: list[zmq.Frame], received: Received) -> None:
         """Pass on what is exactly one envelope."""
@@ -292,11 +265,28 @@ class Transport:
     # --- inbound connections ----------------------------------------------------------------------------------------
 
     def _observe_pair(self) -> None:
-        for connection in self._pair.observe():
-            self._left(connection)
+        self._pair.observe()
+        while self._pair.gone:
+            self._left(self._pair.gone.popleft())
 
     def _observe_queue(self) -> None:
         self._queue.observe()
+        self._queue.gone.clear()
+
+    def _dialled(self) -> list[Connection]:
+        """Called by the watch, from its thread."""
+        return [line.connection for line in tuple(self._lines) if line.connection is not None]
+
+    def _ring(self) -> None:
+        """Called by the watch, from its thread."""
+        with suppress(OSError):
+            self._bell.send(b"!")  # full is as good as rung
+
+    def _rung(self) -> None:
+        with suppress(BlockingIOError):
+            self._ear.recv(4096)
+        self._observe_pair()
+        self._observe_queue()
 
     def _meet(self, routing: bytes, user: str, fd: int) -> Connection | None:
         """Learn who is behind a routing id that is new, or that somebody else has taken over."""
@@ -335,7 +325,8 @@ class Transport:
             self._settle(caller.link)
 
     def _dismiss(self, caller: Connection, reason: str) -> None:
-        self._pair.cut(caller, reason)
+        self.counts[reason] += 1
+        self._pair.cut(caller)
         self._left(caller)
 
     def _settle(self, link: bytes, line: Line | None = None) -> None:
@@ -386,7 +377,8 @@ class Transport:
 
     def _cut_subscribers(self, user: str, reason: str) -> None:
         for connection in self._queue.of(user):
-            self._queue.cut(connection, reason)
+            self.counts[reason] += 1
+            self._queue.cut(connection)
 
     def _dial(self, dial: Dial) -> None:
         state = self._links.setdefault(dial.link, Link())

@@ -164,10 +164,12 @@ def create_profile(places: Places, label: str, passphrase: bytes | None) -> None
         _make_private(folder)
         building = Path(tempfile.mkdtemp(prefix=f".{places.profile}.", dir=folder))
         try:
-            with Journal.create(building / places.journal.name, key) as journal:
-                journal.meta_set(LABEL, label.encode())
-                journal.meta_set(SERVER_SECRET, os.urandom(32))
-                journal.meta_set(CREATED, str(time.time_ns() // 1_000_000).encode())
+            meta = {
+                LABEL: label.encode(),
+                SERVER_SECRET: os.urandom(32),
+                CREATED: b"%d" % (time.time_ns() // 1_000_000),
+            }
+            Journal.create(building / places.journal.name, key, meta).close()
             if passphrase is None:
                 _write_secret(building / places.key_file.name, _KeyFile(b64url(key)))
             else:
@@ -319,8 +321,9 @@ def lock_profile(places: Places) -> ProfileLock:
             except BlockingIOError:
                 pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
                 raise ProfileOwned(profile=places.profile, pid=pid if pid.isdecimal() else "unknown") from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+            with suppress(OSError):  # on a full disk the lock holds all the same, only nobody learns whose it is
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         except BaseException:
             os.close(descriptor)
             raise

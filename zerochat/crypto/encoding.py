@@ -247,19 +247,18 @@ def canonical_json(value: object) -> bytes:
 
 
 def _check_subset(value: object) -> None:
-    kind = type(value)
-    if kind is str or value is None or kind is bool:
+    if value is None or isinstance(value, (str, bool)):
         return
-    if kind is int:
-        if not -INTEGER_MAX <= value <= INTEGER_MAX:  # type: ignore[operator]
+    if isinstance(value, int):
+        if not -INTEGER_MAX <= value <= INTEGER_MAX:
             raise ValueError("an integer of more than 53 bits")
-    elif kind is dict:
-        for name, member in value.items():  # type: ignore[attr-defined]
-            if type(name) is not str or not name.isascii():
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            if not isinstance(name, str) or not name.isascii():
                 raise ValueError("a name that is not ASCII")
             _check_subset(member)
-    elif kind is list or kind is tuple:
-        for item in value:  # type: ignore[attr-defined]
+    elif isinstance(value, (list, tuple)):
+        for item in value:
             _check_subset(item)
     else:
         raise ValueError("not a JSON type")

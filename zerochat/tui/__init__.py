@@ -42,7 +42,7 @@ def run_chat(
 
         create_profile(places, nick, None)
 
-    made = any(path.exists() for path in (places.key_file, places.vault, places.journal))
+    made = places.data.is_dir()  # A profile appears whole or not at all.
     app = ZerochatApp(
         places.socket,
         start_agent=start_agent,

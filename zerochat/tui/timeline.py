@@ -23,6 +23,8 @@ ROWS_SPARE = 500
 """How many are let go at once when it is full, so that not every arrival rebuilds the sums."""
 STACKED_BELOW = 44
 """Narrower than this, the name gets a line of its own: beside it the text would be a column of single words."""
+TEXT_CELLS_MAX = 110
+"""Longer lines are hard to read, and would put the marks far from what they are about."""
 MARGIN = 8
 """Cells on the right of rows with a mark: "✓12/24", "late"."""
 
@@ -110,7 +112,8 @@ class Columns:
 
     def text_width(self, row: Row) -> int:
         """Cells for the text of `row`."""
-        return max(self.width - self.gutter - (MARGIN if row.marked else 0), 4)
+        margin = MARGIN if row.marked else 0
+        return max(min(self.width - self.gutter, TEXT_CELLS_MAX) - margin, 4)
 
 
 @dataclass(slots=True)

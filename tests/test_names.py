@@ -1,0 +1,52 @@
+"""What may stand in a name, the same with every Python."""
+
+import sys
+import unicodedata
+
+import pytest
+
+from zerochat.errors import BadName
+from zerochat.names import NAME_CHARS_MAX, checked_name
+
+
+@pytest.mark.parametrize(
+    "name", ["alice", "Zoë", "李雷", "R2-D2", "me & you", "❤\ufe0f", "\U0001fae9", "x" * NAME_CHARS_MAX]
+)
+def test_names_that_people_have(name):
+    assert checked_name(name, "name") == unicodedata.normalize("NFC", name)
+
+
+def test_the_composed_form_is_kept():
+    assert checked_name("Zoe\u0308", "name") == "Zoë"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " alice",
+        "alice ",
+        "\talice",
+        "a\nb",
+        "a\x1b[2Jb",
+        "a\x9bb",
+        "a\u202eb",
+        "a\u200bb",
+        "\u3164",
+        "x" * 65,
+        "a\ud800",
+    ],
+    ids=ascii,
+)
+def test_names_that_hide_something(name):
+    with pytest.raises(BadName):
+        checked_name(name, "name")
+
+
+def test_every_control_and_format_character_of_this_python_is_refused():
+    known = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+    visible = {0x0600, 0x0601, 0x0602, 0x0603, 0x0604, 0x0605, 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD}
+    for code in range(sys.maxunicode + 1):
+        if unicodedata.category(chr(code)) in known and code not in visible and not 0x13430 <= code <= 0x1343F:
+            with pytest.raises(BadName):
+                checked_name(f"a{chr(code)}b", "name")

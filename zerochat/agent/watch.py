@@ -1,0 +1,97 @@
+"""The watch: a thread that cuts whoever sends more than the agent reads, also while the agent is busy.
+
+It must be quick, because a peer can send hundreds of megabytes a second, and it must cost nothing while nothing
+happens. Both follow from sleeping not for a time but for CPU time: to take in what a peer sends, this process must
+decrypt it, and the kernel wakes the watch when the process has worked for some milliseconds (Linux,
+`clock_nanosleep` on the process clock). A quiet agent never wakes it.
+
+Where the kernel cannot say what a connection has sent (not Linux), the watch still limits strangers, but members only
+by what libzmq does.
+"""
+
+import ctypes
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from zerochat.agent.cut import Connection, bytes_received, cut
+from zerochat.agent.door import Door
+
+NAP_CPU_S = 0.005
+"""Work of this process between two looks. At full speed a member sends about four megabytes meanwhile."""
+NAP_FACTOR = 20
+"""And at least so many times what the last look has cost, so that the watch takes no more than 5 % of the work."""
+NAP_S = 0.1
+"""The nap where there is no such clock."""
+CLOCK_PROCESS_CPUTIME_ID = 2
+
+
+class Watch(threading.Thread):
+    """Looks at every connection of the doors, and at those that we have dialled, until `end`."""
+
+    def __init__(
+        self,
+        doors: Iterable[Door],
+        dialled: Callable[[], Iterable[Connection]],
+        counts: Counter[str],
+        ring: Callable[[], None],
+    ) -> None:
+        """`dialled` is called in this thread. `ring` tells the agent that connections have gone. `counts` gets
+        `watch.*`, which nobody else writes."""
+        super().__init__(name="zerochat-watch", daemon=True)
+        self._doors = tuple(doors)
+        self._dialled, self._counts, self._ring = dialled, counts, ring
+        self._ended = False
+
+    def end(self) -> None:
+        """Look no more. The thread itself ends at its next waking; there is no need to wait for that."""
+        self._ended = True
+
+    def run(self) -> None:
+        cpu_s = NAP_CPU_S
+        while not self._ended:
+            nap(cpu_s)
+            begun = time.thread_time()
+            self.look(time.monotonic())
+            cpu_s = max(NAP_CPU_S, NAP_FACTOR * (time.thread_time() - begun))
+
+    def look(self, now: float) -> None:
+        """One look at everybody; `now` in seconds, monotonic."""
+        for door in self._doors:
+            if self._ended:
+                return
+            door.observe()
+            for connection in door.overdue(now):
+                self._counts[f"watch.{door.name}"] += 1
+                door.cut(connection)
+            if door.gone:
+                self._ring()
+        for connection in self._dialled():
+            if connection.too_much(bytes_received(connection), now):
+                self._counts["watch.dialled"] += 1
+                connection.condemned = True
+                cut(connection)
+
+
+if sys.platform == "linux":
+
+    class Timespec(ctypes.Structure):
+        """`struct timespec`."""
+
+        _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+    libc = ctypes.CDLL(None)
+
+    def nap(cpu_s: float) -> None:
+        """Sleep until this process has used so much CPU time, in all its threads together."""
+        span = Timespec(int(cpu_s), int(cpu_s % 1 * 1e9))
+        if libc.clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, 0, ctypes.byref(span), None):
+            time.sleep(NAP_S)
+
+else:
+
+    def nap(cpu_s: float) -> None:
+        """Sleep for a while."""
+        time.sleep(max(NAP_S, cpu_s))
