@@ -13,6 +13,7 @@ import pytest
 from zerochat.agent.client import AgentError, connect
 from zerochat.agent.journal import DiskFull, Journal
 from zerochat.agent.places import places
+from zerochat.agent.schema import Event
 from zerochat.agent.thread import AgentThread
 from zerochat.agent.vault import create_profile, unlock
 from zerochat.demo import run_script
@@ -167,7 +168,7 @@ def test_a_subscriber_hears_every_event_once_and_in_order(people):
             alice.client.send("friends", f"{n}")
         heard = []
         for news in tail.news(DEADLINE_S):
-            if news.method == "event":
+            if isinstance(news.item, Event):
                 heard.append(news.item)
             if len(heard) == 302:
                 break

@@ -80,9 +80,12 @@ def public_of(kid: str) -> bytes:
 # --- the packers' contract ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=sorted(PACKERS))
+REAL = {name: packer for name, packer in PACKERS.items() if not name.startswith("simulated/")}
+
+
+@pytest.fixture(params=sorted(REAL))
 def packer(request: pytest.FixtureRequest) -> Packer:
-    return PACKERS[request.param]
+    return REAL[request.param]
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,7 @@ def test_too_much_is_refused_on_both_sides(seal: Seal) -> None:
 @settings(max_examples=200, deadline=None)
 @given(noise=st.binary(max_size=200) | st.recursive(st.none() | st.text(max_size=5), st.lists).map(compact_json))
 def test_noise_is_malformed(noise: bytes) -> None:
-    for packer in PACKERS.values():
+    for packer in REAL.values():
         with pytest.raises(Malformed):
             packer.unpack(noise, secret_of=secrets(BOB), public_of=public_of)
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from zerochat import sim
 from zerochat.group import sync
+from zerochat.group.effects import Remember
 from zerochat.sim import Faults, Violation, World, play
 
 EVERYDAY, THOROUGH = 60, 1000
@@ -60,7 +60,7 @@ def test_with_everything_delivered_twice_it_would_notice(monkeypatch):
 
     def doubled(world, node, effect):
         perform(world, node, effect)
-        if isinstance(effect, sim.Remember):
+        if isinstance(effect, Remember):
             perform(world, node, effect)
 
     monkeypatch.setattr(World, "_perform", doubled)

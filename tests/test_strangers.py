@@ -14,6 +14,7 @@ import time
 import pytest
 import zmq
 
+from tests.rawcurve import RawHost, RawMember, framed
 from tests.wires import Stranger, befriend, curve, peers, pump, strangers, until
 from zerochat.agent.cut import bytes_received
 from zerochat.agent.door import STRANGERS_MAX, SUBSCRIPTIONS_MAX
@@ -23,7 +24,7 @@ from zerochat.group.effects import Admit, Dispatch, Publish, Revoke
 from zerochat.group.stimuli import LinkDown
 
 LINK, OTHER = b"l" * 16, b"m" * 16
-GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01" + b"CURVE".ljust(20, b"\0") + b"\x01" + bytes(31)
+GREETING = b"\xff" + bytes(7) + b"\1\x7f" + b"\x03\x01" + b"CURVE".ljust(20, b"\0") + b"\x01" + bytes(31)
 """ZMTP 3.1 (RFC 37): signature, version, mechanism, as-server, filler. All that anybody may see of us."""
 V3 = b"\xff" + bytes(8) + b"\x7f"
 RAW = {
@@ -148,7 +149,7 @@ def test_a_member_gets_its_own_queue_and_no_other():
         a.do(Admit(LINK, public_key(b"k" * 32), mine), Admit(OTHER, public_key(b"x" * 32), theirs))
         member: Stranger = make(zmq.XSUB, curve(a, b"k" * 32))
         member.connect(a)
-        topics = [b"", theirs, theirs[:31], b"t" * 200, b"u" * (SUBSCRIBER_BYTES_MAX - 100), mine + b"!", mine]
+        topics = [b"", theirs, theirs[:31], b"t" * 200, b"u" * (SUBSCRIBER_BYTES_MAX - 50), mine + b"!", mine]
         for topic in topics:
             member.socket.send(b"\1" + topic)
         got: list[list[bytes]] = []
@@ -162,8 +163,9 @@ def test_a_member_gets_its_own_queue_and_no_other():
         until(publish, a)
         assert {tuple(message) for message in got} == {(mine, b"for you")}
         assert a.counts["refused.subscription"] == len(topics) - 1
-        # One that is too large for the door ends the connection; so does asking for ever.
-        member.socket.send(b"\1" + b"v" * 200_000)
+        # One that is too large for the door ends the connection; so does asking for ever. (Not larger here only because
+        # an XSUB with a very long topic crashes its own process when it closes.)
+        member.socket.send(b"\1" + b"v" * 5_000)
         until(lambda: member.saw(zmq.EVENT_DISCONNECTED), a)
         asker = make(zmq.XSUB, curve(a, b"x" * 32))
         asker.connect(a)
@@ -215,7 +217,7 @@ def test_a_key_revoked_before_its_first_word_says_nothing():
 def test_many_idle_connections_neither_keep_a_member_out_nor_stay():
     with peers(2) as (a, b):
         idle = [socket.create_connection(("127.0.0.1", port)) for port in a.ports for _ in range(STRANGERS_MAX + 100)]
-        until(lambda: a.counts["cut.pair"] >= 100 and a.counts["cut.queue"] >= 100, a)
+        until(lambda: a.counts["crowd.pair"] >= 100 and a.counts["crowd.queue"] >= 100, a)
         of_a, _ = befriend(a, b, LINK)
         until(lambda: a.do(Publish(of_a, b"in")) or b"in" in b.envelopes(), a, b)
         until(lambda: not (a.transport._pair.strangers or a.transport._queue.strangers), a, b)
@@ -224,7 +226,7 @@ def test_many_idle_connections_neither_keep_a_member_out_nor_stay():
 
 
 VICTIM = """
-    import os, sys, threading
+    import os, sys, threading, time
     from zerochat.agent.sockets import public_key
     from zerochat.agent.transport import Transport
     from zerochat.didcomm.invitation import Endpoint
@@ -248,11 +250,13 @@ VICTIM = """
             peak.write("5")
         before = kilobytes("VmRSS")
         print(*ports, flush=True)
+        threading.Event().wait(float(sys.argv[4]))
         stdin = sys.stdin.fileno()
         transport.watch(stdin)
         while stdin not in transport.poll(1000)[1]:
             pass
-        for _ in range(50):
+        deadline = time.monotonic() + 5
+        while kilobytes("VmRSS") - before > 4096 and time.monotonic() < deadline:
             transport.poll(1)
         print(kilobytes("VmHWM") - before, kilobytes("VmRSS") - before, flush=True)
         print(dict(transport.counts), flush=True)
@@ -262,11 +266,10 @@ VICTIM = """
 class Victim:
     """A transport in a process of its own, which says how much it has grown."""
 
-    def __init__(self, server_key: bytes = bytes(32), ports: tuple[int, int] = (0, 0)):
-        if sys.platform != "linux":
-            pytest.skip("needs /proc to measure, and TCP_INFO to defend")
+    def __init__(self, server_key: bytes = bytes(32), ports: tuple[int, int] = (0, 0), pause_s: float = 0):
+        """`server_key` and `ports`: whom it dials. `pause_s`: how long it is too busy to poll."""
         self.process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(VICTIM), server_key.hex(), *map(str, ports)],
+            [sys.executable, "-c", textwrap.dedent(VICTIM), server_key.hex(), *map(str, (*ports, pause_s))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -280,16 +283,19 @@ class Victim:
         out, _ = self.process.communicate("enough\n", timeout=20)
         numbers, counts = out.splitlines()
         peak, now = map(int, numbers.split())
+        print(f"grown by {peak} KiB at most, {now} KiB in the end; {counts}")
         return peak, now, counts
 
 
 MIB = 1024
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to measure, and TCP_INFO to defend")
 PUSHED_BYTES = 100_000_000
 FRAME = 60_000
 
 
+@linux
 def test_a_stranger_who_pushes_is_cut_before_it_costs_anything():
-    """Before the handshake, at both doors: junk, a frame that claims gigabytes, one just below the limit, many times."""
+    """Before the handshake, at both doors: junk, frames that claim a terabyte, or just what is allowed, or nothing."""
     victim = Victim()
     pushed = 0
     openings = [
@@ -315,60 +321,77 @@ def test_a_stranger_who_pushes_is_cut_before_it_costs_anything():
     assert peak < 8 * MIB and now < 8 * MIB, counts
 
 
-@pytest.mark.parametrize("kind", [zmq.DEALER, zmq.XSUB])
-def test_a_member_who_never_finishes_a_message_is_cut(kind):
+ENDLESS = {
+    "the pair socket": (0, b"DEALER", b"hello", bytes(FRAME), "watch.pair"),
+    "the pair socket, in small frames": (0, b"DEALER", b"hello", b"", "watch.pair"),
+    "the queue socket": (1, b"SUB", b"\1" + b"q" * 32, b"\2" * 250, "watch.queue"),
+}
+
+
+@linux
+@pytest.mark.parametrize("where", ENDLESS)
+def test_a_member_who_never_finishes_a_message_is_cut(where):
+    door, kind, first, frame, count = ENDLESS[where]
     victim = Victim()
-    context: zmq.Context = zmq.Context()
-    member = context.socket(kind)
-    member.linger, member.sndtimeo, member.sndhwm = 0, 200, 10
-    member.reconnect_ivl = -1
-    member.curve_publickey, member.curve_secretkey = public_key(b"k" * 32), b"k" * 32
-    member.curve_serverkey = victim.server_key
-    member.connect(f"tcp://127.0.0.1:{victim.ports[kind == zmq.XSUB]}")
-    first, frame = (b"hello", bytes(FRAME)) if kind == zmq.DEALER else (b"\1" + b"q" * 32, bytes(900))
+    member = RawMember(victim.ports[door], b"k" * 32, victim.server_key, kind)
     member.send(first)
-    pushed = 0
-    try:
-        while pushed < 4 * PUSHED_BYTES:
-            member.send(frame, zmq.SNDMORE)
-            pushed += len(frame)
-    except zmq.Again:
-        pass  # cut, and not taken in again
+    pushed = member.push(frame, 4 * PUSHED_BYTES)
     member.close()
-    context.term()
     peak, now, counts = victim.grown_kib()
-    assert "cut.pair" in counts if kind == zmq.DEALER else "cut.queue" in counts
-    assert peak < 64 * MIB and now < 16 * MIB, (peak, now)
+    assert count in counts and pushed < 4 * PUSHED_BYTES
+    assert peak < (64 if frame else 96) * MIB and now < 8 * MIB, (peak, now, pushed)
 
 
-def test_a_host_who_never_finishes_a_message_is_left():
-    """The same from a peer whom we have dialled: its queue sends one endless message."""
-    context: zmq.Context = zmq.Context()
-    host = context.socket(zmq.XPUB)
-    host.linger, host.sndtimeo, host.sndhwm = 0, 200, 10
-    host.setsockopt(zmq.XPUB_NODROP, 1)
-    host.curve_secretkey, host.curve_server = b"h" * 32, 1
-    port = host.bind_to_random_port("tcp://127.0.0.1")
-    victim = Victim(public_key(b"h" * 32), (port, port))
-    assert host.recv() == b"\1" + b"q" * 32
-    host.send(b"q" * 32, zmq.SNDMORE)
-    sent, deadline = 0, time.monotonic() + 5
-    while sent < 4 * PUSHED_BYTES and time.monotonic() < deadline and not host.poll(0):
-        try:
-            host.send(bytes(FRAME), zmq.SNDMORE)
-            sent += FRAME
-        except zmq.Again:
-            break
-    peak, now, counts = victim.grown_kib()
-    host.close()
-    context.term()
-    assert "cut.dialled" in counts
-    assert peak < 64 * MIB and now < 16 * MIB, (peak, now)
+@linux
+def test_a_member_who_asks_for_any_number_of_queues_is_cut():
+    """libzmq keeps every topic in a tree with a node for each byte, and goes on as long as there are more."""
+    victim = Victim()
+    member = RawMember(victim.ports[1], b"k" * 32, victim.server_key, b"SUB")
+    asked = 0
+    try:
+        while asked < 100_000:
+            topics = os.urandom(280 * 1000)
+            questions = [member.frame(b"\1" + topics[n : n + 280]) for n in range(0, len(topics), 280)]
+            member.socket.sendall(b"".join(questions))
+            asked += 1000
+    except OSError:
+        pass
+    member.close()
+    peak, _, counts = victim.grown_kib()
+    assert asked < 100_000 and ("watch.queue" in counts or "cut.subscriptions" in counts)
+    assert peak < 64 * MIB, (peak, asked)
 
 
+@linux
+@pytest.mark.parametrize("kind", [b"ROUTER", b"XPUB"])
+def test_a_host_who_never_finishes_a_message_is_left(kind):
+    """The same from a peer whom we have dialled."""
+    with socket.create_server(("127.0.0.1", 0)) as malicious, socket.create_server(("127.0.0.1", 0)) as idle:
+        ports = [malicious.getsockname()[1], idle.getsockname()[1]]
+        victim = Victim(public_key(b"h" * 32), (ports[0], ports[1]) if kind == b"ROUTER" else (ports[1], ports[0]))
+        host = RawHost(malicious, b"h" * 32, kind)
+        pushed = host.push(bytes(FRAME), 4 * PUSHED_BYTES)
+        host.close()
+        peak, now, counts = victim.grown_kib()
+    assert "watch.dialled" in counts and pushed < 4 * PUSHED_BYTES
+    assert peak < 64 * MIB and now < 8 * MIB, (peak, now, pushed)
+
+
+@linux
+def test_a_member_who_floods_a_busy_agent_and_leaves_does_not_end_it():
+    """A held-back connection that ends would make libzmq abort at the next heartbeat: ours, or the PING within."""
+    victim = Victim(pause_s=1.5)
+    for kind, door, word in ((b"DEALER", 0, b"flood"), (b"SUB", 1, b"\1" + b"q" * 32)):
+        member = RawMember(victim.ports[door], b"k" * 32, victim.server_key, kind)
+        member.socket.sendall(b"".join(member.frame(word) for _ in range(2000)))
+        ping = b"\x07MESSAGE" + member.seal(member.nonce_prefix, b"\4\4PING\0\x64")
+        member.socket.sendall(framed(0, ping))
+        member.close()
+    assert victim.grown_kib()[0] < 64 * MIB
+
+
+@linux
 def test_the_kernel_says_how_much_a_connection_has_sent():
-    if sys.platform != "linux":
-        pytest.skip("TCP_INFO is Linux's")
     with peers(1) as (a,), socket.create_connection(("127.0.0.1", a.ports[0])) as one:
         one.sendall(b"\xff" * 5)
         until(lambda: a.transport._pair.strangers, a)

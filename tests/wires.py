@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import zmq
 
@@ -22,10 +22,12 @@ DEADLINE_S = 10.0
 class Peer:
     """One transport, and all that it has heard."""
 
-    def __init__(self, host: str = "127.0.0.1", secret: bytes = b"", ports: tuple[int, int] = (0, 0), **options: str):
+    def __init__(
+        self, host: str = "127.0.0.1", secret: bytes = b"", ports: tuple[int, int] = (0, 0), socks: str | None = None
+    ):
         self.secret = secret or os.urandom(32)
         self.host = host
-        self.transport = Transport(self.secret, host, *ports, **options)
+        self.transport = Transport(self.secret, host, *ports, socks=socks)
         self.ports = self.transport.bind()
         self.heard: list[Input] = []
 
@@ -164,10 +166,8 @@ class Relay:
 
     def close(self) -> None:
         for one in self._open:
-            try:
+            with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
             one.close()
 
     def _accept(self) -> None:
@@ -204,7 +204,5 @@ class Relay:
         except OSError:
             pass
         for end in (source, sink):
-            try:
+            with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass

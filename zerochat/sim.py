@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar
 
 import msgspec
@@ -111,6 +112,10 @@ class TransparentPacker:
         if secret is None or proof != _proof(sender, public_of(sender), recipient, x25519_public(secret), plain):
             raise Unauthentic()
         return Unpacked(plain, "authcrypt", sender, recipient)
+
+
+_public_of = lru_cache(4096)(x25519_public)
+"""Who is at the other end is asked for every frame, and never changes."""
 
 
 def _proof(*parts: str | bytes) -> str:
@@ -243,7 +248,7 @@ class World:
                 node.admitted.pop(client_key, None)
                 for other in self.nodes.values():
                     for link, dial in list(other.dialled.items()):
-                        if x25519_public(dial.client_secret) == client_key and dial.pair == node.address:
+                        if _public_of(dial.client_secret) == client_key and dial.pair == node.address:
                             self._disconnect(other, link)
             case Dial():
                 node.dialled[effect.link] = effect
@@ -297,7 +302,7 @@ class World:
             return None
         for other in self.nodes.values():
             if other.address == dial.pair and other.server_key == dial.server_key:
-                admit = other.admitted.get(x25519_public(dial.client_secret))
+                admit = other.admitted.get(_public_of(dial.client_secret))
                 return (other, admit) if admit else None
         return None
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 STRANGER_BYTES_MAX = 8 * 1024
 """Before its first complete message a connection needs less than 1 KiB: greeting 64 bytes, HELLO 202, INITIATE about
 300, a hello or a subscription."""
-BACKLOG_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of one connection that the agent has not read: thirty of the largest envelopes, or ten thousand chat messages.
-In memory they take up to twice as much."""
+BACKLOG_BYTES_MAX = 12 * 1024 * 1024
+"""Bytes of one connection that the agent has not read: twenty-three of the largest envelopes, or eight thousand chat
+messages. libzmq holds them in as much memory, or in four times as much when they are all tiny."""
 HEARTBEAT_BYTES_PER_S = 128
 """Heartbeats are never read by the agent. PING and PONG take about 90 bytes a second, encrypted."""
 TCP_INFO_BYTES_RECEIVED = 128

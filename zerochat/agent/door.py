@@ -94,6 +94,9 @@ class Door:
                     new = notice(event.value, now, self.backlog_bytes_max)
                     if new is not None:
                         self.connections[new.fd] = self.strangers[new.fd] = new
+                if len(self.strangers) > STRANGERS_MAX:
+                    self._counts[f"crowd.{self.name}"] += 1
+                    self.cut(next(iter(self.strangers.values())))
 
     def introduce(self, fd: int, user: str) -> Connection | None:
         """The connection on which `user` has just spoken; None if that one is not alive any more."""
@@ -112,10 +115,9 @@ class Door:
             return [connection for connection in self.connections.values() if connection.user == user]
 
     def overdue(self, now: float) -> list[Connection]:
-        """Who has sent too much, or has been silent for too long, or is a stranger too many."""
+        """Who has sent too much, or has been silent for too long."""
         with self._lock:
-            spare = list(self.strangers.values())[: max(0, len(self.strangers) - STRANGERS_MAX)]
-            return spare + [
+            return [
                 connection
                 for connection in self.connections.values()
                 if connection.too_much(bytes_received(connection), now)

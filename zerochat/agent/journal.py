@@ -113,7 +113,7 @@ class WrongKey(LocalError):
 
 
 class NotAJournal(LocalError):
-    """{path} is not a journal of zerochat: {why}. It has not been touched. Put the journal back from a backup, or
+    """{path} is not a journal of zerochat: {why}. It has not been touched: put the journal back from a backup, or
     choose another profile with `--profile`."""
 
     exit_code: ClassVar[int] = 6
@@ -140,7 +140,7 @@ class JournalDamaged(LocalError):
 
 
 class CipherMissing(LocalError):
-    """This installation cannot encrypt its journal: {why}. Nothing was written. Install zerochat again, with the
+    """This installation cannot encrypt its journal: {why}. Nothing was written: install zerochat again, with the
     package apsw-sqlite3mc and without the package apsw."""
 
     exit_code: ClassVar[int] = 6

@@ -63,7 +63,7 @@ class Event(Struct, frozen=True, kw_only=True):
     sent_at: str
     received_at: str
     body: dict[str, Any]
-    """`message`: {"text"}. `group_created`: {"name"}. `member_joined`: {"did", "nick"}. `member_left`: {"did", "nick"}."""
+    """`message`: {"text"}. `group_created`: {"name"}. `member_joined`: {"did", "nick"}. `member_left`: {"did"}."""
     reply_to: str | None = None
     mentions: list[str] = field(default_factory=list)
     attachments: list[dict[str, Any]] = field(default_factory=list)
@@ -310,6 +310,6 @@ NEWS: dict[str, type[Struct]] = {
 
 class Request(Struct, frozen=True):
     method: str
-    id: int | str | None | UnsetType = UNSET
+    id: int | str | UnsetType | None = UNSET
     params: dict[str, Any] | UnsetType = UNSET
     jsonrpc: str = ""

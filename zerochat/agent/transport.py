@@ -136,9 +136,9 @@ class Transport:
         self._gatekeeper.start()
         ports = self._pair.bind(self._ports[0]), self._queue.bind(self._ports[1])
         self._ears.open(self._pair.socket, self._hear_pair)
-        self._ears.attend(self._pair.monitor, self._observe_pair)
+        self._ears.attend(self._pair.monitor, self._pair.observe)
         self._ears.open(self._queue.socket, self._queue.hear)
-        self._ears.attend(self._queue.monitor, self._observe_queue)
+        self._ears.attend(self._queue.monitor, self._queue.observe)
         self._ears.heed(self._ear.fileno(), self._rung)
         self._watch.start()
         return ports
@@ -155,6 +155,7 @@ class Transport:
         self._pair.close()
         self._queue.close()
         self._ear.close()
+        self._bell.close()
         if self._gatekeeper.stop():
             self._context.destroy(sockets.LINGER_MS)
 
@@ -206,6 +207,9 @@ class Transport:
     def _turn(self, now: float, until: float) -> list[int]:
         fds = self._ears.wait(self._patience(now, until))
         self._ears.read(INPUTS_MAX - len(self._news), TURN_BYTES_MAX)
+        while self._pair.gone:
+            self._left(self._pair.gone.popleft())
+        self._queue.gone.clear()
         now = time.monotonic()
         if now >= self._due:
             self._tend(now)
@@ -264,15 +268,6 @@ class Transport:
 
     # --- inbound connections ----------------------------------------------------------------------------------------
 
-    def _observe_pair(self) -> None:
-        self._pair.observe()
-        while self._pair.gone:
-            self._left(self._pair.gone.popleft())
-
-    def _observe_queue(self) -> None:
-        self._queue.observe()
-        self._queue.gone.clear()
-
     def _dialled(self) -> list[Connection]:
         """Called by the watch, from its thread."""
         return [line.connection for line in tuple(self._lines) if line.connection is not None]
@@ -285,12 +280,9 @@ class Transport:
     def _rung(self) -> None:
         with suppress(BlockingIOError):
             self._ear.recv(4096)
-        self._observe_pair()
-        self._observe_queue()
 
     def _meet(self, routing: bytes, user: str, fd: int) -> Connection | None:
         """Learn who is behind a routing id that is new, or that somebody else has taken over."""
-        self._observe_pair()
         former = self._callers.pop(routing, None)
         caller = self._pair.introduce(fd, user)
         for stale in (former, caller):

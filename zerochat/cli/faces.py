@@ -12,7 +12,7 @@ from zerochat.errors import LocalError
 
 
 class NoTerminal(LocalError):
-    """The chat needs a terminal for its input and its output. In scripts use `zerochat send`, `zerochat tail` and
+    """The chat needs a terminal for its input and all of its output. In scripts use `zerochat send`, `zerochat tail` and
     `zerochat history`; `zerochat --help` lists the rest."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
@@ -23,6 +23,7 @@ def on_a_terminal() -> bool:
         sys.stdin is not None
         and sys.stdin.isatty()
         and sys.stdout.isatty()
+        and sys.stderr.isatty()  # where Textual draws
         and os.environ.get("TERM", "") not in ("", "dumb")
     )
 

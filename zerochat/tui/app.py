@@ -16,11 +16,8 @@ from textual.screen import Screen
 from zerochat.agent.schema import Hello
 from zerochat.terminal import Printable, printable_line
 from zerochat.tui.chat import AGAIN_S, ChatScreen
-from zerochat.tui.first_run import Choice, FirstRunScreen
-from zerochat.tui.help import help_sheet, own_bindings
 from zerochat.tui.keys import teach_keys
 from zerochat.tui.link import Link, LinkState, in_thread
-from zerochat.tui.sheet import Ask
 
 
 class ZerochatApp(App[str]):
@@ -36,8 +33,8 @@ class ZerochatApp(App[str]):
     CSS_PATH = "app.tcss"
     BINDING_GROUP_TITLE = "Application"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1", "help", "Help", show=False, priority=True, id="app.help"),
-        Binding("ctrl+q", "quit", "Quit", show=False, priority=True, id="app.quit"),
+        Binding("f1", "help", "Help", show=False, id="app.help"),
+        Binding("ctrl+q", "quit", "Quit", show=False, id="app.quit"),
         Binding("ctrl+c", "interrupt", "Copy the selection; twice: quit", show=False, id="app.interrupt"),
     ]
 
@@ -62,7 +59,7 @@ class ZerochatApp(App[str]):
             on_up=self._up,
         )
         self.chat = ChatScreen(self.link, open_group=open_group)
-        self._first: Choice | None = None
+        self._first: str | None = None
         self._asked_to_quit = -AGAIN_S
         self._interrupted = -AGAIN_S
 
@@ -73,6 +70,8 @@ class ZerochatApp(App[str]):
         if self._create_profile is None:
             self._connect()
         else:
+            from zerochat.tui.first_run import FirstRunScreen
+
             self.push_screen(FirstRunScreen(self._make_profile, demo=self._demo), self._begin)
 
     # --- the way in ------------------------------------------------------------------------------------------------
@@ -82,7 +81,7 @@ class ZerochatApp(App[str]):
         assert create is not None
         await in_thread(lambda: create(nick))
 
-    def _begin(self, choice: Choice | None) -> None:
+    def _begin(self, choice: str | None) -> None:
         if choice == "demo":
             self.exit("demo")
             return
@@ -108,6 +107,8 @@ class ZerochatApp(App[str]):
 
     def ask_passphrase(self) -> bytes:
         """Ask on the screen; called in the thread that starts the agent, and blocks it. Empty: the person gave up."""
+        from zerochat.tui.sheet import Ask
+
         answer: Future[bytes] = Future()
 
         def answered(text: str | None) -> None:
@@ -123,7 +124,9 @@ class ZerochatApp(App[str]):
 
     def action_help(self) -> None:
         if self.screen is self.chat:
-            self.push_screen(help_sheet(self, self.chat))
+            from zerochat.tui.help import help_sheet
+
+            self.push_screen(help_sheet(self.chat, self.chat.composer, self.chat.pane, self))
 
     def action_interrupt(self) -> None:
         """Ctrl+C on a screen other than the chat."""
@@ -148,6 +151,8 @@ class ZerochatApp(App[str]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Textual's own, and every action that has a key: "group: invite into this group" and so on."""
+        from zerochat.tui.help import own_bindings
+
         for command in super().get_system_commands(screen):
             if command.title not in ("Quit", "Keys"):
                 yield command

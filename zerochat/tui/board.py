@@ -4,7 +4,7 @@ It holds no data of its own: the `Feed` keeps `Conversations` true to the agent,
 commands do is in `chat` and `deeds`.
 """
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from textual import on
@@ -19,8 +19,6 @@ from zerochat.tui.bars import Banner, StatusLine, TopBar
 from zerochat.tui.composer import Composer
 from zerochat.tui.conversation import Conversation, Conversations
 from zerochat.tui.feed import Feed
-from zerochat.tui.invite import InviteScreen
-from zerochat.tui.join import JoinScreen
 from zerochat.tui.link import AgentError, Link, LinkState
 from zerochat.tui.lists import GroupList, MemberList
 from zerochat.tui.pane import MessagePane
@@ -54,16 +52,28 @@ class Board(Screen[None]):
         self._status: Status | None = None
         self._draining = False
         self._flashes = 0
+        self.tell_join: Callable[[JoinStatus], None] | None = None
+        """Set while a screen is open that shows how a join gets on."""
+        self.tell_invitation: Callable[[InvitationNews], bool] | None = None
+        """Set while an invitation is shown; answers whether the news were about it."""
+        # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
+        self.top_bar = TopBar(id="top")
+        self.banner = Banner(id="banner")
+        self.group_list = GroupList(id="groups")
+        self.pane = MessagePane(id="pane")
+        self.member_list = MemberList(id="members")
+        self.composer = Composer(self.submit, self._recall, id="composer")
+        self.status_line = StatusLine(id="status")
 
     def compose(self) -> ComposeResult:
-        yield TopBar(id="top")
-        yield Banner(id="banner")
+        yield self.top_bar
+        yield self.banner
         with Horizontal(id="middle"):
-            yield GroupList(id="groups")
-            yield MessagePane(id="pane")
-            yield MemberList(id="members")
-        yield Composer(self._recall, id="composer")
-        yield StatusLine(id="status")
+            yield self.group_list
+            yield self.pane
+            yield self.member_list
+        yield self.composer
+        yield self.status_line
 
     def on_mount(self) -> None:
         self.pane.tail = EMPTY
@@ -71,14 +81,6 @@ class Board(Screen[None]):
         self._show_banner()
         self.watch(self.app, "app_focus", self._look, init=False)
         self.set_interval(STATUS_EVERY_S, self._ask_status)
-
-    @property
-    def pane(self) -> MessagePane:
-        return self.query_one("#pane", MessagePane)
-
-    @property
-    def composer(self) -> Composer:
-        return self.query_one("#composer", Composer)
 
     # --- the line to the agent -------------------------------------------------------------------------------------
 
@@ -104,17 +106,18 @@ class Board(Screen[None]):
         """The line went up or down."""
         if self.is_mounted:
             self._show_banner()
-            self.query_one("#status", StatusLine).me = self.nick
+            self.status_line.me = self.nick
 
     def _show_banner(self) -> None:
         state, status = self.link.state, self._status
-        banner = self.query_one("#banner", Banner)
         if not state.up:
-            banner.tell(printable(state.text), trouble=not state.text.startswith("Starting"))
+            self.banner.tell(printable(state.text), trouble=not state.text.startswith("Starting"))
         elif status is not None and status.closed:
-            banner.tell(Printable("Nobody new can connect: the agent's gatekeeper has died. Restart it."), trouble=True)
+            self.banner.tell(
+                Printable("Nobody new can connect: the agent's gatekeeper has died. Restart it."), trouble=True
+            )
         else:
-            banner.tell(printable(status.warning if status else ""), trouble=True)
+            self.banner.tell(printable(status.warning if status else ""), trouble=True)
 
     def _ask_status(self) -> None:
         async def ask() -> None:
@@ -148,22 +151,17 @@ class Board(Screen[None]):
         self._draw_lists()
 
     def members_changed(self) -> None:
-        self.query_one("#members", MemberList).tell(self.conversations.open)
+        self.member_list.tell(self.conversations.open)
 
     def join_told(self, status: JoinStatus) -> None:
-        for screen in self.app.screen_stack:
-            if isinstance(screen, JoinScreen):
-                screen.told(status)
-                return
-        if status.phase in ("joined", "failed"):
+        if self.tell_join is not None:
+            self.tell_join(status)
+        elif status.phase in ("joined", "failed"):
             self.app.notify(printable(status.text), markup=False, severity="error" if status.error else "information")
 
     def invitation_told(self, news: InvitationNews) -> None:
-        for screen in self.app.screen_stack:
-            if isinstance(screen, InviteScreen) and screen.group_id == news.group:
-                screen.told(news)
-                return
-        self.flash(printable_line(f"{name_of(news.nick)} used your invitation."))
+        if self.tell_invitation is None or not self.tell_invitation(news):
+            self.flash(printable_line(f"{name_of(news.nick)} used your invitation."))
 
     def status_told(self, status: Status) -> None:
         self._status = status
@@ -179,10 +177,10 @@ class Board(Screen[None]):
 
     def _draw_lists(self) -> None:
         conversation = self.conversations.open
-        self.query_one("#groups", GroupList).tell(self.conversations)
-        self.query_one("#top", TopBar).info = conversation.info if conversation else None
-        self.query_one("#status", StatusLine).elsewhere = self.conversations.unread_elsewhere()
-        self.query_one("#status", StatusLine).me = name_of(conversation.info.nick) if conversation else self.nick
+        self.group_list.tell(self.conversations)
+        self.top_bar.info = conversation.info if conversation else None
+        self.status_line.elsewhere = self.conversations.unread_elsewhere()
+        self.status_line.me = name_of(conversation.info.nick) if conversation else self.nick
         if conversation is None:
             hint = "/new NAME or /join INVITATION"
         elif conversation.active:
@@ -193,7 +191,7 @@ class Board(Screen[None]):
 
     def toggle_members(self) -> None:
         """Show the members, or hide them, whatever the width would say."""
-        shown = self.query_one("#members").display
+        shown = self.member_list.display
         self.set_class(not shown, "-members-on")
         self.set_class(shown, "-members-off")
 
@@ -207,11 +205,11 @@ class Board(Screen[None]):
         """Say something in the status line for some seconds."""
         self._flashes += 1
         number = self._flashes
-        self.query_one("#status", StatusLine).flash = sentence
+        self.status_line.flash = sentence
 
         def over() -> None:
             if self._flashes == number:
-                self.query_one("#status", StatusLine).flash = ""
+                self.status_line.flash = ""
 
         self.set_timer(FLASH_S, over)
 
@@ -251,6 +249,10 @@ class Board(Screen[None]):
         if not conversation.loaded:
             await self.feed.load(conversation)
         await self.feed.read_members(conversation)
+
+    def submit(self, text: str) -> None:
+        """Enter was pressed in the composer, with this in it."""
+        raise NotImplementedError
 
     def _recall(self, step: int, present: str) -> str | None:
         conversation = self.conversations.open

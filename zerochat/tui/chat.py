@@ -10,16 +10,15 @@ from zerochat.terminal import Printable
 from zerochat.tui import deeds
 from zerochat.tui.board import Board
 from zerochat.tui.commands import Command, Refusal, Say, parse
-from zerochat.tui.composer import Composer
+from zerochat.tui.composer import Composer, is_letter
 from zerochat.tui.lists import MemberList
 
 AGAIN_S = 3.0
 """Within this, the second Ctrl+C or Ctrl+Q means it."""
 
 
-def _key(keys: str, action: str, description: str, id: str, *, priority: bool = True) -> Binding:
-    """Keys of this screen go before the composer's own, which has readline's."""
-    return Binding(keys, action, description, show=False, priority=priority, id=id)
+def _key(keys: str, action: str, description: str, name: str) -> Binding:
+    return Binding(keys, action, description, show=False, id=name)
 
 
 class ChatScreen(Board):
@@ -47,7 +46,7 @@ class ChatScreen(Board):
         _key("f9", "delivery", "Who has my last message", "group.delivery"),
         _key("f10", "leave", "Leave this group", "group.leave"),
         _key("f12", "status", "Status of the agent", "agent.status"),
-        _key("escape", "compose", "Back to the composer", "view.composer", priority=False),
+        _key("escape", "compose", "Back to the composer", "view.composer"),
         _key("ctrl+c", "interrupt", "Copy the selection; else clear the draft; twice: quit", "composer.clear"),
     ]
 
@@ -55,11 +54,11 @@ class ChatScreen(Board):
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
-    @on(Composer.Submitted)
-    def _submit(self, event: Composer.Submitted) -> None:
-        match parse(event.text):
-            case Say(text):
-                deeds.say(self, text)
+    def submit(self, text: str) -> None:
+        """Say it, or do it, or say why not."""
+        match parse(text):
+            case Say(words):
+                deeds.say(self, words)
             case Command(name, rest):
                 self.composer.put("")
                 deeds.run(self, name, rest)
@@ -77,8 +76,8 @@ class ChatScreen(Board):
         self.complain(event.sentence)
 
     def on_key(self, event: events.Key) -> None:
-        """Letters go to the composer from wherever the focus is."""
-        if event.is_printable and event.character and self.focused is not self.composer:
+        """Letters go to the composer from wherever the focus is, unless they are bound there."""
+        if is_letter(event) and event.character and event.key not in self.active_bindings:
             self.composer.focus()
             self.composer.insert(event.character)
             event.stop()

@@ -67,7 +67,7 @@ def parse(text: str) -> Line:
     if text.startswith("//"):
         return Say(text[1:])
     if not stripped.startswith("/"):
-        return Say(text.rstrip())
+        return Say(text.rstrip().lstrip("\n"))
     if not text.startswith("/"):
         return Refusal(
             Printable("Spaces before a slash: begin with // to say it as it is, or remove them to run a command.")

@@ -1,4 +1,7 @@
-"""What the commands do: each asks the agent or opens a screen, and says what came of it."""
+"""What the commands do: each asks the agent or opens a screen, and says what came of it.
+
+The screens are imported where they are opened: the first frame has none of them.
+"""
 
 from collections.abc import Callable
 
@@ -21,12 +24,7 @@ from zerochat.agent.schema import (
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.board import Board
 from zerochat.tui.conversation import Conversation
-from zerochat.tui.help import help_sheet
-from zerochat.tui.invite import InviteScreen
-from zerochat.tui.join import JoinScreen
 from zerochat.tui.link import AgentError
-from zerochat.tui.sheet import Ask, Confirm, Sheet, rows
-from zerochat.tui.switcher import Switcher
 from zerochat.tui.text import clock_text, name_of
 
 NO_GROUP = Printable("There is no conversation open. /new NAME creates a group, /join INVITATION joins one.")
@@ -62,10 +60,14 @@ def say(chat: Board, text: str) -> None:
 
 
 def switch(chat: Board) -> None:
+    from zerochat.tui.switcher import Switcher
+
     chat.app.push_screen(Switcher(chat.conversations), chat.go)
 
 
 def show_member(chat: Board, did: str) -> None:
+    from zerochat.tui.sheet import Sheet, rows
+
     conversation = chat.conversations.open
     member = next((each for each in conversation.members if each.did == did), None) if conversation else None
     if conversation is None or member is None:
@@ -89,7 +91,9 @@ def show_member(chat: Board, did: str) -> None:
 
 
 def _help(chat: Board, rest: str) -> None:
-    chat.app.push_screen(help_sheet(chat.app, chat))
+    from zerochat.tui.help import help_sheet
+
+    chat.app.push_screen(help_sheet(chat, chat.composer, chat.pane, chat.app))
 
 
 def _new(chat: Board, rest: str) -> None:
@@ -106,15 +110,21 @@ def _new(chat: Board, rest: str) -> None:
     if rest:
         answered(rest)
     else:
+        from zerochat.tui.sheet import Ask
+
         ask = Ask(Printable("Name of the new group"), Printable("Enter creates it, Esc closes."))
         chat.app.push_screen(ask, answered)
 
 
 def _join(chat: Board, rest: str) -> None:
+    from zerochat.tui.join import JoinScreen
+
     async def ask(invitation: str, nick: str) -> JoinStatus:
         return await chat.link.ask("join", JoinParams(invitation, nick or None), JoinStatus)
 
     def closed(group: str | None) -> None:
+        chat.tell_join = None
+
         async def show(group: str) -> None:
             await chat.feed.refresh()
             chat.go(group)
@@ -122,7 +132,9 @@ def _join(chat: Board, rest: str) -> None:
         if group:
             chat.attempt(show(group))
 
-    chat.app.push_screen(JoinScreen(ask, nick=chat.nick, invitation=rest), closed)
+    screen = JoinScreen(ask, nick=chat.nick, invitation=rest)
+    chat.tell_join = screen.told
+    chat.app.push_screen(screen, closed)
 
 
 def _invite(chat: Board, rest: str) -> None:
@@ -132,21 +144,30 @@ def _invite(chat: Board, rest: str) -> None:
     if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest) < 1_000):
         chat.complain(Printable("/invite takes a number: how many people may use the invitation, from 1 to 999."))
         return
+    from zerochat.tui.invite import InviteScreen
+
     uses = int(rest or "1")
 
     async def make() -> InvitationInfo:
         return await chat.link.ask("invite", InviteParams(conversation.info.id, uses=uses), InvitationInfo)
 
-    chat.app.push_screen(InviteScreen(conversation.name, make))
+    def closed(_: None) -> None:
+        chat.tell_invitation = None
+
+    screen = InviteScreen(conversation.name, make)
+    chat.tell_invitation = screen.told
+    chat.app.push_screen(screen, closed)
 
 
 def _members(chat: Board, rest: str) -> None:
-    if not chat.query_one("#members").display:
+    if not chat.member_list.display:
         chat.toggle_members()
-    chat.call_after_refresh(chat.query_one("#members").focus)
+    chat.call_after_refresh(chat.member_list.focus)
 
 
 def _delivery(chat: Board, rest: str) -> None:
+    from zerochat.tui.sheet import Sheet, rows
+
     conversation = _open(chat)
     if conversation is None:
         return
@@ -170,6 +191,8 @@ def _delivery(chat: Board, rest: str) -> None:
 
 
 def _status(chat: Board, rest: str) -> None:
+    from zerochat.tui.sheet import Sheet, rows
+
     async def ask() -> None:
         status = await chat.link.ask("status", NoParams(), Status)
         chat.status_told(status)
@@ -193,6 +216,8 @@ def _status(chat: Board, rest: str) -> None:
 
 
 def _leave(chat: Board, rest: str) -> None:
+    from zerochat.tui.sheet import Confirm
+
     conversation = _open(chat)
     if conversation is None:
         return

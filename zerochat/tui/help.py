@@ -1,12 +1,8 @@
 """The help sheet, made from the bindings and the commands themselves, so that it cannot say what is not so."""
 
-from typing import Any
-
-from textual.app import App
 from textual.binding import Binding
 from textual.content import Content
 from textual.dom import DOMNode
-from textual.screen import Screen
 
 from zerochat.terminal import Printable
 from zerochat.tui.commands import COMMANDS
@@ -48,13 +44,18 @@ def own_bindings(node: DOMNode) -> list[Binding]:
     ]
 
 
-def help_sheet(app: App[Any], chat: Screen[Any]) -> Sheet:
-    """Everything that can be pressed or typed on `chat`."""
+def _goes_without_saying(id: str) -> bool:
+    """Plain cursor keys, and the digits, which have one line together."""
+    return id.startswith("edit.") or id.removeprefix("go.").isdigit()
+
+
+def help_sheet(*nodes: DOMNode) -> Sheet:
+    """Everything that can be pressed on `nodes`, and typed into the composer."""
     parts: list[Content] = []
-    for node in (chat, chat.query_one("#composer"), chat.query_one("#pane"), app):
-        bindings = [each for each in own_bindings(node) if not str(each.id).removeprefix("go.").isdigit()]
-        pairs = [(key_text(each.key), each.description) for each in bindings]
-        if node is chat:
+    for node in nodes:
+        bindings = own_bindings(node)
+        pairs = [(key_text(each.key), each.description) for each in bindings if not _goes_without_saying(str(each.id))]
+        if any(each.id == "go.1" for each in bindings):
             pairs.insert(4, ("Alt+1 … Alt+9", "Conversation by its number"))
         title = node.BINDING_GROUP_TITLE or "Application"
         parts += [Content.styled(title, "bold $text-accent"), rows(pairs, 20), Content("")]

@@ -34,6 +34,8 @@ class InviteScreen(ModalScreen[None]):
         Binding("c", "copy_link", "Copy the link", id="invite.copy_link"),
         Binding("z", "copy_code", "Copy the ZC: code", id="invite.copy_code"),
         Binding("t", "text_only", "Text only", id="invite.text_only"),
+        Binding("up,k", "move(-1)", "Line up", show=False, id="invite.up"),
+        Binding("down,j", "move(1)", "Line down", show=False, id="invite.down"),
         Binding("escape,q", "close", "Close", id="invite.close"),
     ]
 
@@ -46,15 +48,21 @@ class InviteScreen(ModalScreen[None]):
         self._text_only = False
         self._used: list[Printable] = []
         self._uses_left = 0
+        # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
+        self._code = Static(id="qr")
+        self._about = Static(id="invite-about")
+        self._link = Static(id="invite-link")
+        self._compact = Static(id="invite-code")
+        self._news = Static(id="invite-news")
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="invite-main"):
-            yield Static(id="qr")
+            yield self._code
             with VerticalScroll(id="invite-side"):
-                yield Static(id="invite-about")
-                yield Static(id="invite-link")
-                yield Static(id="invite-code")
-        yield Static(id="invite-news")
+                yield self._about
+                yield self._link
+                yield self._compact
+        yield self._news
         with Horizontal(id="invite-keys"):
             yield Button(Content("c copy link"), id="copy_link", compact=True)
             yield Button(Content("z copy code"), id="copy_code", compact=True)
@@ -81,15 +89,14 @@ class InviteScreen(ModalScreen[None]):
             self._qr = []
         self._draw()
 
-    def told(self, news: InvitationNews) -> None:
-        """Somebody used an invitation of this group."""
+    def told(self, news: InvitationNews) -> bool:
+        """Somebody used an invitation; True when it was one to this group."""
+        if self._invitation is None or news.group != self._invitation.group:
+            return False
         self._used.append(name_of(news.nick))
         self._uses_left = news.uses_left
         self._draw()
-
-    @property
-    def group_id(self) -> str:
-        return self._invitation.group if self._invitation else ""
+        return True
 
     # --- drawing ---------------------------------------------------------------------------------------------------
 
@@ -102,19 +109,18 @@ class InviteScreen(ModalScreen[None]):
             return
         fits = self._fits()
         shown = fits and not self._text_only
-        qr = self.query_one("#qr", Static)
-        qr.display = shown
+        self._code.display = shown
         if shown:
-            qr.update(Content("\n").join(Content.styled(row, QR_STYLE) for row in self._qr))
+            self._code.update(Content("\n").join(Content.styled(row, QR_STYLE) for row in self._qr))
         uses = f"{invitation.uses} person" if invitation.uses == 1 else f"{invitation.uses} people"
         about = [f"Invitation to {self._group}", f"for {uses}, until {clock_text(invitation.expires_at)}"]
         if not fits and self._qr and not self._text_only:
             width, height = len(self._qr[0]) + BESIDE_CELLS_MIN, len(self._qr) + BELOW_LINES
             about.append(f"Enlarge the window to {width}x{height} to see the code, or send the link.")
         about.append("Whoever has it can join: send it only to whom you mean.")
-        self.query_one("#invite-about", Static).update(Content("\n".join(about)))
-        self.query_one("#invite-link", Static).update(Content(printable_line(invitation.url)))
-        self.query_one("#invite-code", Static).update(Content(printable_line(invitation.code)))
+        self._about.update(Content("\n".join(about)))
+        self._link.update(Content(printable_line(invitation.url)))
+        self._compact.update(Content(printable_line(invitation.code)))
         self.set_class(self._text_only or not shown, "-text")
         if not self._used:
             self._say("Nobody has used it yet. Keep zerochat running until they have joined.")
@@ -129,9 +135,8 @@ class InviteScreen(ModalScreen[None]):
         return wide and self.size.height >= len(self._qr) + BELOW_LINES
 
     def _say(self, sentence: str, *, trouble: bool = False) -> None:
-        news = self.query_one("#invite-news", Static)
-        news.set_class(trouble, "-trouble")
-        news.update(Content(sentence))
+        self._news.set_class(trouble, "-trouble")
+        self._news.update(Content(sentence))
 
     # --- actions ---------------------------------------------------------------------------------------------------
 
@@ -159,6 +164,10 @@ class InviteScreen(ModalScreen[None]):
     def action_text_only(self) -> None:
         self._text_only = not self._text_only
         self._draw()
+
+    def action_move(self, step: int) -> None:
+        """The link is longer than a small window."""
+        self.query_one("#invite-side").scroll_relative(y=step, animate=False)
 
     def action_close(self) -> None:
         self.dismiss(None)

@@ -42,35 +42,37 @@ class JoinScreen(ModalScreen[str | None]):
     ) -> None:
         super().__init__()
         self._ask = ask
-        self._nick = nick
         self._invitation = invitation
         self._join = ""
         self._told: dict[str, JoinStatus] = {}
+        # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
+        self._box = Composer(lambda text: self._start(), lambda step, text: None, id="invitation")
+        self._nick_input = LineInput(nick, compact=True, id="nick")
+        self._phases = Static(id="phases")
+        self._said = Static(id="join-said")
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet"):
             yield Static(Content("Join a group"), classes="title")
             yield Static(Content("Paste the invitation: the link, or the code that begins with ZC:"))
-            yield Composer(lambda step, text: None, id="invitation")
+            yield self._box
             with Horizontal(classes="field"):
                 yield Static(Content("Your name there "))
-                yield LineInput(self._nick, compact=True, id="nick")
+                yield self._nick_input
             with Horizontal(classes="buttons"):
                 yield Button(Content("Join"), id="join", variant="primary", compact=True)
                 yield Button(Content("Esc close"), id="close", compact=True)
-            yield Static(id="phases")
-            yield Static(id="join-said")
+            yield self._phases
+            yield self._said
 
     def on_mount(self) -> None:
-        box = self.query_one(Composer)
-        box.focus()
+        self._box.focus()
         if self._invitation:
-            box.put(printable(self._invitation))
+            self._box.put(printable(self._invitation))
             self._start()
 
     # --- asking ----------------------------------------------------------------------------------------------------
 
-    @on(Composer.Submitted)
     @on(Input.Submitted)
     def _submit(self) -> None:
         self._start()
@@ -89,12 +91,12 @@ class JoinScreen(ModalScreen[str | None]):
             self.action_close()
 
     def _start(self) -> None:
-        invitation = "".join(self.query_one(Composer).text.split())  # A pasted link may have been wrapped.
+        invitation = "".join(self._box.text.split())  # A pasted link may have been wrapped.
         if not invitation:
             self._say(Printable("Paste the invitation first."), trouble=True)
             return
         self._say(Printable(""))
-        self.run_worker(self._run(invitation, self.query_one("#nick", LineInput).value.strip()), exclusive=True)
+        self.run_worker(self._run(invitation, self._nick_input.value.strip()), exclusive=True)
 
     async def _run(self, invitation: str, nick: str) -> None:
         self._join = ""
@@ -121,7 +123,7 @@ class JoinScreen(ModalScreen[str | None]):
             self.dismiss(status.group)
             return
         if status.phase == "failed":
-            self.query_one("#phases", Static).update(Content(""))
+            self._phases.update(Content(""))
             self._say(printable(status.text), trouble=True)
             return
         names = list(PHASES)
@@ -131,14 +133,13 @@ class JoinScreen(ModalScreen[str | None]):
             mark = "✓" if number < here else "●" if number == here else "·"
             style = "$text-success" if number < here else "bold" if number == here else "$text-muted"
             lines.append(Content.styled(f"{mark} {PHASES[name]}", style))
-        self.query_one("#phases", Static).update(Content("\n").join(lines))
+        self._phases.update(Content("\n").join(lines))
         count = f" ({status.connected} of {status.members} connected)" if status.members else ""
         self._say(Printable(printable(status.text) + count))
 
     def _say(self, sentence: Printable, *, trouble: bool = False) -> None:
-        said = self.query_one("#join-said", Static)
-        said.set_class(trouble, "-trouble")
-        said.update(Content(sentence))
+        self._said.set_class(trouble, "-trouble")
+        self._said.update(Content(sentence))
 
     def action_close(self) -> None:
         self.dismiss(None)

@@ -117,7 +117,7 @@ class MemberList(QuietList):
 
 def member_line(member: MemberInfo, label: Printable, width: int) -> Content:
     """Symbol and name; an unusual state in words too, because a colour alone tells some people nothing."""
-    notes = {"self": "you", "connected": "", "connecting": "connecting", "unreachable": "unreachable"}
+    notes = {"self": "(you)", "connected": "", "connecting": "connecting", "unreachable": "unreachable"}
     words = [notes[member.connection]] if notes[member.connection] else []
     if member.bot:
         words.append("bot")
