@@ -7,9 +7,9 @@ import pytest
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public, x25519_public
 from zerochat.didcomm.invitation import parse_invitation
-from zerochat.errors import GroupExists, InvitationExpired, NotAMember, Refused, Unauthentic
-from zerochat.group import invite, log
-from zerochat.group.contact import sign_consent
+from zerochat.errors import GroupExists, InvitationExpired, NotAMember, Refused, RemoteError, Unauthentic
+from zerochat.group import invite, log, membership
+from zerochat.group.contact import sign_consent, transport_key
 from zerochat.group.effects import Answer, Refuse
 from zerochat.group.engine import step
 from zerochat.group.event import ADD, LEAVE, Event
@@ -146,7 +146,7 @@ def test_a_leaver_is_gone_for_everybody_and_may_come_back_as_somebody_new():
     group = world.found()
     world.join("n1", world.invite(group))
     world.join("n2", world.invite(group))
-    before, before_key = world.group("n1").me, x25519_public(world.group("n1").client_secret)
+    before, before_key = world.group("n1").me, transport_key(world.group("n1").me)
     assert before_key in world.nodes["n0"].admitted
     world.ask("n1", LeaveGroup(group))
     world.run(for_ms=30_000)
@@ -270,7 +270,7 @@ def control_event(group, kind, body, **changes):
         "type": kind,
         "author": group.me,
         "seq": group.seq + 1,
-        "pre": group.chains[group.me].tip or group.id,
+        "pre": group.chains[group.me].tip if group.me in group.chains else "",
         "deps": heads_of(group.control),
         "conc": (),
         "lamport": group.lamport + 1,
@@ -284,20 +284,32 @@ def test_nobody_is_added_against_their_will(founded):
     _world, alice, _bob = founded
     (added,) = [event for event in alice.control.values() if event.type == ADD]
     stranger = did_key(ed25519_public(b"\x07" * 32))
-    forged = control_event(alice, ADD, {**added.body, "member": stranger, "client_key": "A" * 43}).signed(alice.seed)
+    forged = control_event(alice, ADD, {**added.body, "member": stranger}).signed(alice.seed)
     with pytest.raises(Unauthentic):
         check_control(forged, alice.control)
 
 
-def test_nobody_takes_anothers_transport_key(founded):
-    _world, alice, _bob = founded
+def test_a_consent_is_for_one_adder_only(founded):
+    """Whoever sees it in the log cannot bring the same person in again, under its own name or another past."""
+    _world, alice, bob = founded
     (added,) = [event for event in alice.control.values() if event.type == ADD]
+    replayed = control_event(bob, ADD, dict(added.body), deps=(alice.id,)).signed(bob.seed)
+    with pytest.raises(RemoteError):
+        check_control(replayed, {alice.id: alice.control[alice.id]})
+    rival = control_event(alice, ADD, dict(added.body), deps=(alice.id,)).signed(alice.seed)
+    twice = {**alice.control, rival.id: rival}
+    assert resolve_view(twice).members[bob.me] == alice.view.members[bob.me], "the first of two counts"
+
+
+def test_a_group_does_not_grow_without_end(founded, monkeypatch):
+    monkeypatch.setattr(membership, "MEMBERS_MAX", 2)
+    _world, alice, _bob = founded
     seed = b"\x07" * 32
-    copied = {**added.body, "member": did_key(ed25519_public(seed)), "label": "eve"}
-    fields = ("member", "label", "client_key", "contact")
-    copied["consent"] = sign_consent(seed, alice.id, *(copied[field] for field in fields))
-    with pytest.raises(Refused, match="transport key"):
-        check_control(control_event(alice, ADD, copied).signed(alice.seed), alice.control)
+    eve = did_key(ed25519_public(seed))
+    consent = sign_consent(seed, alice.id, alice.me, eve, "eve", alice.contact.did)
+    body = {"member": eve, "label": "eve", "contact": alice.contact.did, "consent": consent}
+    with pytest.raises(Refused, match="too many"):
+        check_control(control_event(alice, ADD, body).signed(alice.seed), alice.control)
 
 
 def test_a_long_past_comes_in_parts(monkeypatch):

@@ -42,13 +42,14 @@ def checked_name(text: str, what: str) -> str:
     `what` says whose name it is ("name", "group"), for the refusal.
     """
     name = unicodedata.normalize("NFC", text)
-    why = _fault(name)
+    why = fault_of(name)
     if why:
         raise BadName(name=ascii(text[:NAME_CHARS_MAX]), why=f"a {what} {why}")
     return name
 
 
-def _fault(name: str) -> str:
+def fault_of(name: str) -> str:
+    """What is wrong with a name as it stands, or nothing. For peers' names, which are not composed anew."""
     if not name:
         return "has at least one character"
     if len(name) > NAME_CHARS_MAX:

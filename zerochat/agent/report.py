@@ -21,7 +21,7 @@ from zerochat.agent.schema import (
     MemberInfo,
 )
 from zerochat.didcomm.invitation import Invitation
-from zerochat.errors import Malformed
+from zerochat.errors import Malformed, RemoteError
 from zerochat.group.event import ADD, GENESIS, LEAVE, POST, load_event
 from zerochat.group.event import Event as Record
 from zerochat.group.membership import add_of, genesis_of
@@ -38,14 +38,7 @@ def timestamp(ms: int) -> str:
 
 def labels(group: Group) -> dict[str, str]:
     """What everybody who is or was a member is called."""
-    found = {}
-    for event in group.control.values():
-        if event.type == GENESIS:
-            found[event.author] = genesis_of(event).label
-        elif event.type == ADD:
-            added = add_of(event)
-            found[added.member] = added.label
-    return found
+    return {did: member.label for did, member in (group.view.former | group.view.members).items()}
 
 
 # --- who has what ---------------------------------------------------------------------------------------------------
@@ -89,11 +82,11 @@ def delivery_report(group: Group, row: Row, count: int = -1) -> DeliveryReport:
 
 def event(group: Group, row: Row, replayed: bool, names: Mapping[str, str] | None = None) -> Event:
     """One row of the log for a face."""
-    record = load_event(row.record)
+    record = _load(row)
     names = labels(group) if names is None else names
     return Event(
         seq=row.seq,
-        type=_TYPES.get(record.type, record.type),
+        type=_TYPES.get(record.type, "unknown"),
         group=group.id,
         id=row.id,
         author=Author(record.author, names.get(record.author, "")),
@@ -108,6 +101,14 @@ def event(group: Group, row: Row, replayed: bool, names: Mapping[str, str] | Non
         late=row.late,
         delivery=delivery(group, record.author, record.seq, record.lamport),
     )
+
+
+def _load(row: Row) -> Record:
+    """The event in a row. One that cannot be read any more stands there as something unknown, and stops nobody."""
+    try:
+        return load_event(row.record)
+    except RemoteError:
+        return Record(row.group, "unreadable", row.author, row.position, "", (), (), row.lamport, row.received, {})
 
 
 def _body(record: Record) -> dict[str, Any]:

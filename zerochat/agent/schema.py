@@ -45,7 +45,8 @@ class Delivery(Struct, frozen=True):
 class Event(Struct, frozen=True, kw_only=True):
     """One event of a group's log.
 
-    `type` is `group_created`, `member_joined`, `member_left` or `message`; a reader skips types that it does not know.
+    `type` is `group_created`, `member_joined`, `member_left` or `message`, and `unknown` for what a later version may
+    have written; a reader skips types that it does not know.
     Lists are ordered by (`lamport`, `author.did`, `id`), the order that every member sees.
     """
 

@@ -32,6 +32,7 @@ from zerochat.agent.vault import lock_profile
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm.invitation import Endpoint
 from zerochat.errors import LocalError
+from zerochat.group.clock import AheadOfTime
 from zerochat.group.effects import (
     Answer,
     Effect,
@@ -53,6 +54,12 @@ IDLE_MS = 1_000
 """The longest wait: signals and the gatekeeper's health are looked at this often."""
 RETRY_MS = 5_000
 """After a turn that could not be remembered (a full disk), its timers come again this much later."""
+CLOCK_WARNING = (
+    "Somebody's messages come from more than five minutes in the future: the clock of this machine is behind, or theirs"
+    " is ahead. They are kept back, not lost, until the clocks agree."
+)
+CLOCK_WARNING_S = 120.0
+"""An author repeats at least every half minute, so two minutes without one mean that it is over."""
 log = logging.getLogger("zerochat.agent")
 
 
@@ -86,6 +93,7 @@ class AgentThread(threading.Thread):
         self._deferred: list[tuple[float, Stimulus]] = []
         self._begun = time.monotonic()
         self._warning = ""
+        self._clocks_differ_until = 0.0
         self.failure: BaseException | None = None
 
     # --- from other threads -------------------------------------------------------------------------------------
@@ -283,6 +291,8 @@ class AgentThread(threading.Thread):
                     news.append(notice)
                 case Measure(name, detail):
                     log.info("%s %s", name, detail)
+                    if detail == AheadOfTime.__name__:
+                        self._clocks_differ_until = time.monotonic() + CLOCK_WARNING_S
                 case _:
                     self._transport.perform(effect)
         self._desk.tell(news, self._agent)
@@ -304,6 +314,6 @@ class AgentThread(threading.Thread):
             pair=str(self._pair),
             queue=str(self._queue),
             closed=not self._transport.gatekeeper_alive,
-            warning=self._warning,
+            warning=self._warning or (CLOCK_WARNING if time.monotonic() < self._clocks_differ_until else ""),
             groups=[report.group_info(agent, group) for group in agent.groups.values()],
         )

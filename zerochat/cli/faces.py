@@ -12,8 +12,8 @@ from zerochat.errors import LocalError
 
 
 class NoTerminal(LocalError):
-    """The chat needs a terminal for its input and all of its output. In scripts use `zerochat send`, `zerochat tail` and
-    `zerochat history`; `zerochat --help` lists the rest."""
+    """The chat needs a terminal for its input and all of its output. In scripts use `zerochat send`, `zerochat tail`
+    and `zerochat history`; `zerochat --help` lists the rest."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes
-from zerochat.crypto.primitives import ed25519_sign, ed25519_verify, sha256
+from zerochat.crypto.primitives import ed25519_sign, ed25519_to_x25519_public, ed25519_verify, sha256
 from zerochat.didcomm.did import Document, Identity, new_peer4
 from zerochat.didcomm.invitation import Endpoint
 from zerochat.errors import Malformed
@@ -58,36 +58,48 @@ def reach_of(document: Document) -> Reach:
 # --- the two statements that a member's group key makes about its other keys ----------------------------------------
 
 
-def _consent_bytes(group: str, member: str, label: str, client_key: str, contact: str) -> bytes:
-    return canonical_json(["zerochat/consent/1", group, member, label, client_key, contact])
+def _consent_bytes(group: str, adder: str, member: str, label: str, contact: str) -> bytes:
+    return canonical_json(["zerochat/consent/1", group, adder, member, label, contact])
 
 
-def sign_consent(seed: bytes, group: str, member: str, label: str, client_key: str, contact: str) -> str:
-    """The newcomer's own word that it joins this group under this name and with these keys (base64url, Ed25519).
+def sign_consent(seed: bytes, group: str, adder: str, member: str, label: str, contact: str) -> str:
+    """The newcomer's own word that it lets `adder` bring it in, under this name and contact (base64url, Ed25519).
 
-    So nobody can be added against their will, and the adder cannot swap the keys of whom it adds.
+    So nobody can be added against their will, by somebody else, or with other keys.
     """
-    return b64url(ed25519_sign(seed, _consent_bytes(group, member, label, client_key, contact)))
+    return b64url(ed25519_sign(seed, _consent_bytes(group, adder, member, label, contact)))
 
 
-def check_consent(signature: str, group: str, member: str, label: str, client_key: str, contact: str) -> None:
+def check_consent(signature: str, group: str, adder: str, member: str, label: str, contact: str) -> None:
     """Raise Unauthentic unless the member itself has signed this consent."""
-    message = _consent_bytes(group, member, label, client_key, contact)
+    message = _consent_bytes(group, adder, member, label, contact)
     ed25519_verify(did_key_bytes(member), message, b64url_bytes(signature))
 
 
-def _proof_bytes(group: str, mine: str, contact: str) -> bytes:
-    return canonical_json(["zerochat/contact/1", group, mine, contact])
+def _proof_bytes(group: str, mine: str, asked: str, reader: str) -> bytes:
+    return canonical_json(["zerochat/contact/1", group, mine, asked, reader])
 
 
-def sign_proof(seed: bytes, group: str, mine: str, contact: str) -> str:
-    """A member's word that the DID `mine` is its own for the member whose contact this is (base64url, Ed25519)."""
-    return b64url(ed25519_sign(seed, _proof_bytes(group, mine, contact)))
+def sign_proof(seed: bytes, group: str, mine: str, asked: str, reader: str) -> str:
+    """A member's word that the DID `mine` is its own, in an exchange begun at the DID `asked` (base64url, Ed25519).
+
+    It is meant for the member `reader` alone: contacts can be copied, and a copy must lead nowhere.
+    """
+    return b64url(ed25519_sign(seed, _proof_bytes(group, mine, asked, reader)))
 
 
-def check_proof(signature: str, member: str, group: str, theirs: str, contact: str) -> None:
-    """Raise Unauthentic unless `member` has signed that `theirs` is its DID towards `contact`."""
-    ed25519_verify(did_key_bytes(member), _proof_bytes(group, theirs, contact), b64url_bytes(signature))
+def check_proof(signature: str, member: str, group: str, theirs: str, asked: str, reader: str) -> None:
+    """Raise Unauthentic unless `member` has signed for `reader` that `theirs` is its DID."""
+    ed25519_verify(did_key_bytes(member), _proof_bytes(group, theirs, asked, reader), b64url_bytes(signature))
+
+
+def transport_key(member: str) -> bytes:
+    """The CURVE public key with which a member dials the others: its group key, as an X25519 key.
+
+    Derived and not stated, so that nobody can claim somebody else's: whoever connects with it has proved that it holds
+    the member's own key. (The map is RFC 7748's; signing and agreeing with one pair is what RFC 0019 does too.)
+    """
+    return ed25519_to_x25519_public(did_key_bytes(member))
 
 
 # --- names of connections -------------------------------------------------------------------------------------------

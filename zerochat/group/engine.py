@@ -24,7 +24,7 @@ from zerochat.errors import (
     UnknownGroup,
 )
 from zerochat.group import invite, join, log, peers, sync
-from zerochat.group.contact import Reach, new_identity
+from zerochat.group.contact import Reach, new_identity, transport_key
 from zerochat.group.effects import (
     Answer,
     Effect,
@@ -148,7 +148,7 @@ def _create(turn: Turn, name: str, label: str) -> str:
     if any(group.name == name and group.state != "left" for group in turn.agent.groups.values()):
         raise GroupExists(group=name)
     assert turn.agent.reach is not None
-    seed, client_secret = turn.moment.random(32), turn.moment.random(32)
+    seed = turn.moment.random(32)
     contact, profile = new_identity(turn.moment.random, turn.agent.reach), Profile()
     now = max(1, turn.now)
     body = {
@@ -158,7 +158,6 @@ def _create(turn: Turn, name: str, label: str) -> str:
         "accountability": profile.accountability,
         "nonce": b64url(turn.moment.random(16)),
         "label": label,
-        "client_key": b64url(x25519_public(client_secret)),
         "contact": contact.did,
     }
     genesis = Event("", GENESIS, did_key(ed25519_public(seed)), 1, "", (), (), now, now, body).signed(seed)
@@ -172,7 +171,6 @@ def _create(turn: Turn, name: str, label: str) -> str:
         state="active",
         me=genesis.author,
         seed=seed,
-        client_secret=client_secret,
         contact=contact,
         control=control,
         view=view,
@@ -180,7 +178,7 @@ def _create(turn: Turn, name: str, label: str) -> str:
         chains={genesis.author: Chain(1, genesis.id, genesis.lamport)},
         lamport=genesis.lamport,
         heads=(genesis.id,),
-        covered=view.checksum,
+        named=(genesis.id,),
     )
     turn.put(group)
     log.remember(turn, group.id, genesis, late=False)
@@ -218,9 +216,12 @@ def _settle(turn: Turn, name: str, final: bool = False) -> None:
     group = turn.group(name)
     if group.state != "leaving":
         return
-    if final or all(peer.acked.get(group.me, 0) >= group.seq for peer in group.peers.values()):
-        for peer in group.peers.values():
-            turn.say(Hangup(peer.link), Revoke(peer.client_key))
+    told = (peer for member, peer in group.peers.items() if member in group.view.members)
+    if final or all(peer.acked.get(group.me, 0) >= group.seq for peer in told):
+        for member, peer in group.peers.items():
+            turn.say(Hangup(peer.link))
+            if not peers.opens_an_invitation(turn, transport_key(member)):
+                turn.say(Revoke(transport_key(member)))
         turn.edit(name, state="left", peers={}, relationships={}, limbo={}, waiting={})
         turn.say(Notify(ViewChanged(name)))
 
@@ -240,6 +241,8 @@ def _start(turn: Turn, reach: Reach) -> None:
             if member in group.view.former:
                 peers.part(turn, name, member)
         turn.timer("gossip", name, sync.RETRY_MS)
+        if group.owed:
+            turn.timer("acknowledge", name, sync.QUIET_MS)
         if group.state == "leaving":
             turn.timer("leave", name, LEAVE_MS_MAX)
     for link in list(turn.agent.invitations):

@@ -17,9 +17,17 @@ from zerochat.didcomm.did import resolve, short_form
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.rotation import Prior
-from zerochat.errors import BadName, Malformed, NotAMember, Overloaded, Refused, RemoteError
+from zerochat.errors import Malformed, NotAMember, Overloaded, Refused, RemoteError
 from zerochat.group import log, peers
-from zerochat.group.contact import check_consent, knock_link, new_identity, reach_of, sign_proof
+from zerochat.group.contact import (
+    check_consent,
+    check_proof,
+    knock_link,
+    new_identity,
+    reach_of,
+    sign_proof,
+    transport_key,
+)
 from zerochat.group.effects import Admit, Dispatch, Effect, Notify, Reply, Revoke
 from zerochat.group.envelope import Key, Opened, open_first
 from zerochat.group.event import ADD, Did
@@ -37,7 +45,7 @@ from zerochat.group.wire import (
     JoinRequestBody,
     read_body,
 )
-from zerochat.names import checked_name
+from zerochat.names import fault_of
 
 INVITATIONS_MAX = 64
 USES_MAX = MEMBERS_MAX - 1
@@ -83,31 +91,26 @@ def expire(turn: Turn, link: bytes) -> None:
         admit_knock(turn, link)
         return
     turn.say(Revoke(x25519_public(open_.invitation.knock_secret())))
-    unfinished = {claim.member for claim in open_.claims.values() if not claim.joined}
-    group = turn.group(open_.group)
-    turn.edit(group.id, relationships={m: r for m, r in group.relationships.items() if m not in unfinished})
     turn.change(invitations={k: v for k, v in turn.agent.invitations.items() if k != link})
 
 
 def hear_knock(turn: Turn, link: bytes, envelope: bytes, handle: bytes | None) -> None:
     """Something came in under an invitation of ours. Raises RemoteError."""
     open_ = turn.agent.invitations[link]
-    group = turn.group(open_.group)
 
     def answer(envelope: bytes) -> Effect:
         return Reply(handle, envelope) if handle is not None else Dispatch(link, envelope)
 
-    for claim in open_.claims.values():
-        relationship = group.relationships.get(claim.member)
+    for claimant, claim in open_.claims.items():
         try:
-            message = unpack(relationship, envelope, turn.packer) if relationship else None
+            message = unpack(claim.relationship, envelope, turn.packer)
         except RemoteError:
             continue
-        if relationship is not None and message is not None:
-            peers.greeted(turn, group.id, claim.member)
-            if message.type == JOIN_REQUEST:
-                _hear_join_request(turn, link, turn.group(group.id).relationships[claim.member], message, answer)
-            return
+        claim = replace(claim, relationship=replace(claim.relationship, greeted=True))
+        _put_claim(turn, link, claimant, claim)
+        if message.type == JOIN_REQUEST:
+            _hear_join_request(turn, link, claimant, message, answer)
+        return
     kid, _ = resolve(open_.invitation.did).agreement[0]
     own = Key(open_.invitation.did, "#" + kid.rpartition("#")[2], ed25519_to_x25519_secret(open_.seed))
     opened = open_first([own], envelope, turn)
@@ -128,19 +131,17 @@ def _hear_request(turn: Turn, link: bytes, opened: Opened, answer: Callable[[byt
         raise Refused(why="a request that is not bound to this invitation")
     member, claimant = read_body(request, _RequestBody).member, short_form(opened.sender)
     claim = open_.claims.get(claimant)
-    relationship = group.relationships.get(claim.member) if claim else None
-    if turn.agent.reach is None or (claim is not None and claim.member != member):
+    if turn.agent.reach is None or (claim is not None and claim.relationship.member != member):
         raise Refused(why="a second name for the same joiner")
-    if relationship is None:
+    if claim is None:
         identity = new_identity(turn.moment.random, turn.agent.reach)
         relationship = Relationship(member, identity, opened.sender, request.id, "", requester=False)
         why = _why_not(turn, open_, group, member)
         if why:
             turn.say(answer(_problem(turn, relationship, why, request.id)))
             return
-        turn.edit(group.id, relationships={**group.relationships, member: relationship})
-        claims = {**open_.claims, claimant: Claim(member)}
-        turn.change(invitations={**turn.agent.invitations, link: replace(open_, claims=claims)})
+        claim = _put_claim(turn, link, claimant, Claim(relationship))
+    relationship = claim.relationship
     public = resolve(open_.invitation.did)
     prior = Prior(public.did, public.authentication[0][0], open_.seed)
     body = {
@@ -148,7 +149,7 @@ def _hear_request(turn: Turn, link: bytes, opened: Opened, answer: Callable[[byt
         "name": group.name,
         "member": group.me,
         "label": group.view.members[group.me].label,
-        "proof": sign_proof(group.seed, group.id, relationship.mine.did, open_.invitation.did),
+        "proof": sign_proof(group.seed, group.id, relationship.mine.did, open_.invitation.did, member),
     }
     response = exchange.response(
         request, relationship.mine, prior, body, now_s=turn.now // 1000, random=turn.moment.random
@@ -166,9 +167,16 @@ def _why_not(turn: Turn, open_: OpenInvitation, group: Group, member: str) -> st
         return "e.p.req.closed"
     if len(group.view.members) >= MEMBERS_MAX:
         return "e.p.req.full"
-    if member in group.relationships or member in group.view.members or member in group.view.former:
+    if member in group.view.members or member in group.view.former:
         return "e.p.msg"
     return ""
+
+
+def _put_claim(turn: Turn, link: bytes, claimant: str, claim: Claim) -> Claim:
+    open_ = turn.agent.invitations[link]
+    open_ = replace(open_, claims={**open_.claims, claimant: claim})
+    turn.change(invitations={**turn.agent.invitations, link: open_})
+    return claim
 
 
 def _problem(turn: Turn, relationship: Relationship, code: str, thread: str) -> bytes:
@@ -178,9 +186,10 @@ def _problem(turn: Turn, relationship: Relationship, code: str, thread: str) -> 
 
 
 def _hear_join_request(
-    turn: Turn, link: bytes, relationship: Relationship, message: Message, answer: Callable[[bytes], Effect]
+    turn: Turn, link: bytes, claimant: str, message: Message, answer: Callable[[bytes], Effect]
 ) -> None:
     open_ = turn.agent.invitations[link]
+    relationship = open_.claims[claimant].relationship
     body = read_body(message, JoinRequestBody)
     group = turn.group(open_.group)
     if body.group != group.id or body.member != relationship.member:
@@ -188,12 +197,11 @@ def _hear_join_request(
     if body.member in group.view.former:
         raise Refused(why="a request to join by somebody who has left")  # a late copy: nobody is added twice
     if body.member not in group.view.members:
-        check_consent(body.consent, body.group, body.member, body.label, body.client_key, body.contact)
+        check_consent(body.consent, group.id, group.me, body.member, body.label, body.contact)
+        check_proof(body.proof, body.member, group.id, relationship.theirs, open_.invitation.did, group.me)
         reach_of(resolve(body.contact))
-        try:
-            checked_name(body.label, "name")
-        except BadName:
-            raise Malformed(why="join-request: a name that cannot be shown") from None
+        if fault_of(body.label):
+            raise Malformed(why="join-request: a name that cannot be shown")
         taken = {member.label.casefold() for member in group.view.members.values()}
         code = ""
         if group.state != "active":
@@ -202,21 +210,21 @@ def _hear_join_request(
             code = "e.p.req.full"
         elif body.label.casefold() in taken:
             code = "e.p.req.name-taken"
+        elif peers.opens_an_invitation(turn, transport_key(body.member)):
+            code = "e.p.msg"
         if code:
             turn.say(answer(_problem(turn, relationship, code, message.id)))
             return
         added = {
             "member": body.member,
             "label": body.label,
-            "client_key": body.client_key,
             "contact": body.contact,
             "consent": body.consent,
         }
+        turn.edit(group.id, relationships={**group.relationships, body.member: relationship})
         log.append(turn, group.id, ADD, added)
-        claims = {**open_.claims, short_form(relationship.theirs): Claim(body.member, joined=True)}
-        open_ = replace(open_, claims=claims)
-        turn.change(invitations={**turn.agent.invitations, link: open_})
-        turn.say(Notify(InvitationUsed(group.id, body.label, open_.uses - len(claims))))
+        _put_claim(turn, link, claimant, Claim(relationship, joined=True))
+        turn.say(Notify(InvitationUsed(group.id, body.label, open_.uses - len(open_.claims))))
     group = turn.group(group.id)
     since, parts = group.peers[body.member].base, _welcome_parts(group)
     for number, records in enumerate(parts):

@@ -11,29 +11,31 @@ from typing import Annotated
 
 import msgspec
 
-from zerochat.crypto.encoding import b64url, canonical_json, did_key
-from zerochat.crypto.primitives import ed25519_public, x25519_public
+from zerochat.crypto.encoding import b64url, did_key
+from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm import exchange
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.message import Message, new_id
-from zerochat.errors import BadName, LocalError, Malformed, Refused, Unauthentic
+from zerochat.errors import LocalError, Malformed, Refused, Unauthentic
 from zerochat.group import clock, log, peers
-from zerochat.group.contact import check_proof, knock_link, new_identity, sign_consent
+from zerochat.group.contact import check_proof, knock_link, new_identity, sign_consent, sign_proof
 from zerochat.group.effects import Dial, Dispatch, Hangup, Notify
 from zerochat.group.envelope import Opened, key_of, open_first, pack_to
-from zerochat.group.event import Did, Event, Id, load_event
+from zerochat.group.event import Did, Event, Id, load_event, parse_event
 from zerochat.group.membership import CONTROL_MAX, check_control, genesis_of, heads_of, resolve_view
 from zerochat.group.notices import JoinPhase, JoinProgress, ViewChanged
 from zerochat.group.relationship import Relationship, pack, unpack
 from zerochat.group.state import Chain, Group, Join, JoinState, Profile
 from zerochat.group.turn import Turn
 from zerochat.group.wire import JOIN_REQUEST, PROBLEM, PROBLEMS, WELCOME, ProblemBody, WelcomeBody, read_body
-from zerochat.names import checked_name
+from zerochat.names import fault_of
 
 JOIN_MS_MAX = 60_000
 """After this long without a seat the join has failed: a person is waiting."""
 RETRY_MS = 1_500
 JOINS_MAX = 16
+EVIDENCE_BYTES_MAX = 2 * CONTROL_MAX * 1024
+"""Every membership event that a group can have, at the size that they usually have."""
 SEATED_MS = 8_000
 """How long a newcomer waits for the members before its join counts as done with those who are there."""
 
@@ -70,7 +72,6 @@ def accept(turn: Turn, invitation: Invitation, label: str) -> str:
             label=label,
             relationship=Relationship("", identity, "", new_id(turn.moment.random), invitation.did, requester=True),
             seed=seed,
-            client_secret=turn.moment.random(32),
             me=did_key(ed25519_public(seed)),
             deadline=deadline,
             phase="exchanging",
@@ -123,14 +124,14 @@ def _send(turn: Turn, link: bytes, join: Join) -> None:
         turn.say(Dispatch(link, pack_to(relationship.mine, relationship.asked, request, turn)))
         return
     assert join.contact is not None
-    client_key, contact = b64url(x25519_public(join.client_secret)), join.contact.did
+    contact, inviter = join.contact.did, relationship.member
     body = {
         "group": join.group,
         "member": join.me,
         "label": join.label,
-        "client_key": client_key,
         "contact": contact,
-        "consent": sign_consent(join.seed, join.group, join.me, join.label, client_key, contact),
+        "consent": sign_consent(join.seed, join.group, inviter, join.me, join.label, contact),
+        "proof": sign_proof(join.seed, join.group, relationship.mine.did, relationship.asked, inviter),
     }
     complete = exchange.complete(relationship.thid, join.invitation.pthid, turn.moment.random)
     request = Message(type=JOIN_REQUEST, id=new_id(turn.moment.random), body=body)
@@ -188,11 +189,10 @@ def _hear_response(turn: Turn, link: bytes, opened: Opened) -> None:
     join = turn.agent.joins[link]
     exchange.check_response(opened.message, asked=join.invitation.did, sender=opened.sender)
     body = read_body(opened.message, _ResponseBody)
-    check_proof(body.proof, body.member, body.group, opened.sender, join.invitation.did)
-    try:
-        name = checked_name(body.name, "group")
-    except BadName:
-        raise Malformed(why="response: a group name that cannot be shown") from None
+    check_proof(body.proof, body.member, body.group, opened.sender, join.invitation.did, join.me)
+    if fault_of(body.name):
+        raise Malformed(why="response: a group name that cannot be shown")
+    name = body.name
     known = turn.agent.groups.get(body.group)
     if known is not None:
         _end(turn, link, "failed")
@@ -220,8 +220,8 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
     """The evidence for the group, event by event; then we are in. Raises RemoteError when it does not hold."""
     join = turn.agent.joins[link]
     assert join.contact is not None
-    evidence = {**join.evidence, body.part: [canonical_json(record) for record in body.records]}
-    if body.group != join.group or sum(map(len, evidence.values())) > CONTROL_MAX:
+    evidence = {**join.evidence, body.part: [parse_event(record).record for record in body.records]}
+    if body.group != join.group or sum(len(one) for part in evidence.values() for one in part) > EVIDENCE_BYTES_MAX:
         raise Refused(why="a welcome to another group, or one without end")
     if len(evidence) < body.parts:
         turn.change(joins={**turn.agent.joins, link: replace(join, evidence=evidence)})
@@ -239,10 +239,8 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
         control[event.id] = event
     view = resolve_view(control)
     inviter, me = join.relationship.member, view.members.get(join.me)
-    if join.group not in control or me is None or inviter not in view.members or me.added_by != inviter:
+    if join.group not in control or me is None or inviter not in view.members:
         raise Refused(why="a welcome to another group, or without us")
-    if me.contact != join.contact.did or me.client_key != x25519_public(join.client_secret):
-        raise Refused(why="a welcome that changed our keys")
     genesis = control[join.group]
     founding = genesis_of(genesis)
     group = Group(
@@ -252,7 +250,6 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
         state="active",
         me=join.me,
         seed=join.seed,
-        client_secret=join.client_secret,
         contact=join.contact,
         control=control,
         view=view,

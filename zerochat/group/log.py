@@ -13,12 +13,12 @@ from zerochat.didcomm.invitation import Endpoint
 from zerochat.errors import Malformed, Refused, RemoteError
 from zerochat.group import clock, peers, sync
 from zerochat.group.effects import Measure, Notify, Publish, Remember
-from zerochat.group.event import CONC_MAX, CONTROL, GENESIS, Event, load_event, parse_event
+from zerochat.group.event import CONC_MAX, CONTROL, DEPS_MAX, GENESIS, Event, load_event, parse_event
 from zerochat.group.membership import check_control, heads_of, resolve_view
 from zerochat.group.modes.pairwise import PairwiseMulti
 from zerochat.group.notices import Delivered, Forked, ViewChanged
 from zerochat.group.relationship import queue_of
-from zerochat.group.state import Chain, Group, Profile
+from zerochat.group.state import Chain, Group, Profile, Waiting
 from zerochat.group.turn import Turn
 from zerochat.group.wire import EVENT, EventBody, SyncBody
 from zerochat.overlay import OVERLAYS
@@ -27,8 +27,8 @@ LIMBO_EVENTS_MAX = 256
 """Events of one author that wait for an earlier one: two repairs' worth."""
 LIMBO_BYTES_MAX = 1 << 20
 """And their bytes, for one author."""
-WAITING_MAX = 256
-"""Membership events of one group that wait for their causes."""
+WAITING_MAX = 64
+"""Membership events from one sender that wait for their causes: as many as one repair brings."""
 
 
 def supported(profile: Profile) -> bool:
@@ -44,8 +44,9 @@ def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
     group = turn.group(name)
     chain = group.chains.get(group.me, Chain())
     control_heads = heads_of(group.control)
-    # What the previous event of our own has named need not be named again: `pre` covers it.
-    deps = control_heads if kind in CONTROL or group.covered != group.view.checksum else ()
+    # What an earlier event of our own has named need not be named again: `pre` covers it. What does not fit, the next
+    # one names.
+    deps = [head for head in control_heads if kind in CONTROL or head not in group.named][:DEPS_MAX]
     conc = [head for head in group.heads if head != chain.tip and head not in deps][:CONC_MAX]
     event = Event(
         "" if kind == GENESIS else group.id,
@@ -61,10 +62,12 @@ def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
     )
     if event.is_control:
         event = event.signed(group.seed)
-        check_control(event, group.control)  # what the others would refuse must not become part of our chain
-    audience = [member for member, peer in group.peers.items() if peer.base < event.seq]
+        check_control(event, group.control)
+    parse_event(event.wire)  # what the others would refuse must not become part of our chain
+    audience = [m for m, peer in group.peers.items() if peer.base < event.seq and m in group.view.members]
     _deliver(turn, name, event)
-    turn.edit(name, covered=turn.group(name).view.checksum)
+    named = {*group.named, *deps, event.id}
+    turn.edit(name, named=tuple(head for head in heads_of(turn.group(name).control) if head in named))
     publish(turn, name, event, audience)
     return event
 
@@ -125,12 +128,12 @@ def _hear_control(turn: Turn, name: str, sender: str, event: Event) -> bool:
         return True
     if any(dep not in group.control for dep in event.deps):
         event.check_signature()
-        if len(group.waiting) < WAITING_MAX:
-            turn.edit(name, waiting={**group.waiting, event.id: event.record})
+        if sum(one.sender == sender for one in group.waiting.values()) < WAITING_MAX:
+            turn.edit(name, waiting={**group.waiting, event.id: Waiting(sender, event.record)})
         sync.ask(turn, name, sender)
         return False
     check_control(event, group.control)
-    clock.check(event.lamport, group.lamport, turn.now)
+    clock.check(event.lamport, turn.now)
     _apply(turn, name, event)
     return True
 
@@ -150,14 +153,14 @@ def _apply(turn: Turn, name: str, event: Event) -> None:
     for did in sorted(before.view.members.keys() - view.members.keys() - {before.me}):
         peers.part(turn, name, did)
     sync.spread_view(turn, name)
-    for waiting, record in turn.group(name).waiting.items():
-        follower = load_event(record)
+    for waiting, one in turn.group(name).waiting.items():
+        follower = load_event(one.record)
         if all(dep in turn.group(name).control for dep in follower.deps):
             rest = {k: v for k, v in turn.group(name).waiting.items() if k != waiting}
             turn.edit(name, waiting=rest)
             try:
                 check_control(follower, turn.group(name).control)
-                clock.check(follower.lamport, turn.group(name).lamport, turn.now)
+                clock.check(follower.lamport, turn.now)
             except RemoteError as error:
                 turn.say(Measure("dropped", error.code))
                 continue
@@ -205,7 +208,7 @@ def _take(turn: Turn, name: str, event: Event) -> None:
         return
     if event.lamport <= chain.lamport:
         raise Refused(why="a clock that runs backwards")
-    clock.check(event.lamport, group.lamport, turn.now)
+    clock.check(event.lamport, turn.now)
     _deliver(turn, name, event)
     sync.owe(turn, name, event.author)
 
@@ -238,9 +241,13 @@ def _without(limbo: Mapping[str, dict[int, bytes]], author: str) -> dict[str, di
 
 
 def start_chain(turn: Turn, name: str, author: str, since: int) -> None:
-    """The author says that its chain begins, for us, after `since`: pass over what was before our time."""
+    """The author says that its chain begins, for us, after `since`: pass over what was before our time.
+
+    Once a post of the chain has been delivered this is settled: a later beginning would hide what lies between.
+    """
     group = turn.group(name)
-    if since > group.chains.get(author, Chain()).seq:
+    chain = group.chains.get(author, Chain())
+    if since > chain.seq and not chain.begun:
         turn.edit(name, chains={**group.chains, author: Chain(since)})
         _release(turn, name, author)
 
@@ -250,7 +257,8 @@ def _deliver(turn: Turn, name: str, event: Event) -> None:
     group = turn.group(name)
     late = event.lamport < group.lamport
     known = event.id in group.control
-    chains = {**group.chains, event.author: Chain(event.seq, event.id, event.lamport)}
+    begun = not event.is_control or group.chains.get(event.author, Chain()).begun
+    chains = {**group.chains, event.author: Chain(event.seq, event.id, event.lamport, begun)}
     covered = {event.pre, *event.deps, *event.conc}
     heads = set(group.heads) - covered if known else {*group.heads, event.id} - covered
     turn.edit(name, chains=chains, heads=tuple(sorted(heads)), lamport=max(group.lamport, event.lamport))

@@ -12,20 +12,19 @@ from typing import Annotated
 
 import msgspec
 
-from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json
+from zerochat.crypto.encoding import b64url, canonical_json
 from zerochat.crypto.primitives import sha256
 from zerochat.didcomm.did import resolve
-from zerochat.errors import BadName, Malformed, Refused
+from zerochat.errors import Malformed, Refused
 from zerochat.group.contact import CONTACT_CHARS_MAX, check_consent, reach_of
 from zerochat.group.event import ADD, GENESIS, LEAVE, Did, Event
-from zerochat.names import checked_name
+from zerochat.names import fault_of
 
 MEMBERS_MAX = 64
 """Pairwise keys cost one envelope a member and message; beyond this the other kinds of keys are the right choice."""
 CONTROL_MAX = 4096
 """Membership events of one group. Every one is kept for ever and given to every newcomer, so they are counted."""
 
-_Key = Annotated[str, msgspec.Meta(min_length=43, max_length=43)]
 _Label = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 _Contact = Annotated[str, msgspec.Meta(max_length=CONTACT_CHARS_MAX)]
 _Word = Annotated[str, msgspec.Meta(min_length=1, max_length=32)]
@@ -40,16 +39,14 @@ class GenesisBody(msgspec.Struct, frozen=True):
     accountability: _Word
     nonce: str
     label: _Label
-    client_key: _Key
     contact: _Contact
 
 
 class AddBody(msgspec.Struct, frozen=True):
-    """Somebody joins: which key, under which name, reached where, and its own word that it wants to."""
+    """Somebody joins: with which key, under which name, reached where, and its own word that it wants to."""
 
     member: Did
     label: _Label
-    client_key: _Key
     contact: _Contact
     consent: Annotated[str, msgspec.Meta(max_length=86)]
 
@@ -60,8 +57,6 @@ class Member:
 
     did: str
     label: str
-    client_key: bytes
-    """The CURVE public key with which it dials the others of this group."""
     contact: str
     """Its contact, a did:peer:4 in the long form."""
     joined: int
@@ -74,7 +69,8 @@ class View:
     """The members as one member believes them."""
 
     members: dict[str, Member]
-    former: frozenset[str]
+    former: dict[str, Member]
+    """Who has left."""
     checksum: str
     """Equal at two members exactly when they have heard the same membership events (base64url, 22 characters)."""
 
@@ -82,19 +78,20 @@ class View:
 def genesis_of(event: Event) -> GenesisBody:
     try:
         body = msgspec.convert(event.body, GenesisBody)
-        checked_name(body.name, "group")
-        checked_name(body.label, "name")
-    except (msgspec.ValidationError, BadName) as error:
+    except msgspec.ValidationError as error:
         raise Malformed(why=f"genesis: {error}") from None
+    if fault_of(body.name) or fault_of(body.label):
+        raise Malformed(why="genesis: a name that cannot be shown")
     return body
 
 
 def add_of(event: Event) -> AddBody:
     try:
         body = msgspec.convert(event.body, AddBody)
-        checked_name(body.label, "name")
-    except (msgspec.ValidationError, BadName) as error:
+    except msgspec.ValidationError as error:
         raise Malformed(why=f"add: {error}") from None
+    if fault_of(body.label):
+        raise Malformed(why="add: a name that cannot be shown")
     return body
 
 
@@ -116,29 +113,23 @@ def heads_of(control: Mapping[str, Event]) -> tuple[str, ...]:
 
 
 def resolve_view(control: Mapping[str, Event]) -> View:
-    """The view that follows from a causally closed set of membership events."""
-    members: dict[str, Member] = {}
-    former: set[str] = set()
-    for event in control.values():
+    """The view that follows from a causally closed set of membership events, whatever the order of their arrival."""
+    seated: dict[str, Member] = {}
+    gone: set[str] = set()
+    for event in sorted(control.values(), key=lambda e: (e.lamport, e.id)):
         if event.type == GENESIS:
             founder = genesis_of(event)
-            members[event.author] = Member(
-                event.author, founder.label, b64url_bytes(founder.client_key), founder.contact, event.lamport, None
-            )
+            seated[event.author] = Member(event.author, founder.label, founder.contact, event.lamport, None)
         elif event.type == ADD:
             body = add_of(event)
-            known = members.get(body.member)
-            if known is None or event.lamport < known.joined:
-                members[body.member] = Member(
-                    body.member, body.label, b64url_bytes(body.client_key), body.contact, event.lamport, event.author
-                )
+            # Whoever was added twice at once came in with the first of the two.
+            seated.setdefault(body.member, Member(body.member, body.label, body.contact, event.lamport, event.author))
         elif event.type == LEAVE:
-            former.add(event.author)
-    for did in former:
-        members.pop(did, None)
-    members = dict(sorted(members.items()))
+            gone.add(event.author)
+    members = {did: member for did, member in sorted(seated.items()) if did not in gone}
+    former = {did: member for did, member in sorted(seated.items()) if did in gone}
     digest = sha256(canonical_json(["zerochat/view/1", list(members), list(heads_of(control))]))
-    return View(members, frozenset(former), b64url(digest[:16]))
+    return View(members, former, b64url(digest[:16]))
 
 
 def check_control(event: Event, control: Mapping[str, Event]) -> None:
@@ -147,38 +138,31 @@ def check_control(event: Event, control: Mapping[str, Event]) -> None:
     All of its `deps` must be in `control` already. Raises Unauthentic, Malformed or Refused.
     """
     event.check_signature()
-    past = {name: control[name] for name in ancestors(control, event.deps)}
     if event.type == GENESIS:
         if control or event.deps:
             raise Refused(why="a second beginning of the group")
-        _check_keys(genesis_of(event).client_key, genesis_of(event).contact)
+        reach_of(resolve(genesis_of(event).contact))
         return
-    if len(control) >= CONTROL_MAX:
-        raise Refused(why="too many membership events")
-    view = resolve_view(past)
+    view = resolve_view({name: control[name] for name in ancestors(control, event.deps)})
     if event.author not in view.members:
         raise Refused(why="a membership event by somebody who was not a member")
     if event.lamport <= max(control[name].lamport for name in event.deps):
         raise Refused(why="a membership event older than its causes")
+    if len(control) >= CONTROL_MAX and not _first_leave(event, control):
+        raise Refused(why="too many membership events")
     if event.type == ADD:
         body = add_of(event)
+        if len(view.members) >= MEMBERS_MAX:
+            raise Refused(why="a member too many")
         if body.member in view.members or body.member in view.former:
             raise Refused(why="a key that has been a member before")
-        if body.client_key in _client_keys(past):
-            raise Refused(why="somebody else's transport key")
-        check_consent(body.consent, event.group_id, body.member, body.label, body.client_key, body.contact)
-        _check_keys(body.client_key, body.contact)
+        check_consent(body.consent, event.group_id, event.author, body.member, body.label, body.contact)
+        reach_of(resolve(body.contact))
 
 
-def _client_keys(control: Mapping[str, Event]) -> set[str]:
-    """Every transport key that was ever in use: with a copy, one could have another's connection taken for its own."""
-    return {str(event.body["client_key"]) for event in control.values() if event.type in (GENESIS, ADD)}
-
-
-def _check_keys(client_key: str, contact: str) -> None:
-    if len(b64url_bytes(client_key)) != 32:
-        raise Malformed(why="a transport key of the wrong length")
-    reach_of(resolve(contact))
+def _first_leave(event: Event, control: Mapping[str, Event]) -> bool:
+    """Whether somebody leaves who has not yet: that must be possible however full the log is."""
+    return event.type == LEAVE and not any(e.type == LEAVE and e.author == event.author for e in control.values())
 
 
 def missing(control: Mapping[str, Event], their_heads: Collection[str]) -> list[Event]:

@@ -6,7 +6,7 @@ requests never cross. Either side dials; one connection is enough.
 
 from dataclasses import replace
 
-from zerochat.crypto.primitives import x25519_public
+from zerochat.crypto.primitives import ed25519_to_x25519_secret, x25519_public
 from zerochat.didcomm import exchange
 from zerochat.didcomm.did import resolve, same_did
 from zerochat.didcomm.invitation import Endpoint
@@ -14,16 +14,19 @@ from zerochat.didcomm.message import Message
 from zerochat.didcomm.rotation import Prior
 from zerochat.errors import Refused
 from zerochat.group import sync
-from zerochat.group.contact import Reach, check_proof, member_link, new_identity, reach_of, sign_proof
+from zerochat.group.contact import Reach, check_proof, member_link, new_identity, reach_of, sign_proof, transport_key
 from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Notify, Revoke
 from zerochat.group.envelope import Opened, pack_to
 from zerochat.group.notices import PeerDown, PeerUp
 from zerochat.group.relationship import Relationship, pack, queue_of
 from zerochat.group.state import Group, Peer
 from zerochat.group.turn import Turn
+from zerochat.group.wire import HAVE_MAX
 
 MEET_MS, MEET_MS_MAX = 1_000, 30_000
 """An unanswered request for an exchange is repeated after this long, then ever more slowly."""
+PEERS_MAX = HAVE_MAX
+"""Connections that one group may cost; only people who join at once through different members get it that far."""
 FAREWELL_MS = 5_000
 """How long a member who has left can still hear our last acknowledgement."""
 
@@ -40,10 +43,9 @@ def contact_reach(group: Group, member: str) -> Reach:
 def meet(turn: Turn, name: str, member: str) -> None:
     """Somebody is in the group from now on: let it in, dial it, and see to it that there is a relationship."""
     group = turn.group(name)
-    if member in group.peers:
+    if member in group.peers or len(group.peers) >= PEERS_MAX:
         return
-    client_key = group.view.members[member].client_key
-    peer = Peer(member_link(name, group.me, member), client_key, base=group.seq)
+    peer = Peer(member_link(name, group.me, member), base=group.seq)
     turn.edit(name, peers={**group.peers, member: peer})
     dial(turn, name, member)
     _request(turn, name, member)
@@ -56,31 +58,42 @@ def dial(turn: Turn, name: str, member: str) -> None:
         return
     link, reach = group.peers[member].link, contact_reach(group, member)
     relationship = group.relationships.get(member)
-    client_key = group.view.members[member].client_key
+    client_key = transport_key(member)
     settled = relationship is not None and relationship.established
-    if not _is_taken(turn, client_key, link):
+    if not opens_an_invitation(turn, client_key):
         queue = queue_of(relationship, name, group.me, member) if relationship is not None and settled else None
         turn.say(Admit(link, client_key, queue))
+    client_secret = ed25519_to_x25519_secret(group.seed)
+    if _is_double(group, member, reach.server_key):
+        return
     if relationship is not None and settled:
         turn.say(
             Dial(
                 link,
                 reach.pair,
                 reach.server_key,
-                group.client_secret,
+                client_secret,
                 reach.queue,
                 queue_of(relationship, name, member, group.me),
             ),
         )
     else:
-        turn.say(Dial(link, reach.pair, reach.server_key, group.client_secret))
+        turn.say(Dial(link, reach.pair, reach.server_key, client_secret))
 
 
-def _is_taken(turn: Turn, client_key: bytes, link: bytes) -> bool:
-    """Whether this transport key already means another link: copying somebody's key must not take its place."""
-    knocks = (x25519_public(open_.invitation.knock_secret()) for open_ in turn.agent.invitations.values())
-    others = (peer for group in turn.agent.groups.values() for peer in group.peers.values() if peer.link != link)
-    return client_key in knocks or any(peer.client_key == client_key for peer in others)
+def opens_an_invitation(turn: Turn, client_key: bytes) -> bool:
+    """Whether this transport key belongs to an open invitation: its holder could make it a member's key as well."""
+    return any(client_key == x25519_public(o.invitation.knock_secret()) for o in turn.agent.invitations.values())
+
+
+def _is_double(group: Group, member: str, server_key: bytes) -> bool:
+    """Whether a member says that it is reached where another one is: dialling it would connect us to that one twice."""
+    mine = (group.view.members[member].joined, member)
+    others = (did for did in group.peers if did != member and did in group.view.members)
+    return any(
+        (group.view.members[did].joined, did) < mine and contact_reach(group, did).server_key == server_key
+        for did in others
+    )
 
 
 def moved(turn: Turn, name: str, member: str, pair: Endpoint, queue: Endpoint) -> None:
@@ -135,7 +148,7 @@ def ask_again(turn: Turn, name: str, member: str) -> None:
     if relationship is None or peer is None or relationship.established or not relationship.requester:
         return
     if peer.link in turn.agent.up:
-        proof = sign_proof(group.seed, name, relationship.mine.did, relationship.asked)
+        proof = sign_proof(group.seed, name, relationship.mine.did, relationship.asked, member)
         message = Message(
             type=exchange.REQUEST,
             id=relationship.thid,
@@ -176,7 +189,7 @@ def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relations
     proof = opened.message.body.get("proof")
     if not isinstance(proof, str) or turn.agent.reach is None:
         raise Refused(why="a request for an exchange without proof of membership")
-    check_proof(proof, member, name, opened.sender, group.contact.did)
+    check_proof(proof, member, name, opened.sender, group.contact.did, group.me)
     if known is None or not known.established or not same_did(known.theirs, opened.sender):
         if known is not None and known.greeted:
             raise Refused(why="a second relationship with the same member")
@@ -223,9 +236,13 @@ def farewell(turn: Turn, name: str, member: str) -> None:
     peer = group.peers.get(member)
     if peer is None:
         return
-    turn.say(Hangup(peer.link), Revoke(peer.client_key))
+    turn.say(Hangup(peer.link))
+    if not opens_an_invitation(turn, transport_key(member)):
+        turn.say(Revoke(transport_key(member)))
     turn.edit(
         name,
+        limbo={did: held for did, held in group.limbo.items() if did != member},
+        waiting={key: one for key, one in group.waiting.items() if one.sender != member},
         peers={did: other for did, other in group.peers.items() if did != member},
         relationships={did: other for did, other in group.relationships.items() if did != member},
     )

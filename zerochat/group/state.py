@@ -34,8 +34,6 @@ class Peer:
     """What we know and owe of one other member."""
 
     link: bytes
-    client_key: bytes
-    """The CURVE public key that it dials us with."""
     base: int
     """Our own events after this one are meant for this member; those before are not."""
     acked: dict[str, int] = field(default_factory=dict)
@@ -46,13 +44,15 @@ class Peer:
     """When its last authentic message came, UTC ms; 0: never."""
     reach: Reach | None = None
     """Where it last said that it is reached; None: as its contact says."""
-    sent: int = 0
-    """The highest of our own events that has ever been sent to it."""
+    repaired: int = 0
+    """The last of our own events that the last repair brought."""
     retry_at: int = 0
     """Do not repair before this time, UTC ms."""
     tries: int = 0
     asked_at: int = 0
-    """When we last answered its view with ours, UTC ms."""
+    """When we last told it our heads because we lacked some of its own, UTC ms."""
+    answered_at: int = 0
+    """When we last sent it what it lacked of the membership events, UTC ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,16 @@ class Chain:
     tip: str = ""
     """The id of event `seq`; empty where the chain began before we were meant to hear it."""
     lamport: int = 0
+    begun: bool = False
+    """True once a post has been delivered, and not only membership events, which everybody gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A membership event whose causes have not come yet, and who brought it."""
+
+    sender: str
+    record: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +85,7 @@ class Group:
     state: GroupState
     me: str
     seed: bytes = field(repr=False)
-    """The seed of the Ed25519 key that is `me`."""
-    client_secret: bytes = field(repr=False)
-    """The CURVE secret key with which we dial the members."""
+    """The seed of the Ed25519 key that is `me`; our CURVE key for this group derives from it (`transport_key`)."""
     contact: Identity
     control: dict[str, Event]
     """Every membership event, by id."""
@@ -92,11 +100,11 @@ class Group:
     """The delivered events that no delivered event names yet, sorted."""
     mode: PairwiseMulti = PairwiseMulti()
     """The keys' own secret state; pairwise keys have none beside the relationships."""
-    covered: str = ""
-    """The checksum of the view that my own last event named: its heads need not be named again."""
+    named: tuple[str, ...] = ()
+    """The heads of the membership events that my own chain has named already: they need not be named again."""
     limbo: dict[str, dict[int, bytes]] = field(default_factory=dict)
     """Authentic events that wait for the one before them, by author and seq."""
-    waiting: dict[str, bytes] = field(default_factory=dict)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
     """Membership events that wait for their causes, by id."""
     owed: frozenset[str] = frozenset()
     """The authors who have not yet been told what we have of theirs."""
@@ -114,9 +122,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One joiner's use of an invitation."""
+    """One joiner's use of an invitation: its key is only claimed until it has proved it by joining."""
 
-    member: str
+    relationship: Relationship
     joined: bool = False
 
 
@@ -143,7 +151,6 @@ class Join:
     relationship: Relationship
     seed: bytes = field(repr=False)
     """The seed of the Ed25519 key that will be our member key."""
-    client_secret: bytes = field(repr=False)
     me: str
     deadline: int
     """UTC ms; after this the join has failed."""

@@ -9,6 +9,7 @@ differ by goes across as soon as either notices.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from zerochat.didcomm.message import Message, new_id
@@ -19,7 +20,7 @@ from zerochat.group.notices import Receipt, ViewChanged
 from zerochat.group.relationship import pack
 from zerochat.group.state import Chain, Group
 from zerochat.group.turn import Turn
-from zerochat.group.wire import EVENT, SYNC
+from zerochat.group.wire import EVENT, HAVE_MAX, HEADS_MAX, SYNC
 
 QUIET_MS = 150
 """How long an acknowledgement waits for a post to ride on."""
@@ -37,8 +38,8 @@ GOSSIP_MS = 60_000
 
 
 def have(group: Group) -> list[int]:
-    """How far we have each member's chain, in the order of the view."""
-    return [group.chains.get(did, Chain()).seq for did in group.view.members]
+    """How far we have each member's chain, in the order of the view; of a view that is too large, the first ones."""
+    return [group.chains.get(did, Chain()).seq for did in islice(group.view.members, HAVE_MAX)]
 
 
 def event_body(group: Group, event: Event) -> dict[str, Any]:
@@ -53,8 +54,8 @@ def note(turn: Turn, name: str, sender: str, view: str, theirs: Sequence[int]) -
     turn.edit_peer(name, sender, heard=turn.now, view=view)
     if view != peer.view:
         turn.say(Notify(ViewChanged(name)))
-    if view == group.view.checksum and len(theirs) == len(group.view.members):
-        acknowledged(turn, name, sender, dict(zip(group.view.members, theirs, strict=True)))
+    if view == group.view.checksum:
+        acknowledged(turn, name, sender, dict(zip(group.view.members, theirs, strict=False)))
     elif view != group.view.checksum:
         spread_view(turn, name)
 
@@ -73,8 +74,12 @@ def acknowledged(turn: Turn, name: str, member: str, reported: dict[str, int]) -
             turn.say(Notify(Receipt(name, member, author, after, upto)))
     if acked != peer.acked:
         progress = acked.get(group.me, 0) > peer.acked.get(group.me, 0)
-        fields: dict[str, Any] = {"tries": 0, "retry_at": turn.now + RETRY_MS} if progress else {}
+        # Whoever has all of a repair gets the next one at once, and not when some timer fires.
+        at_once = peer.tries > 0 and acked.get(group.me, 0) >= peer.repaired
+        fields: dict[str, Any] = {"tries": 0, "retry_at": turn.now + (0 if at_once else RETRY_MS)} if progress else {}
         turn.edit_peer(name, member, acked=acked, **fields)
+        if progress and at_once:
+            repair(turn, name)
 
 
 # --- acknowledging --------------------------------------------------------------------------------------------------
@@ -111,7 +116,7 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         "have": have(group),
         "since": peer.base,
         "yours": group.chains.get(member, Chain()).seq,
-        "heads": list(heads_of(group.control)),
+        "heads": list(heads_of(group.control)[:HEADS_MAX]),
         "pair": str(reach.pair),
         "queue": str(reach.queue),
     }
@@ -143,7 +148,6 @@ def expect_acknowledgement(turn: Turn, name: str, seq: int, audience: Iterable[s
     changed = {
         member: replace(
             group.peers[member],
-            sent=seq,
             # Whoever lacked nothing until now gets the full time; whoever lags keeps the deadline it has.
             retry_at=group.peers[member].retry_at if _lagged(group, member, seq) else turn.now + RETRY_MS,
         )
@@ -168,7 +172,7 @@ def repair(turn: Turn, name: str) -> None:
         relationship = group.relationships.get(member)
         if peer.link not in turn.agent.up or relationship is None or not relationship.established:
             continue
-        if not _lacks(group, member):
+        if not _lacks(group, member) or member not in group.view.members:
             continue
         if peer.retry_at <= turn.now:
             delay = min(RETRY_MS << min(peer.tries, 10), RETRY_MS_MAX)
@@ -186,8 +190,12 @@ def repair(turn: Turn, name: str) -> None:
 
 def recalled(turn: Turn, name: str, member: str, records: Iterable[bytes]) -> None:
     """The journal has read our own events back: send them to the one who lacks them."""
+    last = 0
     for record in records:
+        last = load_event(record).seq
         _send_record(turn, name, member, record)
+    if member in turn.group(name).peers:
+        turn.edit_peer(name, member, repaired=last)
 
 
 def _send_record(turn: Turn, name: str, member: str, record: bytes) -> None:
@@ -204,7 +212,8 @@ def _send_record(turn: Turn, name: str, member: str, record: bytes) -> None:
 def answer_gap(turn: Turn, name: str, member: str) -> None:
     """A member misses something of ours and says so: repeat it now, unless a repair is on its way already."""
     peer = turn.group(name).peers[member]
-    if peer.tries == 0 and _lacks(turn.group(name), member):
+    # `retry_at` is at least RETRY_MS after the last progress, so this comes once for each.
+    if peer.tries == 0 and turn.now >= peer.retry_at - RETRY_MS + ASK_MS and _lacks(turn.group(name), member):
         turn.edit_peer(name, member, retry_at=turn.now)
         repair(turn, name)
 
@@ -220,8 +229,10 @@ def spread_view(turn: Turn, name: str) -> None:
 def reconcile(turn: Turn, name: str, member: str, their_heads: Sequence[str]) -> None:
     """A member with another view has told its heads: send what it lacks, and ask for what we lack."""
     control = turn.group(name).control
-    for event in missing(control, their_heads)[:REPAIR_EVENTS_MAX]:
-        _send_record(turn, name, member, event.record)
+    if turn.now >= turn.group(name).peers[member].answered_at + ASK_MS:
+        turn.edit_peer(name, member, answered_at=turn.now)
+        for event in missing(control, their_heads)[:REPAIR_EVENTS_MAX]:
+            _send_record(turn, name, member, event.record)
     if any(head not in control for head in their_heads):
         ask(turn, name, member)
 

@@ -33,6 +33,10 @@ WELCOME_BYTES_MAX = 128 * 1024
 """Records in one part of a welcome: half of what a message may have."""
 WELCOME_PARTS_MAX = CONTROL_MAX * CONTROL_BYTES_MAX // WELCOME_BYTES_MAX * 2
 
+HAVE_MAX = MEMBERS_MAX * 2
+"""People who join at the same moment through different members may make a group larger than it should be."""
+HEADS_MAX = DEPS_MAX * 4
+
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 _Checksum = Annotated[str, msgspec.Meta(max_length=22)]
 _Uri = Annotated[str, msgspec.Meta(max_length=64)]
@@ -44,7 +48,7 @@ class EventBody(msgspec.Struct, frozen=True):
     record: dict[str, Any]
     view: _Checksum
     """The sender's view."""
-    have: Annotated[list[_Count], msgspec.Meta(max_length=MEMBERS_MAX * 2)]
+    have: Annotated[list[_Count], msgspec.Meta(max_length=HAVE_MAX)]
     """How far the sender has each member's chain, members in the order of their DIDs; readable by who has that view."""
 
 
@@ -53,12 +57,12 @@ class SyncBody(msgspec.Struct, frozen=True):
 
     group: Id
     view: _Checksum
-    have: Annotated[list[_Count], msgspec.Meta(max_length=MEMBERS_MAX * 2)]
+    have: Annotated[list[_Count], msgspec.Meta(max_length=HAVE_MAX)]
     since: _Count
     """The sender's own chain begins, for the reader, after this event."""
-    yours: Annotated[int, msgspec.Meta(ge=-1, le=2**53 - 1)]
-    """How far the sender has the reader's chain; -1: it does not know yet where that begins."""
-    heads: Annotated[list[Id], msgspec.Meta(max_length=DEPS_MAX * 4)]
+    yours: _Count
+    """How far the sender has the reader's chain."""
+    heads: Annotated[list[Id], msgspec.Meta(max_length=HEADS_MAX)]
     """The heads of the sender's membership events."""
     pair: _Uri
     queue: _Uri
@@ -73,9 +77,10 @@ class JoinRequestBody(msgspec.Struct, frozen=True):
     group: Id
     member: Did
     label: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-    client_key: Annotated[str, msgspec.Meta(min_length=43, max_length=43)]
     contact: Annotated[str, msgspec.Meta(max_length=CONTACT_CHARS_MAX)]
     consent: Annotated[str, msgspec.Meta(max_length=86)]
+    proof: Annotated[str, msgspec.Meta(max_length=86)]
+    """That the DID which asks is this member's own (`contact.sign_proof`)."""
 
 
 class WelcomeBody(msgspec.Struct, frozen=True):
