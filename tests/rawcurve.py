@@ -6,7 +6,7 @@ import struct
 
 from nacl import bindings
 
-from zerochat.agent.cut import wire_bytes
+from zerochat.agent.net.cut import wire_bytes
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0")
 
@@ -18,6 +18,7 @@ class Raw:
 
     def __init__(self, connected: socket.socket):
         self.socket = connected
+        self.socket.settimeout(5)
         self.key = b""
         self.nonce = 1
 

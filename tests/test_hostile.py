@@ -1,8 +1,8 @@
 """A member that breaks the rules: whatever it signs and sends, the others keep talking and keep agreeing."""
 
 import pytest
-from test_join import Small
 
+from tests.test_join import Small
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group.clock import AHEAD_MS_MAX
 from zerochat.group.event import DEPS_MAX, LEAVE, POST, Event

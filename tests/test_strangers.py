@@ -6,6 +6,7 @@ Everything runs over real sockets on loopback. What must not grow is measured in
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -16,10 +17,11 @@ import zmq
 
 from tests.rawcurve import RawHost, RawMember, framed
 from tests.wires import Stranger, befriend, curve, peers, pump, strangers, until
-from zerochat.agent.cut import bytes_received
-from zerochat.agent.door import STRANGERS_MAX, SUBSCRIPTIONS_MAX
-from zerochat.agent.sockets import SUBSCRIBER_BYTES_MAX, public_key
-from zerochat.agent.zap import REFUSALS_MAX, ZAP_DOMAIN, ZAP_ENDPOINT
+from zerochat.agent.net import sockets
+from zerochat.agent.net.cut import bytes_received
+from zerochat.agent.net.door import STRANGERS_MAX, SUBSCRIPTIONS_MAX
+from zerochat.agent.net.sockets import SUBSCRIBER_BYTES_MAX, public_key
+from zerochat.agent.net.zap import REFUSALS_MAX, ZAP_DOMAIN, ZAP_ENDPOINT
 from zerochat.group.effects import Admit, Dispatch, Publish, Revoke
 from zerochat.group.stimuli import LinkDown
 
@@ -41,7 +43,8 @@ RAW = {
 }
 
 
-def test_raw_strangers_see_the_greeting_and_nothing_else():
+def test_raw_strangers_see_the_greeting_and_nothing_else(monkeypatch):
+    monkeypatch.setattr(sockets, "HANDSHAKE_MS", 500)
     with peers(2) as (a, b):
         of_a, _ = befriend(a, b, LINK)
         until(lambda: a.do(Publish(of_a, b"secret")) or b"secret" in b.envelopes(), a, b)
@@ -105,7 +108,7 @@ def test_with_the_doorkeeper_gone_nobody_gets_in_and_who_is_in_stays():
     with peers(3) as (a, b, c), strangers() as make:
         befriend(a, b, LINK)
         a.do(Admit(OTHER, public_key(b"c" * 32)))
-        assert a.transport.gatekeeper_alive
+        until(lambda: a.transport.gatekeeper_alive, a)
         a.transport._gatekeeper.stop()
         assert not a.transport.gatekeeper_alive
         c.dial(OTHER, a, b"c" * 32)
@@ -118,7 +121,7 @@ def test_with_the_doorkeeper_gone_nobody_gets_in_and_who_is_in_stays():
 
 
 def test_forged_questions_do_not_end_the_doorkeeper():
-    with peers(2) as (a, b):
+    with peers(2) as (a, b), strangers() as make:
         forger = a.transport._context.socket(zmq.DEALER)
         forger.linger = 0
         forger.connect(ZAP_ENDPOINT)
@@ -138,6 +141,11 @@ def test_forged_questions_do_not_end_the_doorkeeper():
                 break
         assert b"200" not in statuses and statuses[-1] == b"300"
         forger.close()
+        # Nor does a fault of our own in there.
+        a.transport._gatekeeper._refusals = None  # type: ignore[assignment]
+        stranger = make(zmq.DEALER, curve(a, os.urandom(32)))
+        stranger.connect(a)
+        until(lambda: a.counts["zap.failed"], a)
         # An address that has been refused so often is met with silence; an admitted key is not.
         befriend(a, b, LINK)
         assert a.transport.gatekeeper_alive
@@ -214,7 +222,8 @@ def test_a_key_revoked_before_its_first_word_says_nothing():
         assert not a.heard and not silent[1].socket.poll(0) and a.counts["cut.revoked"] == 2
 
 
-def test_many_idle_connections_neither_keep_a_member_out_nor_stay():
+def test_many_idle_connections_neither_keep_a_member_out_nor_stay(monkeypatch):
+    monkeypatch.setattr(sockets, "HANDSHAKE_MS", 500)
     with peers(2) as (a, b):
         idle = [socket.create_connection(("127.0.0.1", port)) for port in a.ports for _ in range(STRANGERS_MAX + 100)]
         until(lambda: a.counts["crowd.pair"] >= 100 and a.counts["crowd.queue"] >= 100, a)
@@ -227,8 +236,8 @@ def test_many_idle_connections_neither_keep_a_member_out_nor_stay():
 
 VICTIM = """
     import os, sys, threading, time
-    from zerochat.agent.sockets import public_key
-    from zerochat.agent.transport import Transport
+    from zerochat.agent.net.sockets import public_key
+    from zerochat.agent.net.transport import Transport
     from zerochat.didcomm.invitation import Endpoint
     from zerochat.group.effects import Admit, Dial
 
@@ -359,7 +368,7 @@ def test_a_member_who_asks_for_any_number_of_queues_is_cut():
     member.close()
     peak, _, counts = victim.grown_kib()
     assert asked < 100_000 and ("watch.queue" in counts or "cut.subscriptions" in counts)
-    assert peak < 64 * MIB, (peak, asked)
+    assert peak < 16 * MIB, (peak, asked)
 
 
 @linux
@@ -386,6 +395,7 @@ def test_a_member_who_floods_a_busy_agent_and_leaves_does_not_end_it():
         member.socket.sendall(b"".join(member.frame(word) for _ in range(2000)))
         ping = b"\x07MESSAGE" + member.seal(member.nonce_prefix, b"\4\4PING\0\x64")
         member.socket.sendall(framed(0, ping))
+        member.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         member.close()
     assert victim.grown_kib()[0] < 64 * MIB
 

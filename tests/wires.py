@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 
 import zmq
 
-from zerochat.agent import sockets
-from zerochat.agent.transport import NetworkEffect, Transport
+from zerochat.agent.net import sockets
+from zerochat.agent.net.transport import NetworkEffect, Transport
 from zerochat.didcomm.invitation import Endpoint
 from zerochat.group.effects import Admit, Dial
 from zerochat.group.stimuli import Input, LinkDown, LinkUp, Received
@@ -159,6 +159,8 @@ class Relay:
         self.asked: list[tuple[str, int]] = []
         self.flip = ""
         """Flip one bit of the next piece that goes "up" to the target or "down" from it."""
+        self.deaf = False
+        """Lose everything, and tell nobody."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = [self._listener]
@@ -200,7 +202,8 @@ class Relay:
                 if self.flip == way:
                     self.flip = ""
                     piece = piece[:-1] + bytes([piece[-1] ^ 1])
-                sink.sendall(piece)
+                if not self.deaf:
+                    sink.sendall(piece)
         except OSError:
             pass
         for end in (source, sink):

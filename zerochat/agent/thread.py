@@ -25,9 +25,9 @@ from zerochat.agent.address import own_address, parse_listen
 from zerochat.agent.control import ControlServer
 from zerochat.agent.desk import Desk
 from zerochat.agent.journal import Journal, fault_of_disk
+from zerochat.agent.net.transport import Transport
 from zerochat.agent.places import Places
 from zerochat.agent.settings import load_settings
-from zerochat.agent.transport import Transport
 from zerochat.agent.vault import lock_profile
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm.invitation import Endpoint
@@ -164,18 +164,18 @@ class AgentThread(threading.Thread):
             label = (journal.meta_get("label") or b"").decode()
             self._agent = journal.load(Agent) or Agent(label)
             secret = journal.meta_get("server_secret") or b""
-            listen_host, *ports_asked = parse_listen(self._listen or settings.listen)
-            pair_port, queue_port = (
-                asked or int(journal.meta_get(name) or 0)
-                for name, asked in zip(("pair_port", "queue_port"), ports_asked, strict=True)
-            )
+            listen_host, pair_port, queue_port = parse_listen(self._listen or settings.listen)
+            # A port of our own choosing stays ours: open invitations and the members' memory lead there.
+            pair_port = pair_port or int(journal.meta_get("pair_port") or 0)
+            queue_port = queue_port or int(journal.meta_get("queue_port") or 0)
             transport = Transport(secret, listen_host, pair_port, queue_port)
             with transport, ControlServer(self._places.socket) as server:
                 self._transport, self._server = transport, server
                 self._desk = Desk(server, journal, self.status)
                 ports = transport.bind()
-                journal.meta_set("pair_port", str(ports[0]).encode())
-                journal.meta_set("queue_port", str(ports[1]).encode())
+                for name, asked, port in zip(("pair_port", "queue_port"), (pair_port, queue_port), ports, strict=True):
+                    if not asked:
+                        journal.meta_set(name, str(port).encode())
                 host = self._advertise or settings.advertise or own_address(listen_host)
                 self._pair, self._queue = Endpoint(host, ports[0]), Endpoint(host, ports[1])
                 transport.watch(self._ear.fileno())

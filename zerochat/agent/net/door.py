@@ -15,11 +15,18 @@ from typing import ClassVar
 
 import zmq
 
-from zerochat.agent import sockets
-from zerochat.agent.cut import BACKLOG_BYTES_MAX, Connection, bytes_received, cut, notice, wire_bytes
-from zerochat.agent.zap import Gatekeeper
+from zerochat.agent.net import sockets
+from zerochat.agent.net.cut import BACKLOG_BYTES_MAX, Connection, bytes_received, cut, notice, wire_bytes
+from zerochat.agent.net.zap import Gatekeeper
 from zerochat.errors import LocalError
 
+STRANGER_BYTES_MAX = 8 * 1024
+"""What a connection may send, for longer than a moment, without the agent having heard a word. It needs less than
+1 KiB: greeting 64 bytes, HELLO 202, INITIATE about 300, a hello or a subscription."""
+STRANGER_S_MAX = 1.0
+"""That moment, in which a busy agent comes round to reading it."""
+CROWD_BYTES_MAX = 4 * 1024 * 1024
+"""What all strangers together may send meanwhile."""
 SILENCE_S_MAX = 3.0
 """From the end of the handshake to the first word: whoever dials says hello or subscribes at once."""
 STRANGERS_MAX = 512
@@ -96,7 +103,7 @@ class Door:
                         self.connections[new.fd] = self.strangers[new.fd] = new
                 if len(self.strangers) > STRANGERS_MAX:
                     self._counts[f"crowd.{self.name}"] += 1
-                    self.cut(next(iter(self.strangers.values())))
+                    self.cut(next(iter(self.strangers.values())), rudely=True)
 
     def introduce(self, fd: int, user: str) -> Connection | None:
         """The connection on which `user` has just spoken; None if that one is not alive any more."""
@@ -115,19 +122,21 @@ class Door:
             return [connection for connection in self.connections.values() if connection.user == user]
 
     def overdue(self, now: float) -> list[Connection]:
-        """Who has sent too much, or has been silent for too long."""
+        """Who has sent too much, or has been silent for too long; `now` in seconds, monotonic."""
         with self._lock:
-            return [
-                connection
-                for connection in self.connections.values()
-                if connection.too_much(bytes_received(connection), now)
-                or (not connection.user and now - connection.since > self._silence_s)
+            members = [each for each in self.connections.values() if each.user]
+            strangers = {each: bytes_received(each) for each in self.strangers.values()}
+            moment = 0.0 if sum(strangers.values()) > CROWD_BYTES_MAX else STRANGER_S_MAX
+            return [each for each in members if each.too_much(bytes_received(each), now)] + [
+                each
+                for each, received in strangers.items()
+                if now - each.since > (moment if received > STRANGER_BYTES_MAX else self._silence_s)
             ]
 
-    def cut(self, connection: Connection) -> None:
+    def cut(self, connection: Connection, *, rudely: bool = False) -> None:
         """End one connection and forget it."""
         with self._lock:
-            cut(connection)
+            cut(connection, rudely=rudely)
             if self.connections.get(connection.fd) is connection:
                 self._forget(connection.fd)
 
@@ -135,6 +144,8 @@ class Door:
         """Close the socket. It may linger, but lets nobody in any more."""
         with self._lock:
             self._closed = True
+            self.connections.clear()
+            self.strangers.clear()
             self.monitor.close()
             self.socket.close()
 
@@ -194,7 +205,7 @@ class QueueDoor(Door):
             reason = self._honour(subscriber, word)
             if reason:
                 self._counts[reason] += 1
-                self.cut(subscriber)
+                self.cut(subscriber, rudely=True)
         return len(word)
 
     def _honour(self, subscriber: Connection, word: bytes) -> str:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import zmq
 
-from zerochat.agent.sockets import Monitor, Socket
+from zerochat.agent.net.sockets import Monitor, Socket
 
 SLICE = 16
 """Messages read from one socket before the next has its turn."""

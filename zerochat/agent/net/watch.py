@@ -5,8 +5,8 @@ happens. Both follow from sleeping not for a time but for CPU time: to take in w
 decrypt it, and the kernel wakes the watch when the process has worked for some milliseconds (Linux,
 `clock_nanosleep` on the process clock). A quiet agent never wakes it.
 
-Where the kernel cannot say what a connection has sent (not Linux), the watch still limits strangers, but members only
-by what libzmq does.
+Where the kernel does not say what a connection has sent (outside Linux), the watch still limits how many strangers
+there are and for how long, but not what a member makes libzmq keep.
 """
 
 import ctypes
@@ -16,8 +16,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from zerochat.agent.cut import Connection, bytes_received, cut
-from zerochat.agent.door import Door
+from zerochat.agent.net.cut import Connection, bytes_received, cut
+from zerochat.agent.net.door import Door
 
 NAP_CPU_S = 0.005
 """Work of this process between two looks. At full speed a member sends about four megabytes meanwhile."""
@@ -46,18 +46,27 @@ class Watch(threading.Thread):
         self._dialled, self._counts, self._ring = dialled, counts, ring
         self._ended = False
 
+    def start(self) -> None:
+        on_duty.add(self)
+        super().start()
+
     def end(self) -> None:
         """Look no more. The thread itself ends at its next waking; there is no need to wait for that."""
         self._ended = True
+        on_duty.discard(self)
 
     def run(self) -> None:
         cpu_s, cuts = NAP_CPU_S, 0
         while not self._ended:
-            nap(cpu_s)
+            nap(cpu_s * max(1, len(on_duty)))
             begun = time.thread_time()
             if cuts:
                 tidy()
-            cuts = self.look(time.monotonic())
+            try:
+                cuts = self.look(time.monotonic())
+            except Exception:  # noqa: BLE001
+                # Whatever it was, nobody else stands guard.
+                self._counts["watch.failed"] += 1
             cpu_s = min(max(NAP_CPU_S, NAP_FACTOR * (time.thread_time() - begun)), NAP_CPU_S_MAX)
 
     def look(self, now: float) -> int:
@@ -67,7 +76,7 @@ class Watch(threading.Thread):
             door.observe()
             for connection in door.overdue(now):
                 self._counts[f"watch.{door.name}"] += 1
-                door.cut(connection)
+                door.cut(connection, rudely=True)
                 cuts += 1
             if door.gone:
                 self._ring()
@@ -75,10 +84,13 @@ class Watch(threading.Thread):
             if connection.too_much(bytes_received(connection), now):
                 self._counts["watch.dialled"] += 1
                 connection.condemned = True
-                cut(connection)
+                cut(connection, rudely=True)
                 cuts += 1
         return cuts
 
+
+on_duty: set[Watch] = set()
+"""The watches of this process. They nap by one clock, and wake each other with their own work; so they share."""
 
 if sys.platform == "linux":
 

@@ -14,8 +14,8 @@ from typing import TypeAlias
 import zmq
 from zmq.utils import z85
 
-from zerochat.agent.cut import wire_bytes
-from zerochat.agent.zap import ZAP_DOMAIN
+from zerochat.agent.net.cut import wire_bytes
+from zerochat.agent.net.zap import ZAP_DOMAIN
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
 Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
@@ -27,8 +27,10 @@ and ZMTP add 42 bytes to a frame (RFC 26); the rest is room."""
 SUBSCRIBER_BYTES_MAX = 320
 """The same for the queue socket, where a subscriber needs no more than INITIATE (276 bytes, RFC 26) and subscriptions
 of 33. libzmq keeps every topic that is asked for, honoured or not, in a tree with a node for each byte."""
-SUBSCRIBER_BUFFER_BYTES = 4 * 1024
-"""SO_RCVBUF of a subscriber's connection: it has next to nothing to say, and the kernel is the one to hold it back."""
+SUBSCRIBER_BUFFER_BYTES = 1024
+"""SO_RCVBUF of a subscriber's connection, the least there is (Linux makes it 2,304). A subscriber has next to nothing
+to say, and so the kernel holds it back: with four times as much, a flood of topics made the agent grow by 190 MB before
+it was cut; with this, by 4 MB."""
 RECEIVE_FRAMES_MAX = 0
 """No limit here, for a bad reason: a connection whose peer is held back by this mark, and which then ends, makes libzmq
 4.3.5 abort the process at the next heartbeat, its own or one that it has received (`!_io_error`,

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import zmq
 
-from zerochat.agent import cut, sockets
+from zerochat.agent.net import cut, sockets
 from zerochat.group.effects import Dial
 
 REDIAL_S = 0.1

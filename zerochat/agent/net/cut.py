@@ -16,9 +16,6 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 
-STRANGER_BYTES_MAX = 8 * 1024
-"""Before its first complete message a connection needs less than 1 KiB: greeting 64 bytes, HELLO 202, INITIATE about
-300, a hello or a subscription."""
 BACKLOG_BYTES_MAX = 12 * 1024 * 1024
 """Bytes of one connection that the agent has not read: twenty-three of the largest envelopes, or eight thousand chat
 messages. libzmq holds them in as much memory, or in four times as much when they are all tiny."""
@@ -50,7 +47,6 @@ class Connection:
     """Bytes of these on the wire."""
     condemned: bool = False
     """It was cut for what it sent."""
-    _unread_before: bool = False
     _forgiven: int = 0
     _judged: float = 0.0
 
@@ -61,10 +57,6 @@ class Connection:
 
     def too_much(self, received: int, now: float) -> bool:
         """Judge one reading of the kernel's counter; `now` in seconds, monotonic."""
-        if not self.user:
-            # Only the second time, because its first message may be waiting for the agent to read it.
-            before, self._unread_before = self._unread_before, received > STRANGER_BYTES_MAX
-            return before and self._unread_before
         unread = received - self.taken - self._forgiven
         allowed = int(HEARTBEAT_BYTES_PER_S * (now - (self._judged or self.since)))
         self._forgiven += min(max(unread, 0), allowed)
@@ -101,8 +93,13 @@ def bytes_received(connection: Connection) -> int:
     return int(received)
 
 
-def cut(connection: Connection) -> None:
-    """End this connection now, for both sides. libzmq notices, cleans up, and leaves all others alone."""
+def cut(connection: Connection, *, rudely: bool = False) -> None:
+    """End this connection now, for both sides. libzmq notices, cleans up, and leaves all others alone.
+
+    What we have just sent still arrives, unless `rudely`: then the peer is reset, and does not go on sending.
+    """
     with suppress(OSError), socket.fromfd(connection.fd, socket.AF_INET, socket.SOCK_STREAM) as copy:
         if (copy.getsockname(), copy.getpeername()) == connection.ends:
+            if rudely:
+                copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             copy.shutdown(socket.SHUT_RDWR)

@@ -9,7 +9,8 @@ hello, an empty frame, right after the handshake; hellos go no further than this
 Who speaks on an inbound connection is never what the peer says of itself (its routing id), but the CURVE key that it
 has proved: libzmq puts it on every message as `User-Id`, and each time it is looked up among the admitted keys.
 
-Nothing here blocks but `poll`. What cannot be sent at once is dropped and counted: the group's log repairs.
+Nothing here blocks but `poll`. What cannot be sent at once is dropped and counted: the group's log repairs. A peer who
+sends more than the agent reads is cut (`watch.py`), and may come back.
 """
 
 import socket
@@ -26,13 +27,13 @@ from typing import Self, TypeAlias, assert_never
 import zmq
 from zmq.utils import z85
 
-from zerochat.agent import sockets
-from zerochat.agent.cut import Connection, wire_bytes
-from zerochat.agent.dial import Line
-from zerochat.agent.door import PairDoor, QueueDoor
-from zerochat.agent.ears import Ear, Ears
-from zerochat.agent.watch import Watch
-from zerochat.agent.zap import Admission, Gatekeeper
+from zerochat.agent.net import sockets
+from zerochat.agent.net.cut import Connection, wire_bytes
+from zerochat.agent.net.dial import Line
+from zerochat.agent.net.door import PairDoor, QueueDoor
+from zerochat.agent.net.ears import Ear, Ears
+from zerochat.agent.net.watch import Watch
+from zerochat.agent.net.zap import Admission, Gatekeeper
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import LocalError
 from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Publish, Reply, Revoke
@@ -270,7 +271,7 @@ class Transport:
 
     def _dialled(self) -> list[Connection]:
         """Called by the watch, from its thread."""
-        return [line.connection for line in tuple(self._lines) if line.connection is not None]
+        return [peer for line in tuple(self._lines) if (peer := line.connection) is not None]
 
     def _ring(self) -> None:
         """Called by the watch, from its thread."""
