@@ -35,6 +35,7 @@ from zerochat.errors import LocalError
 from zerochat.group.clock import AheadOfTime
 from zerochat.group.effects import (
     Answer,
+    Dial,
     Effect,
     Measure,
     Notify,
@@ -60,6 +61,11 @@ CLOCK_WARNING = (
 )
 CLOCK_WARNING_S = 120.0
 """An author repeats at least every half minute, so two minutes without one mean that it is over."""
+UNCLEAN_MAX, UNCLEAN_S = 3, 60
+QUIET_WARNING = (
+    f"The agent has ended by force {UNCLEAN_MAX} times within a minute, so this time it dials nobody and only lets"
+    " others come. If a member of a group has caused that, leave the group now; if not, stop the agent and start it again."
+)
 log = logging.getLogger("zerochat.agent")
 
 
@@ -72,6 +78,19 @@ class AgentFailed(LocalError):
 class InternalFault(LocalError):
     """zerochat itself has a fault here ({what}), and nothing was done. The agent's log has the details
     (`zerochat locate log`)."""
+
+
+def _ended_badly(journal: Journal, now_s: int) -> bool:
+    """Whether the last few runs of this profile were cut short, each soon after the one before.
+
+    A host that we dial can end the whole process through libzmq (it asserts that the host's key is a good one). A
+    profile must not be lost to that: after a few such ends it starts without dialling anybody.
+    """
+    before = [int(start) for start in (journal.meta_get("unclean") or b"").split()]
+    recent = [start for start in before if 0 <= now_s - start <= UNCLEAN_S]
+    with suppress(LocalError):  # on a full disk one can still read
+        journal.meta_set("unclean", " ".join(map(str, [*recent, now_s])).encode())
+    return len(recent) >= UNCLEAN_MAX
 
 
 class AgentThread(threading.Thread):
@@ -94,6 +113,7 @@ class AgentThread(threading.Thread):
         self._begun = time.monotonic()
         self._warning = ""
         self._clocks_differ_until = 0.0
+        self._quiet = False
         self.failure: BaseException | None = None
 
     # --- from other threads -------------------------------------------------------------------------------------
@@ -180,12 +200,15 @@ class AgentThread(threading.Thread):
                 self._pair, self._queue = Endpoint(host, ports[0]), Endpoint(host, ports[1])
                 transport.watch(self._ear.fileno())
                 self._watched: dict[int, bool] = {}
+                self._quiet = _ended_badly(journal, int(time.time()))
                 self._turn([Started(self._pair, self._queue, x25519_public(secret))])
                 self._watch_faces()
                 log.info("ready at %s", self._pair)
                 self._ready.set()
                 while not (self._stop_asked.is_set() or self._desk.stopping):
                     self._turn(self._wait())
+                with suppress(LocalError):
+                    journal.meta_set("unclean", b"")
                 log.info("stopped")
 
     # --- waiting ----------------------------------------------------------------------------------------------------
@@ -289,6 +312,8 @@ class AgentThread(threading.Thread):
                     self._desk.settle(effect, self._agent)
                 case Notify(notice):
                     news.append(notice)
+                case Dial() if self._quiet:
+                    pass
                 case Measure(name, detail):
                     log.info("%s %s", name, detail)
                     if detail == AheadOfTime.__name__:
@@ -302,6 +327,11 @@ class AgentThread(threading.Thread):
         self._timers[key] = when
         heapq.heappush(self._timer_heap, (when, key))
 
+    def _attention(self) -> str:
+        """What a person should know, in a sentence; the most urgent first."""
+        clocks = CLOCK_WARNING if time.monotonic() < self._clocks_differ_until else ""
+        return self._warning or (QUIET_WARNING if self._quiet else "") or clocks
+
     # --- what it says of itself -------------------------------------------------------------------------------------
 
     def status(self, agent: Agent) -> schema.Status:
@@ -314,6 +344,6 @@ class AgentThread(threading.Thread):
             pair=str(self._pair),
             queue=str(self._queue),
             closed=not self._transport.gatekeeper_alive,
-            warning=self._warning or (CLOCK_WARNING if time.monotonic() < self._clocks_differ_until else ""),
+            warning=self._attention(),
             groups=[report.group_info(agent, group) for group in agent.groups.values()],
         )
