@@ -64,7 +64,8 @@ CLOCK_WARNING_S = 120.0
 UNCLEAN_MAX, UNCLEAN_S = 3, 60
 QUIET_WARNING = (
     f"The agent has ended by force {UNCLEAN_MAX} times within a minute, so this time it dials nobody and only lets"
-    " others come. If a member of a group has caused that, leave the group now; if not, stop the agent and start it again."
+    " others come. If a member of a group has caused that, leave the group now; if not, stop the agent and start it"
+    " again."
 )
 log = logging.getLogger("zerochat.agent")
 
