@@ -212,6 +212,9 @@ def test_version(run) -> None:
         ("history hikers -n -1", "argument"),
         ("history hikers --al", "unrecognized"),
         ("locate moon", "invalid choice"),
+        ("agent --advertise example.org", "peers do not look up names"),
+        ("chat --advertise 203.0.113.7:4242", "an IP address without a port"),
+        ("agent --advertise 0.0.0.0", "nobody can be reached at"),
     ],
 )
 def test_mistakes_are_answered_in_one_sentence(run, line: str, why: str) -> None:
@@ -405,6 +408,11 @@ def test_nobody_is_there_to_receive(run, agent) -> None:
     code, out, err = run("send hikers -m x")
     assert (code, out) == (0, "EVENTID\n")
     assert "only member" in err
+    served.answers["wait"] = lambda params: DeliveryReport("GROUPID", "EVENTID", 0, 0, params.count == -1, [])
+    for wanted, ended in (("all", 0), ("1", 5)):
+        code, out, err = run(f"send hikers -m x --wait {wanted}")
+        assert (code, out) == (ended, "delivered to 0 of 0\n")
+        assert "only member" in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -539,6 +547,42 @@ def test_leaving_is_asked_first(run, agent) -> None:
     assert run("leave hikers", stdin=b"y\n", tty=True)[:2] == (0, "GROUPID\n")
 
 
+# --- commands to type -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "hint"),
+    [
+        ("", "", "`zerochat new GROUP`"),
+        ("--profile default", "", "`zerochat new GROUP`"),
+        ("--profile work", "", "`zerochat --profile work new GROUP`"),
+        ("", "work", "`zerochat new GROUP`"),
+        ("--profile work", "work", "`zerochat new GROUP`"),
+        ("--profile default", "work", "`zerochat --profile default new GROUP`"),
+    ],
+)
+def test_a_command_that_is_hinted_at_leads_to_the_same_profile(run, monkeypatch, options, environment, hint) -> None:
+    monkeypatch.setenv("ZEROCHAT_PROFILE", environment)
+    code, _, err = run(f"{options} status")
+    verb = hint.replace("new GROUP", "init --name NAME")  # this sentence names the profile by itself
+    assert code == 6 and verb in err
+    code, _, err = run(f"{options} init --name alice")
+    assert code == 0 and hint in err and err.count("--profile") == 2 * hint.count("--profile")
+    code, _, err = run(f"{options} init --name alice")
+    assert code == 1 and "`zerochat --profile OTHER init" in err
+    code, _, err = run(f"{options} status")
+    assert code == 6
+    assert hint.replace("new GROUP", "agent") in err and hint.replace(" new GROUP", "") in err
+
+
+def test_a_command_for_somebody_else_names_no_profile_of_ours(run) -> None:
+    create_profile(places("work", os.environ), "alice", None)
+    code, _, err = run("--profile work join -", stdin=b"ZC:AAAA")
+    assert code == 1
+    assert "cut off or damaged" in err and "`zerochat invite GROUP`" in err and "--profile" not in err
+    assert "`zerochat --help`" in run("--profile work")[2]
+
+
 # --- an agent of one's own ------------------------------------------------------------------------------------------
 
 
@@ -597,6 +641,52 @@ def test_an_invitation_needs_an_agent_that_stays(run, alone) -> None:
     code, out, err = run("invite hikers --format url")
     assert (code, out) == (0, INVITATION.url + "\n")
     assert "zerochat agent" in err
+
+
+def test_an_agent_of_its_own_looks_for_the_members_first(run, alone) -> None:
+    from msgspec.structs import replace
+
+    answers = iter([[replace(one, connection="unreachable") for one in MEMBERS[1:]]])
+    here = [replace(one, connection="connected") for one in MEMBERS[1:]]
+    alone["members"] = lambda _: [MEMBERS[0], *next(answers, here)]
+    code, out, err = run("members hikers")
+    assert (code, err) == (0, "")
+    assert out.count("connected") == 2 and "unreachable" not in out
+
+
+def test_who_is_not_connected_to_an_agent_that_has_just_started(run, alone, monkeypatch) -> None:
+    monkeypatch.setattr("zerochat.cli.groups.MEETING_S_MAX", 0.0)
+    alone["members"] = lambda _: MEMBERS
+    code, out, err = run("members hikers")
+    assert (code, out) == (0, TEXT["members hikers"])
+    assert "only just started" in err
+    alone["members"] = lambda _: MEMBERS[:1]
+    assert run("members hikers")[2] == ""
+
+
+def test_a_wrong_passphrase_is_asked_for_again(run, alone, monkeypatch, tmp_path) -> None:
+    from zerochat.agent.vault import WrongPassphrase
+
+    def unlock(home: Any, passphrase: Callable[[], bytes]) -> bytes:
+        if passphrase() != b"right":
+            raise WrongPassphrase(profile="default")
+        return b"key"
+
+    alone["wait"] = lambda _: ALL
+    monkeypatch.setattr("zerochat.agent.vault.unlock", unlock)
+    monkeypatch.setattr("zerochat.cli.agents._has_terminal", lambda: True)
+    typed = iter(["a", "b", "right", "a", "b", "c", "a", "b", "c"])
+    monkeypatch.setattr("getpass.getpass", lambda prompt: next(typed))
+    code, _, err = run("send hikers -m x")
+    assert code == 0 and err.count("Once more.") == 2
+    for line in ("send hikers -m x", "agent"):
+        code, _, err = run(line)
+        assert code == 6 and err.count("Once more.") == 2 and err.endswith("try again.\n")
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"wrong\n")
+    monkeypatch.setenv("ZEROCHAT_PASSPHRASE_FILE", str(secret))
+    code, _, err = run("send hikers -m x")
+    assert code == 6 and "Once more." not in err
 
 
 def test_the_loser_of_a_race_attaches_to_the_winner(run, alone, fake_agent) -> None:
@@ -671,11 +761,13 @@ def test_the_passphrase_comes_from_a_file_or_a_person(run, monkeypatch, tmp_path
     secret.unlink()
     assert run("init --name alice")[0] == 2
     monkeypatch.delenv("ZEROCHAT_PASSPHRASE_FILE")
-    typed = iter(["one", "two", "same", "same", ""])
+    typed = iter(["one", "two", "same", "same", "", *"ababab"])
     monkeypatch.setattr("zerochat.cli.agents._has_terminal", lambda: True)
     monkeypatch.setattr("getpass.getpass", lambda prompt: next(typed))
     assert run("init --name alice --passphrase")[0] == 0
     assert run("init --name alice --passphrase")[0] == 2
+    code, _, err = run("init --name alice --passphrase")
+    assert code == 2 and err.count("Once more.") == 2
     assert made == [("alice", None), ("alice", b"two words"), ("alice", b"same")]
 
 
@@ -755,6 +847,52 @@ def test_the_agent_runs_until_it_is_told_to_end(run, home) -> None:
         assert agent.wait(20) == 0
         assert (agent.stdout.read(), agent.stderr.read()) == (b"", b"")
     assert run("status")[0] == 6
+
+
+def test_ctrl_c_on_a_terminal_leaves_the_prompt_a_line_of_its_own(run, capsys, monkeypatch) -> None:
+    def interrupted(*given: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("zerochat.cli._run", interrupted)
+    assert run("tail hikers") == (130, "", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert run("tail hikers") == (130, "", "\n")
+
+
+@pytest.mark.parametrize("where", ["start", "stop", "removal"])
+def test_an_interrupted_demo_leaves_nothing_behind(monkeypatch, tmp_path, where) -> None:
+    """Ctrl+C at the worst moments: while an agent starts, and again while it is stopped or the folder removed."""
+    import shutil
+
+    from zerochat import demo
+
+    stopped: list[object] = []
+    remove = shutil.rmtree
+
+    class Thread:
+        def __init__(self, *given: Any, **named: Any) -> None: ...
+
+        def start(self) -> None:
+            raise KeyboardInterrupt
+
+        def stop(self) -> None:
+            stopped.append(self)
+            if where == "stop":
+                raise KeyboardInterrupt
+
+    def removal(path: Path, **options: Any) -> None:
+        if where == "removal":
+            monkeypatch.setattr("shutil.rmtree", remove)
+            raise KeyboardInterrupt
+        remove(path, **options)
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("shutil.rmtree", removal)
+    monkeypatch.setattr("zerochat.demo.AgentThread", Thread)
+    with pytest.raises(KeyboardInterrupt), demo.Stage(("alice",)):
+        pass
+    assert len(stopped) == 1
+    assert not list(tmp_path.glob("zerochat-demo-*"))
 
 
 def test_a_full_disk_behind_standard_output(agent) -> None:

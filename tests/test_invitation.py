@@ -312,10 +312,19 @@ def test_every_wrong_character_of_a_code_is_noticed(code: str) -> None:
     assert why(code[:-1] + "_") == "it is damaged (a character outside the alphabet)"
 
 
-def test_a_newer_code_says_so() -> None:
-    data = bytearray(base45_bytes(V4.code()[3:], BASE41))
-    data[0] = 0x24
-    assert "a version of zerochat" in why("ZC:" + base45(bytes(data), BASE41))
+def test_only_a_newer_code_that_is_whole_says_so() -> None:
+    """Nothing else blames the version: a damaged code of ours is no reason to look for another zerochat."""
+    data = b"\x24" + base45_bytes(V4.code()[3:], BASE41)[1:-3] + b"more"
+    whole = "ZC:" + base45(data + sha256(data)[:3], BASE41)
+    assert "a version of zerochat" in why(whole)
+    short = b"\x24more"
+    for text in (
+        *("ZC:ABCDEF", "ZC:AAAA", "ZC:garbage"),
+        *(whole[:-1], whole[:-3], whole + "0", "ZC:0" + whole[4:]),
+        "ZC:" + base45(b"\x24" + base45_bytes(V4.code()[3:], BASE41)[1:], BASE41),
+        "ZC:" + base45(short + sha256(short)[:3], BASE41),
+    ):
+        assert why(text) == "it is cut off or damaged", text
 
 
 def test_a_code_with_a_right_checksum_is_checked_all_the_same() -> None:

@@ -157,6 +157,12 @@ def test_a_leaver_is_gone_for_everybody_and_may_come_back_as_somebody_new():
     answer = world.ask("n1", SendPost(group, "still here?"))
     assert isinstance(answer, Refuse) and isinstance(answer.error, NotAMember)
     assert before_key not in world.nodes["n0"].admitted
+    assert world.join("n1", world.invite(group, "n2")).phase == "joined"
+    assert world.group("n1").me != before and world.group("n1").state == "active"
+    world.ask("n1", SendPost(group, "back again"))
+    world.run(for_ms=30_000)
+    assert all(any(b"back again" in row.record for row in world.nodes[name].log) for name in world.nodes)
+    assert len({world.group(name).view.checksum for name in world.nodes}) == 1
 
 
 def test_what_is_said_after_leaving_does_not_reach_the_leaver():

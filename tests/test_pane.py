@@ -264,6 +264,41 @@ def test_what_it_looks_like_in_a_narrow_window(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "kept", "said"),
+    [
+        ("\n".join(f"n{number}" for number in range(1_500)), 399, "… 1,101 more lines: zerochat history GROUP"),
+        ("x" * 20_000, 1, "… 3,617 more characters: zerochat history GROUP"),
+        ("and so on…", 1, ""),
+    ],
+)
+def test_what_is_cut_says_how_much(tmp_path, text, kept, said):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("g")
+    agent.post(group, 1, text)
+    known = conversation(agent, group)
+    row = known.timeline.rows[-1]
+    assert row.text.count("\n") + 1 == kept and text.startswith(row.text)
+    assert row.cut.startswith(said) and bool(row.cut) == bool(said)
+    assert (said or "and so on…") in golden(known, (80, 10))
+
+
+def test_names_that_could_be_taken_for_another():
+    nicks = {
+        "a": "Bob",
+        "b": "ＢＯＢ",
+        "c": "carol",
+        "d": "cаrоl",
+        "e": "dave",
+        "f": "田中 san",
+        "g": "Зоя",
+        "h": "é",
+        "i": "10",
+    }
+    assert deceptive(nicks) == {"a", "b", "c", "d"}
+    assert deceptive({"x": "pаypal"}) == {"x"}  # A Cyrillic letter among Latin ones, with nobody to compare.
+
+
 def test_an_empty_conversation_says_what_to_do(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     assert "Nobody has said anything yet. /invite brings people in." in golden(

@@ -151,7 +151,8 @@ def test_unknown_settings_warn_with_the_nearest_name(xdg: dict[str, str]):
         ("#" * 70_000, "65536"),
         ("[network]\nlisten = 4242", "network.listen"),
         ('[network]\nlisten = "example.org"', "network.listen"),
-        ('[network]\nadvertise = "example.org"', "network.advertise"),
+        ('[network]\nadvertise = "example.org"', "peers do not look up names"),
+        ("[network]\nadvertise = 7", "not a text"),
         ('[network]\nadvertise = "0.0.0.0"', "network.advertise"),
     ],
 )

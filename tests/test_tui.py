@@ -86,8 +86,8 @@ class Scene:
         return self.app.chat.conversations.open
 
     def told(self):
-        """The sentences of all toasts so far."""
-        return " ".join(str(note.message) for note in self.app._notifications)
+        """What the toasts and the status line say."""
+        return " ".join([*(str(note.message) for note in self.app._notifications), self.app.chat.status_line.flash])
 
 
 @asynccontextmanager
@@ -124,11 +124,13 @@ def test_what_a_person_sees_at_80x24(tmp_path):
             await it.shows("seven at the station")
             lines = it.text.split("\n")
             assert len(lines) == 24
-            assert "weekend  2/2 connected · pairwise-multi · mesh · acks · view 3f9a12c4" in lines[0]
+            assert lines[0].strip() == "weekend  2/2 connected"
             assert lines[1].startswith(" 1 weekend ") and lines[2].startswith(" 2 work ")
             assert "12:03     alice │ seven at the station                ✓1/2" in it.text
             assert "Message weekend" in lines[-2]
             assert "[alice]" in lines[-1] and "F1 help" in lines[-1]
+            await it.pilot.resize_terminal(100, 24)
+            await it.shows("weekend  2/2 connected · pairwise-multi · mesh · acks · view 3f9a12c4")
 
     run(play())
 
@@ -394,14 +396,20 @@ def test_commands_are_never_said_by_mistake(tmp_path):
             for text, answer in [
                 ("/jion ZC:SECRET", "Did you mean /join?"),
                 (" /leave", "Spaces before a slash"),
-                ("/etc/hosts is broken", "There is no command /etc/hosts"),
-                ("/xyzzy", "/help lists the commands"),
-                ("/", "There is no command /."),
+                ("/etc/hosts is broken", "No command /etc/hosts"),
+                ("/xyzzy", "/help lists them"),
+                ("/", "No command /."),
+                ("/me waves", "/me does not exist yet."),
+                ("/nick al", "/nick does not exist yet."),
+                ("/memb waves", "/memb could be /members"),
+                ("/jo ZC:SECRET", "/jo could be /join"),
             ]:
                 await it.say(text)
                 await it.until(lambda answer=answer: answer in it.told(), answer)
                 assert it.composer.text == text
             assert it.agent.count("send") == 0 and it.agent.count("join") == 0
+            assert not it.app._notifications  # All of it fits where it covers nothing.
+            await it.gone("/jo could be")
 
     run(play())
 
@@ -437,6 +445,11 @@ def test_commands_complete(tmp_path):
             await it.type("/mem")
             await it.press("tab")
             assert it.composer.text == "/members "
+            for text, answer in [("/xy", "No command begins with /xy."), ("/", "/help /new")]:
+                it.composer.put(text)
+                await it.press("tab")
+                await it.shows(answer)
+                assert it.app.focused is it.composer and it.composer.text == text
 
     run(play())
 
@@ -448,8 +461,15 @@ def test_pasting(tmp_path):
             await it.paste("one\r\ntwo\x1b]52;c;aGk=\x07\rthree")
             await it.until(lambda: it.composer.text == "one\ntwo␛]52;c;aGk=␇\nthree", it.composer.text)
             assert it.agent.count("send") == 0  # Three lines are one draft, never three messages.
-            await it.paste("x" * 100_000)
-            await it.until(lambda: "too much to paste" in it.told())
+            it.composer.put("")
+            await it.paste("é" * 32_769)
+            await it.shows("Too much to paste: 65,538 bytes, and a message has at most 65,536.")
+            assert it.composer.text == ""
+            long = "a line of words\n" * 4_096
+            await it.paste(long)  # The protocol's own limit, to the byte.
+            await it.until(lambda: it.composer.text == long)
+            await it.type("x")
+            await it.until(lambda: it.composer.text == long + "x")
 
     run(play())
 
@@ -469,7 +489,7 @@ def test_creating_and_leaving_a_group(tmp_path):
                 "This is the beginning of book club.", "Nobody has said anything yet. /invite brings people in."
             )
             await it.say("/new book club 2")
-            await it.until(lambda: it.open.info.name == "book club 2")
+            await it.until(lambda: it.open.info.name == "book club 2" and it.app.screen is it.app.chat)
             await it.say("/leave")
             await it.shows("Leave book club 2?")
             await it.press("enter")  # The harmless answer has the focus.
@@ -482,6 +502,63 @@ def test_creating_and_leaving_a_group(tmp_path):
             it.agent.refuse["send"] = Refusal("You are no longer in book club 2.")
             await it.say("hello?")
             await it.until(lambda: "no longer in book club 2" in it.told())
+
+    run(play())
+
+
+@pytest.mark.parametrize("keys", ["f7", "/new weekend"])
+def test_a_name_that_is_taken_keeps_the_sheet_open(tmp_path, keys):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.refuse["new"] = Refusal("You have a group weekend already.")
+            if keys == "f7":
+                await it.press("f7")
+                await it.shows("Name of the new group")
+                await it.type("weekend")
+                await it.press("enter")
+            else:
+                await it.say(keys)
+            await it.shows("You have a group weekend already.")
+            assert it.app.screen.query_one(Input).value == "weekend"
+            del it.agent.refuse["new"]
+            await it.press("2", "enter")
+            await it.until(lambda: it.app.screen is it.app.chat)
+            assert it.open.info.name == "weekend2" and it.agent.count("send") == 0
+
+    run(play())
+
+
+def test_a_toast_goes_at_the_next_key(tmp_path, monkeypatch):
+    monkeypatch.setattr("zerochat.tui.app.TOAST_S_MIN", -1.0)
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.refuse["send"] = Refusal("This is a long sentence. " * 5)
+            await it.say("hello")
+            await it.until(lambda: len(it.app._notifications) == 1)
+            await it.press("x")
+            await it.until(lambda: not it.app._notifications)
+            assert it.composer.text == "hellox"
+
+    run(play())
+
+
+def test_alt_u_goes_to_what_is_new_below(tmp_path):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        for number in range(60):
+            agent.post(group, 1, f"post {number}.")
+
+    async def play():
+        async with scene(tmp_path, setting=long) as it:
+            await it.shows("post 59.")
+            await it.press("pageup")
+            it.agent.say(it.agent.groups["g1"], 1, "the newest")
+            await it.shows("▼ 1 new below")
+            await it.press("alt+u")
+            await it.shows("the newest")
 
     run(play())
 
@@ -516,7 +593,8 @@ def test_members_and_details(tmp_path):
             await it.press("f2")
             await it.shows("● alice (you)", "● bob", "● carol")
             it.agent.peer(it.agent.groups["g1"], 2, connected=False)
-            await it.shows("○ carol unreachable")
+            await it.shows("○ carol unreachable", "bob                0bob")
+            assert "≈" not in it.text
             await it.say("/members")
             await it.until(lambda: it.app.focused is it.app.chat.query_one("#members"))
             await it.press("down", "down", "enter")
@@ -571,9 +649,8 @@ def test_inviting_at_80x24(tmp_path):
             it.app.copy_to_clipboard = copied.append
             await it.press("c", "z")
             assert copied == [URL, CODE]
-            assert "OSC 52" in it.told()
+            await it.shows("Copied the code (OSC 52). If pasting brings nothing: t, then select it.")
             await it.press("t")
-            it.app.clear_notifications()
             await it.until(lambda: not qr.display)
             await it.until(lambda: "OSC 52" not in it.text)
             lines = it.text.split("\n")
@@ -655,7 +732,7 @@ def test_the_first_run_creates(tmp_path):
             made.append(nick)
 
         async with scene(tmp_path, create_profile=create, demo=True) as it:
-            await it.shows("Welcome to zerochat", "What shall the others call you?")
+            await it.shows("Welcome to zerochat", "What shall the others call you?", "zerochat init --passphrase")
             await it.press("enter")
             await it.shows("A name is needed")
             await it.type("alice1")
@@ -819,10 +896,12 @@ def test_every_action_has_an_id_a_help_line_and_a_palette_entry(tmp_path):
             bindings = [*it.app.chat.BINDINGS, *ZerochatApp.BINDINGS, *Composer.BINDINGS]
             assert all(binding.id and binding.description for binding in bindings)
             assert len({binding.id for binding in bindings}) == len(bindings)
-            titles = {command.title for command in it.app.get_system_commands(it.app.screen)}
+            entries = list(it.app.get_system_commands(it.app.screen))
+            titles = [entry.title for entry in entries]
+            assert titles[:3] == ["Create a group", "Join a group", "Invite into this group"]
+            assert (titles[3], entries[3].help) == ("Members on or off", "F2, Ctrl+B")
             for binding in [*it.app.chat.BINDINGS, *ZerochatApp.BINDINGS]:
-                area = binding.id.partition(".")[0]
-                assert f"{area}: {binding.description.lower()}" in titles
+                assert titles.count(binding.description) == 1
             await it.press("f1")
             await it.shows("Everywhere")
             body = str(it.app.screen.query_one(".body").render())
@@ -831,11 +910,14 @@ def test_every_action_has_an_id_a_help_line_and_a_palette_entry(tmp_path):
                 assert binding.description in body or plain, binding
             for info in commands.COMMANDS.values():
                 assert info.usage in body and info.help in body
+            signs = ["late", "✓2/3", "keys · path", "/new NAME", "F3", "F7", "F8", "Alt+1 …", "Ctrl+W"]
+            places = [body.index(sign) for sign in signs]
+            assert places == sorted(places)
             await it.press("escape")
             await it.press("ctrl+p")
-            await it.pilot.pause()
+            await it.shows("Create a group", "Members on or off")
             await it.type("members o")
-            await it.shows("view: members on or off")
+            await it.gone("Create a group")
             await it.press("down", "enter")
             await it.shows("● bob")
 
@@ -946,7 +1028,7 @@ def test_nothing_from_others_reaches_the_terminal_as_it_is(tmp_path):
             await it.pilot.pause()
             look()
             await it.say("/" + HOSTILE)
-            await it.until(lambda: "There is no command" in it.told())
+            await it.until(lambda: "No command" in it.told())
             await it.pilot.pause()
             look()
             assert it.app.is_running and len(seen) == 13

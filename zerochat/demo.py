@@ -5,6 +5,8 @@ other goes encrypted through the kernel's TCP. Only the network is small. Withou
 scripted conversation and everybody's log is compared; on a terminal the cast waits for somebody to talk to.
 """
 
+import atexit
+import shutil
 import tempfile
 import threading
 import time
@@ -26,6 +28,8 @@ from zerochat.terminal import printable_line
 GROUP = "demo"
 STEP_S_MAX = 30.0
 """How long any one step of the demonstration may take before it counts as failed."""
+REMOVALS_MAX = 5
+"""How often the folder's removal begins again: once for every Ctrl+C of somebody who is impatient."""
 
 SCRIPT = (
     ("alice", "Welcome to zerochat: three agents, and no server between us."),
@@ -63,7 +67,10 @@ class Stage:
         self.actors: dict[str, Actor] = {}
 
     def __enter__(self) -> Self:
-        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="zerochat-demo-")))
+        folder = Path(tempfile.mkdtemp(prefix="zerochat-demo-"))
+        # Also at the end of the process, because an interrupt can end the orderly way out between any two steps of it.
+        atexit.register(_remove, folder)
+        self._stack.callback(_remove, folder)
         try:
             for name in self._names:
                 self.actors[name] = self._actor(folder, name)
@@ -80,9 +87,25 @@ class Stage:
     def _actor(self, folder: Path, name: str) -> Actor:
         home = places(name, {"ZEROCHAT_HOME": str(folder / name)})
         create_profile(home, name, None)
-        thread = self._stack.enter_context(AgentThread(home, unlock(home, None), listen="127.0.0.1"))
+        thread = AgentThread(home, unlock(home, None), listen="127.0.0.1")
+        self._stack.callback(thread.stop)  # before it starts: an interrupt while it does must not leave it running
+        thread.start()
         client = self._stack.enter_context(connect(home, "demo"))
         return Actor(name, home, thread, client)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder, and let no interrupt stop that: whatever came is raised afterwards."""
+    interrupt: BaseException | None = None
+    for _ in range(REMOVALS_MAX):
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                break
+        except BaseException as error:  # noqa: BLE001  # raised again below
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
 
 
 def gather(host: Actor, guests: list[Actor], say: Callable[[str], None]) -> None:

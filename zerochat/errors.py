@@ -80,7 +80,7 @@ class BadName(LocalError):
 
 
 class PostTooLong(LocalError):
-    """This message has {size} bytes of text and at most {limit} fit. Split it, or send it as a file later."""
+    """This message has {size} bytes of text and at most {limit} fit. Split it."""
 
 
 class NotAMember(LocalError):

@@ -58,7 +58,7 @@ def load_settings(places: Places) -> Settings:
         if name in found:
             try:
                 values[name.partition(".")[2]] = check(found[name])
-            except (ValueError, BadAddress, Malformed) as error:
+            except (ValueError, BadAddress) as error:
                 why = error if isinstance(error, ValueError) else error.fields["why"]
                 raise BadSettings(path=path, why=f"{name} = {found[name]!r} is no address to use: {why}") from error
     warnings = tuple(_warning(name) for name in found if name not in CHECKS)
@@ -71,8 +71,21 @@ def _listen(value: object) -> str:
     return text
 
 
+def advertise_address(text: str) -> str:
+    """The address in its one spelling. Raises ValueError, with a sentence, when peers could not use it."""
+    try:
+        return Endpoint(str(ipaddress.ip_address(text)), 1).host
+    except Malformed as error:
+        raise ValueError(f"it is {error.fields['why']}") from None
+    except ValueError:
+        raise ValueError(
+            "it must be an IP address without a port, such as 203.0.113.7 or 2001:db8::7, because peers do not look"
+            " up names"
+        ) from None
+
+
 def _advertise(value: object) -> str:
-    return Endpoint(str(ipaddress.ip_address(_text(value))), 1).host
+    return advertise_address(_text(value))
 
 
 def _text(value: object) -> str:

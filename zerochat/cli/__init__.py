@@ -37,14 +37,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else ExitCode.OK
     except KeyboardInterrupt:
+        if sys.stderr is not None and sys.stderr.isatty():
+            print(file=sys.stderr)  # the terminal wrote ^C, and the shell's prompt belongs on a line of its own
         return ExitCode.INTERRUPTED
     except Terminated:
         return ExitCode.TERMINATED
 
 
 def _run(options: Options) -> int:
-    from zerochat.cli.output import Output, narrate
+    from zerochat.cli.output import Output, hints_for, narrate
 
+    hints_for(options.profile, os.environ.get("ZEROCHAT_PROFILE"))
     try:
         code = _verb(options, Output(options.format))
         sys.stdout.flush()

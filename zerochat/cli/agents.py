@@ -3,10 +3,11 @@
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from zerochat.agent.places import places
 from zerochat.cli.exits import ExitCode
+from zerochat.cli.output import narrate
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
 
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     from zerochat.agent.attach import Attached
     from zerochat.agent.places import Places
 
+_T = TypeVar("_T")
+
 TRIES_MAX = 3
-"""How often a new passphrase may be typed differently the second time."""
+"""How often a passphrase may be typed wrong, and a new one differently the second time."""
 
 
 class NobodyToAsk(LocalError):
@@ -33,9 +36,24 @@ def attached(options: Options, name: str = "cli") -> "Attached":
     """A context with a client of the profile's agent."""
     from zerochat.agent.attach import attach
 
-    return attach(
-        places_of(options), passphrase_source(), listen=options.listen, advertise=options.advertise, name=name
+    home = places_of(options)
+    return with_passphrase(
+        lambda source: attach(home, source, listen=options.listen, advertise=options.advertise, name=name)
     )
+
+
+def with_passphrase(attempt: Callable[[Callable[[], bytes] | None], _T]) -> _T:
+    """What `attempt` gives when it is told where the passphrase would come from. Somebody who types a wrong one is
+    asked again; a file would only say the same."""
+    source = passphrase_source()
+    for left in reversed(range(TRIES_MAX)):
+        try:
+            return attempt(source)
+        except LocalError as error:
+            if error.code != "WrongPassphrase" or source is not _ask or not left:
+                raise
+            narrate("This is not the passphrase. Once more.")
+    raise AssertionError
 
 
 def passphrase_source() -> Callable[[], bytes] | None:
@@ -69,13 +87,14 @@ def new_passphrase() -> bytes:
 
     from zerochat.agent.vault import BadPassphrase
 
-    for _ in range(TRIES_MAX):
+    for left in reversed(range(TRIES_MAX)):
         first = getpass("New passphrase: ")
         if not first:
             raise BadPassphrase(why="it is empty")
         if getpass("The same again: ") == first:
             return first.encode()
-        print("They differ. Once more.", file=sys.stderr)
+        if left:
+            narrate("They differ. Once more.")
     raise BadPassphrase(why="the two entries differ")
 
 

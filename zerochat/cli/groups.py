@@ -4,7 +4,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.agent.schema import GroupInfo, InvitationInfo, JoinStatus
+from zerochat.agent.schema import GroupInfo, InvitationInfo, JoinStatus, MemberInfo
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, local_time, member_lines, name_of, narrate, table
@@ -19,6 +19,9 @@ INVITATION_BYTES_MAX = 16 * 1024
 """Read before we give up; an invitation has less than one kilobyte, and a mail around it should be cut off first."""
 FAREWELL_S_MAX = 10.0
 """How long an agent that lives only for one `leave` stays to tell the others."""
+MEETING_S_MAX = 2.0
+"""How long an agent that lives only for one `members` looks for the others: enough for those who are near."""
+LOOK_S = 0.1
 
 
 class NoInvitation(LocalError):
@@ -145,9 +148,27 @@ def _invitation_text(given: str | None) -> str:
 
 def members(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
-        found = agent.client.members(options.group)
+        found = _meeting(agent.client, options.group) if agent.own else agent.client.members(options.group)
     out.data_list(found, member_lines(found))
+    if agent.own and _absent(found):
+        narrate(
+            "The agent had only just started for this, so somebody may be here and not yet connected; `zerochat agent`"
+            " keeps one running."
+        )
     return ExitCode.OK
+
+
+def _meeting(client: "Client", group: str) -> list[MemberInfo]:
+    """The members, as soon as all of them are connected or the time for that is up."""
+    client.subscribe()
+    deadline = time.monotonic() + MEETING_S_MAX
+    while _absent(found := client.members(group)) and (left := deadline - time.monotonic()) > 0:
+        client.next_news(min(left, LOOK_S))
+    return found
+
+
+def _absent(members: list[MemberInfo]) -> bool:
+    return any(member.connection not in ("self", "connected") for member in members)
 
 
 def leave(options: Options, out: Output) -> ExitCode:

@@ -4,12 +4,15 @@ Data is either JSON lines, exact and in ASCII, or text for people. Whatever othe
 its way into the text, and once more with the whole line.
 """
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from datetime import datetime
 
 from msgspec import Struct, to_builtins
 
+from zerochat.agent.places import DEFAULT_PROFILE
 from zerochat.agent.schema import DeliveryReport, Event, GroupInfo, MemberInfo, Status
 from zerochat.terminal import Printable, cells, printable, printable_line
 
@@ -48,8 +51,36 @@ class Output:
 
 
 def narrate(text: str) -> None:
-    """Tell the person at the terminal, on standard error."""
-    print(printable(text), file=sys.stderr, flush=True)
+    """Tell the person at the terminal, on standard error. Commands in it name the profile where they must."""
+    print(printable(_COMMAND.sub(_with_profile, text)), file=sys.stderr, flush=True)
+
+
+# --- commands to type -----------------------------------------------------------------------------------------------
+
+_COMMAND = re.compile(
+    r"`zerochat(?! --help| demo| invite GROUP`| agent` running)(?: --profile (?P<profile>[^\s`]+))?(?=[ `])"
+)
+"""A command in a sentence. Left alone are those for which no profile matters, and the two that somebody else is to
+type: whoever sent the invitation that one of our sentences is about."""
+
+_profiles = ContextVar("_profiles", default=(DEFAULT_PROFILE, DEFAULT_PROFILE))
+"""The profile that this command line is about, and the one that it would be about without `--profile`."""
+
+
+def hints_for(profile: str | None, usual: str | None) -> None:
+    """Make every command that is narrated from now on lead to the same profile as this one: `profile` is what
+    `--profile` says, `usual` what ZEROCHAT_PROFILE does. Sentences come from all floors, and most of them cannot know
+    how the profile was chosen."""
+    usual = usual or DEFAULT_PROFILE
+    _profiles.set((profile or usual, usual))
+
+
+def _with_profile(command: re.Match[str]) -> str:
+    """The command with `--profile`, if it needs one. A profile that is not ours (`--profile OTHER`) is meant so."""
+    ours, usual = _profiles.get()
+    if command["profile"] not in (None, ours):
+        return command[0]
+    return "`zerochat" if ours == usual else f"`zerochat --profile {ours}"
 
 
 # --- text for people ------------------------------------------------------------------------------------------------

@@ -132,9 +132,15 @@ def _network(parser: Parser) -> None:
     parser.add_argument(
         "--listen",
         metavar="HOST[:PORT[:PORT]]",
-        help="the address to accept peers on, and the ports for pairs and for queues (default: the settings')",
+        help="the address to accept peers on, and the ports for pairs and for queues, for this run only (default: the"
+        " settings', or all addresses of this machine)",
     )
-    parser.add_argument("--advertise", metavar="HOST", help="the numeric address under which peers reach this machine")
+    parser.add_argument(
+        "--advertise",
+        type=_advertised,
+        metavar="ADDRESS",
+        help="the IP address, not a name, under which peers reach this machine (default: the settings', or found out)",
+    )
 
 
 def _group(parser: Parser) -> None:
@@ -198,7 +204,10 @@ ZEROCHAT_PASSPHRASE_FILE=~/.secret zerochat init --name ci
         "agent",
         "run the profile's agent in the foreground",
         "Run the profile's agent until Ctrl+C, SIGTERM or SIGHUP: it keeps the connections, answers invitations, and\n"
-        "receives for you. Prints one line when it is ready, and ends with 0 when it was told to end.",
+        "receives for you. Prints one line when it is ready, and ends with 0 when it was told to end. Unless told\n"
+        "otherwise it listens on all addresses of this machine, at ports that stay the same from start to start;\n"
+        "ports given with --listen are for this run only. What should always hold can stand in the settings file:\n"
+        "`zerochat locate config` says where that is.",
         """
 zerochat agent
 zerochat agent --listen 0.0.0.0:4242:4243 --advertise 203.0.113.7
@@ -399,6 +408,15 @@ def _lifetime(text: str) -> int:
     if unit is None or not number.isdecimal() or not 0 < int(number[:12]) * unit <= EXPIRES_S_MAX or len(number) > 12:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time like 90s, 30m, 24h or 7d, of at most 30 days")
     return int(number) * unit
+
+
+def _advertised(text: str) -> str:
+    from zerochat.agent.settings import advertise_address
+
+    try:
+        return advertise_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be used: {error}") from None
 
 
 def _how_many(text: str) -> int:

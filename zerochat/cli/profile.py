@@ -4,7 +4,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
-from zerochat.cli.agents import new_passphrase, passphrase_source, places_of
+from zerochat.cli.agents import new_passphrase, places_of, with_passphrase
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, narrate, status_lines, table
 from zerochat.cli.parser import Options
@@ -59,7 +59,7 @@ def agent(options: Options, out: Output) -> ExitCode:
     from zerochat.agent.vault import unlock
 
     home = places_of(options)
-    key = unlock(home, passphrase_source())
+    key = with_passphrase(lambda source: unlock(home, source))
     told = threading.Event()
 
     def end(signum: int, frame: "FrameType | None") -> None:

@@ -23,6 +23,7 @@ OWN_AGENT_S_MAX = 5.0
 TAIL_EVENTS = 10
 HISTORY_EVENTS = 50
 PAGE_EVENTS = 200
+ALONE = "You are the only member so far, so nobody else will read this: `zerochat invite` brings somebody."
 
 
 class NothingToSend(LocalError):
@@ -71,7 +72,9 @@ def _text_to_send(message: str | None) -> str:
 def _wait(client: "Client", sent: "Sent", wanted: int, timeout_s: float, out: Output) -> ExitCode:
     """Wait for `wanted` acknowledgements (-1: all) and print who has it."""
     beyond = wanted > sent.of
-    if beyond:
+    if sent.of == 0:
+        narrate(ALONE)
+    elif beyond:
         narrate(f"There are only {sent.of} other members, so {wanted} can never have it; waiting for all of them.")
     report = client.wait(sent.group, sent.id, count=-1 if beyond else wanted, timeout_s=timeout_s)
     out.data(report, delivery_lines(report))
@@ -85,7 +88,7 @@ def _wait(client: "Client", sent: "Sent", wanted: int, timeout_s: float, out: Ou
 def _hand_over(agent: "Attached", sent: "Sent") -> ExitCode:
     """Say whether the message is on its way; an agent of our own stays for a moment, so that it gets there."""
     if sent.of == 0:
-        narrate("You are the only member so far, so nobody else will read this: `zerochat invite` brings somebody.")
+        narrate(ALONE)
         return ExitCode.OK
     if agent.own:
         report = agent.client.wait(sent.group, sent.id, timeout_s=OWN_AGENT_S_MAX)

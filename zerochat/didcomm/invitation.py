@@ -131,6 +131,8 @@ CODE_PREFIX = "ZC:"
 
 _CODE_VERSION_V4, _CODE_VERSION_V6 = 0x14, 0x16
 """Version 1 of the code; the low half tells the kind of address, and with it the length."""
+_CODE_FIXED_BYTES = 1 + 16 + 32 + 32 + 4 + 2
+"""Version, id, two keys, time and port; the address follows, and the checksum."""
 _CODE_SUM_BYTES = 3
 """A typing error in a key would show only as somebody who never answers, so the code carries a checksum."""
 
@@ -206,6 +208,7 @@ _INVISIBLE = re.compile("[\\s\u00ad\u200b-\u200f\u2060\ufeff]+")
 """White space, and what chat programs put into long words so that they can be wrapped."""
 
 _CUT_OFF = "it is cut off"
+_CUT_OFF_OR_DAMAGED = "it is cut off or damaged"
 _OTHER_LINK = "the link leads somewhere else"
 _QUERY_NAMES = {
     "_oobid": "it is a short link to an invitation that lies elsewhere",
@@ -258,8 +261,8 @@ def _parse_code(text: str) -> Invitation:
     sizes = {_CODE_VERSION_V4: 4, _CODE_VERSION_V6: 16}
     head = base45_bytes(text[:3], BASE41)
     if head[0] not in sizes:
-        raise BadInvitation(why="it was made by a version of zerochat that this one does not know")
-    size = 1 + 16 + 32 + 32 + 6 + sizes[head[0]]
+        raise BadInvitation(why=_why_unknown(text))
+    size = _CODE_FIXED_BYTES + sizes[head[0]]
     chars = (size + _CODE_SUM_BYTES) // 2 * 3 + (size + _CODE_SUM_BYTES) % 2 * 2
     if len(text) < chars:
         raise BadInvitation(why=_CUT_OFF)
@@ -271,6 +274,22 @@ def _parse_code(text: str) -> Invitation:
         raise BadInvitation(why="a character of it is wrong")
     endpoint = Endpoint(str(ip_address(data[87:])), int.from_bytes(data[85:87], "big"))
     return Invitation(data[1:17], data[17:49], data[49:81], endpoint, int.from_bytes(data[81:85], "big"))
+
+
+def _why_unknown(text: str) -> str:
+    """What is wrong with a code whose version we do not know: the version only if all the rest is in order, because
+    most such codes are ours with a wrong character, or no codes at all.
+
+    A later version keeps the checksum at the end, and cannot be much shorter: its keys and its secret need the room.
+    """
+    try:
+        whole = base45_bytes(text, BASE41)
+    except Malformed:
+        return _CUT_OFF_OR_DAMAGED
+    data, checksum = whole[:-_CODE_SUM_BYTES], whole[-_CODE_SUM_BYTES:]
+    if len(data) < _CODE_FIXED_BYTES or sha256(data)[:_CODE_SUM_BYTES] != checksum:
+        return _CUT_OFF_OR_DAMAGED
+    return "it was made by a version of zerochat that this one does not know"
 
 
 def _parse_oob(value: str) -> Invitation:

@@ -194,7 +194,7 @@ def _hear_response(turn: Turn, link: bytes, opened: Opened) -> None:
         raise Malformed(why="response: a group name that cannot be shown")
     name = body.name
     known = turn.agent.groups.get(body.group)
-    if known is not None:
+    if known is not None and known.state != "left":  # whoever has left comes back as somebody new
         _end(turn, link, "failed")
         error = AlreadyMember(group=known.name)
         _tell(turn, join, "failed", error.sentence(), error=error.code)
@@ -241,7 +241,9 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
     inviter, me = join.relationship.member, view.members.get(join.me)
     if join.group not in control or me is None or inviter not in view.members:
         raise Refused(why="a welcome to another group, or without us")
-    genesis = control[join.group]
+    genesis, known = control[join.group], turn.agent.groups.get(join.group)
+    if known is not None and known.state != "left":
+        raise Refused(why="a welcome to a group that we are in")
     founding = genesis_of(genesis)
     group = Group(
         id=join.group,
@@ -255,7 +257,7 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
         view=view,
         created=genesis.time,
         chains={inviter: Chain(body.since)},
-        lamport=max(event.lamport for event in events),
+        lamport=max([event.lamport for event in events] + ([known.lamport] if known else [])),
         relationships={inviter: join.relationship},
         heads=heads_of(control),
     )

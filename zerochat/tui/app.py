@@ -6,18 +6,36 @@ The first frame does not wait for anything: the agent is started, or found, whil
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import DiscoveryHit, Hits, Provider
 from textual.screen import Screen
+from textual.system_commands import SystemCommandsProvider
 
 from zerochat.agent.schema import Hello
 from zerochat.terminal import Printable, printable_line
 from zerochat.tui.chat import AGAIN_S, ChatScreen
 from zerochat.tui.keys import teach_keys
 from zerochat.tui.link import Link, LinkState, in_thread
+
+TOAST_S_MIN = 1.0
+"""How long a toast stands whatever is typed."""
+
+PALETTE_FIRST = ("group.new", "group.join", "group.invite", "view.members")
+"""What a person without a group, or alone in one, looks for."""
+
+
+class InOrder(SystemCommandsProvider):
+    """The palette before anything is typed, in the order of `get_system_commands`; Textual would sort it by name."""
+
+    async def discover(self) -> Hits:
+        for title, help, callback, discover in self.app.get_system_commands(self.screen):
+            if discover:
+                yield DiscoveryHit(title, callback, help=help)
 
 
 class ZerochatApp(App[str]):
@@ -30,6 +48,7 @@ class ZerochatApp(App[str]):
     """
 
     TITLE = "zerochat"
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {InOrder}
     CSS_PATH = "app.tcss"
     BINDING_GROUP_TITLE = "Application"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -122,6 +141,13 @@ class ZerochatApp(App[str]):
 
     # --- actions ---------------------------------------------------------------------------------------------------
 
+    async def on_event(self, event: events.Event) -> None:
+        """The next key takes the toasts away; not as soon as they come, when a fast hand is in the middle of a word."""
+        pressed = isinstance(event, events.Key) and not event.is_forwarded
+        if pressed and any(time() - toast.raised_at > TOAST_S_MIN for toast in self._notifications):
+            self.clear_notifications()
+        await super().on_event(event)
+
     def action_help(self) -> None:
         if self.screen is self.chat:
             from zerochat.tui.help import help_sheet
@@ -132,7 +158,7 @@ class ZerochatApp(App[str]):
         """Ctrl+C on a screen other than the chat."""
         if selected := self.screen.get_selected_text():
             self.copy_to_clipboard(selected)
-            self.notify(f"{len(selected)} characters went to the terminal's clipboard (OSC 52).", markup=False)
+            self.notify(f"{len(selected)} characters copied (OSC 52).", markup=False)
         elif monotonic() - self._interrupted < AGAIN_S:
             self.exit()
         else:
@@ -145,24 +171,25 @@ class ZerochatApp(App[str]):
         if drafts and monotonic() - self._asked_to_quit > AGAIN_S:
             self._asked_to_quit = monotonic()
             sentence = f"Unsent: your draft in {', '.join(drafts)}. Quit again within {AGAIN_S:.0f} s to drop it."
-            self.notify(printable_line(sentence), severity="warning", markup=False, timeout=AGAIN_S)
+            self.chat.tell(printable_line(sentence), trouble=True)
             return
         self.exit()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Textual's own, and every action that has a key: "group: invite into this group" and so on."""
-        from zerochat.tui.help import own_bindings
+        """Every action that has a key, which stands below it, in the order of the help; then Textual's own."""
+        from zerochat.tui.help import key_text, own_bindings
 
-        for command in super().get_system_commands(screen):
-            if command.title not in ("Quit", "Keys"):
-                yield command
         for node in (self.chat, self):
             if node is self.chat and screen is not self.chat:
                 continue
-            for binding in own_bindings(node):
-                area = (binding.id or "").partition(".")[0]
+            bindings = own_bindings(node)
+            first = [each for name in PALETTE_FIRST for each in bindings if each.id == name]
+            for binding in first + [each for each in bindings if each not in first]:
 
                 async def act(action: str = binding.action, node: Any = node) -> None:
                     await self.run_action(action, node)
 
-                yield SystemCommand(f"{area}: {binding.description.lower()}", binding.description, act)
+                yield SystemCommand(binding.description, key_text(binding.key), act)
+        for command in super().get_system_commands(screen):
+            if command.title not in ("Quit", "Keys"):
+                yield command

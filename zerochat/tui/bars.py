@@ -12,6 +12,13 @@ from zerochat.tui.text import clip, name_of
 CHECKSUM_CHARS = 8
 """Of the view's checksum: enough to compare by eye or by voice."""
 
+DETAILS_FROM = 100
+"""Columns from which the header says how the group works; F12 says it at any width."""
+
+
+def short_view(info: GroupInfo) -> Printable:
+    return Printable(printable_line(info.view, CHECKSUM_CHARS + 1)[:CHECKSUM_CHARS])
+
 
 class TopBar(Widget):
     """The open group: name, who is connected, how it is protected, the checksum of its members."""
@@ -26,9 +33,12 @@ class TopBar(Widget):
         name = clip(name_of(info.name), max(width - 14, 8))
         parts = [
             f"{info.connected}/{max(info.members - 1, 0)} connected" if info.state == "active" else info.state,
-            " · ".join(printable_line(each, 20) for each in (info.keys, info.path, info.accountability)),
-            f"view {printable_line(info.view, CHECKSUM_CHARS + 1)[:CHECKSUM_CHARS]}",
         ]
+        if self.size.width >= DETAILS_FROM:
+            parts += [
+                " · ".join(printable_line(each, 20) for each in (info.keys, info.path, info.accountability)),
+                f"view {short_view(info)}",
+            ]
         while parts and cells(name) + 2 + cells(" · ".join(parts)) > width:
             parts.pop()
         return Content.assemble((name, "bold"), ("  " + " · ".join(parts), "$text-muted"))
@@ -53,11 +63,13 @@ class StatusLine(Widget):
     elsewhere: reactive[int] = reactive(0)
     flash: reactive[str] = reactive("")
     """A printable sentence that stands here for some seconds."""
+    trouble: reactive[bool] = reactive(False)
+    """Whether the sentence says what went wrong."""
 
     def render(self) -> Content:
         width = self.content_size.width
         if self.flash:
-            return Content(clip(self.flash, width)).stylize("$text-accent")
+            return Content(clip(self.flash, width)).stylize("$text-error" if self.trouble else "$text-accent")
         left = f"[{clip(self.me, 20)}]" if self.me else ""
         if self.elsewhere:
             left += f"  {self.elsewhere} unread elsewhere (Alt+A)"

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.screen import Screen
 
 from zerochat.agent.schema import Hello, InvitationNews, JoinStatus, NoParams, Status
-from zerochat.terminal import Printable, printable, printable_line
+from zerochat.terminal import Printable, cells, printable, printable_line
 from zerochat.tui.bars import Banner, StatusLine, TopBar
 from zerochat.tui.composer import Composer
 from zerochat.tui.conversation import Conversation, Conversations
@@ -157,7 +157,7 @@ class Board(Screen[None]):
         if self.tell_join is not None:
             self.tell_join(status)
         elif status.phase in ("joined", "failed"):
-            self.app.notify(printable(status.text), markup=False, severity="error" if status.error else "information")
+            self.tell(printable(status.text), trouble=bool(status.error))
 
     def invitation_told(self, news: InvitationNews) -> None:
         if self.tell_invitation is None or not self.tell_invitation(news):
@@ -168,7 +168,14 @@ class Board(Screen[None]):
         self._show_banner()
 
     def complain(self, sentence: Printable) -> None:
-        self.app.notify(sentence, severity="error", markup=False, timeout=8)
+        self.tell(sentence, trouble=True)
+
+    def tell(self, sentence: Printable, *, trouble: bool = False) -> None:
+        """Say it in the status line where it fits and can be seen, else in a toast, which the next key takes away."""
+        if self.is_current and "\n" not in sentence and cells(sentence) <= self.status_line.content_size.width:
+            self.flash(sentence, trouble=trouble)
+        else:
+            self.app.notify(sentence, severity="error" if trouble else "information", markup=False, timeout=8)
 
     def is_seen(self) -> bool:
         return self.is_current and self.app.app_focus
@@ -201,10 +208,11 @@ class Board(Screen[None]):
             conversation.read()
             self._draw_lists()
 
-    def flash(self, sentence: Printable) -> None:
+    def flash(self, sentence: Printable, *, trouble: bool = False) -> None:
         """Say something in the status line for some seconds."""
         self._flashes += 1
         number = self._flashes
+        self.status_line.trouble = trouble
         self.status_line.flash = sentence
 
         def over() -> None:

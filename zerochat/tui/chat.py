@@ -26,6 +26,9 @@ class ChatScreen(Board):
 
     BINDING_GROUP_TITLE = "Everywhere"
     BINDINGS: ClassVar[list[BindingType]] = [
+        _key("f3", "invite", "Invite into this group", "group.invite"),
+        _key("f7", "new", "Create a group", "group.new"),
+        _key("f8", "join", "Join a group", "group.join"),
         _key("alt+up", "go_beside(-1)", "Previous conversation", "go.previous"),
         _key("alt+down,ctrl+n", "go_beside(1)", "Next conversation", "go.next"),
         _key("alt+a", "go_unread", "Next unread conversation", "go.unread"),
@@ -38,11 +41,8 @@ class ChatScreen(Board):
         _key("pagedown", "page(1)", "Page down", "messages.page_down"),
         _key("ctrl+home", "oldest", "Oldest message that is loaded", "messages.oldest"),
         _key("ctrl+end", "newest", "Newest message", "messages.newest"),
-        _key("alt+u", "first_unread", "First unread message", "messages.unread"),
+        _key("alt+u", "first_unread", "First unread message, or the new ones below", "messages.unread"),
         _key("f2,ctrl+b", "members", "Members on or off", "view.members"),
-        _key("f3", "invite", "Invite into this group", "group.invite"),
-        _key("f7", "new", "Create a group", "group.new"),
-        _key("f8", "join", "Join a group", "group.join"),
         _key("f9", "delivery", "Who has my last message", "group.delivery"),
         _key("f10", "leave", "Leave this group", "group.leave"),
         _key("f12", "status", "Status of the agent", "agent.status"),
@@ -107,7 +107,9 @@ class ChatScreen(Board):
 
     def action_first_unread(self) -> None:
         conversation = self.conversations.open
-        if conversation is None or conversation.timeline.unread is None:
+        if self.pane.unseen_counts()[1]:  # The count of new ones below asks for them, whatever stood unread before.
+            self.pane.action_end()
+        elif conversation is None or conversation.timeline.unread is None:
             self.flash(Printable("There is no unread line here."))
         else:
             self.pane.go_to(conversation.timeline.unread)
@@ -146,7 +148,7 @@ class ChatScreen(Board):
         if selected:
             self.app.copy_to_clipboard(selected)
             self.clear_selection()
-            self.flash(Printable(f"{len(selected)} characters went to the terminal's clipboard (OSC 52)."))
+            self.flash(Printable(f"{len(selected)} characters copied (OSC 52)."))
         elif self.composer.text:
             if (conversation := self.conversations.open) is not None:
                 conversation.said(self.composer.text)

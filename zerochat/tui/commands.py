@@ -38,6 +38,12 @@ COMMANDS = {
 }
 
 
+PREFIX_LETTERS_MIN = 3
+"""Fewer letters of a command are a habit from elsewhere (`/me`, `/w`) as often as they are ours."""
+ELSEWHERE = frozenset(["me", "msg", "nick"])
+"""Commands that people know from other chats and that do not exist here yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Say:
     text: str
@@ -79,28 +85,35 @@ def parse(text: str) -> Line:
     matches = [each for each in COMMANDS if each.startswith(name)] if name else []
     if name in COMMANDS:
         return Command(name, rest)
-    if len(matches) == 1:
+    if name in ELSEWHERE:
+        return Refusal(Printable(f"/{name} does not exist yet. Nothing was sent; // says it as it is."))
+    if len(matches) == 1 and len(name) >= PREFIX_LETTERS_MIN and (not rest or COMMANDS[matches[0]].argument):
         return Command(matches[0], rest)
     return Refusal(_refuse(word, matches))
 
 
 def _refuse(word: str, matches: list[str]) -> Printable:
     shown = printable_line(word, 24)
-    way_out = "Nothing was sent; begin with // to say it as it is."
+    way_out = "Nothing was sent; // says it as it is."
     if matches:
         return Printable(f"/{shown} could be {' or '.join('/' + each for each in matches)}. {way_out}")
     from difflib import get_close_matches
 
     nearest = get_close_matches(word.lower()[:32], COMMANDS, n=1, cutoff=0.5)
-    advice = f"Did you mean /{nearest[0]}?" if nearest else "/help lists the commands."
-    return Printable(f"There is no command /{shown}. {advice} {way_out}")
+    advice = f"Did you mean /{nearest[0]}?" if nearest else "/help lists them."
+    return Printable(f"No command /{shown}. {advice} {way_out}")
+
+
+def candidates(text: str) -> list[str] | None:
+    """The commands that the composer's text can become; None when it is not the beginning of a command."""
+    if not text.startswith("/") or text.startswith("//") or " " in text or "\n" in text:
+        return None
+    return [each for each in COMMANDS if each.startswith(text[1:].lower())]
 
 
 def complete(text: str) -> str | None:
     """The composer's text with its command completed; None when there is nothing to complete."""
-    if not text.startswith("/") or text.startswith("//") or " " in text or "\n" in text:
-        return None
-    matches = [each for each in COMMANDS if each.startswith(text[1:].lower())]
+    matches = candidates(text)
     if not matches:
         return None
     if len(matches) == 1:

@@ -10,10 +10,12 @@ from textual.strip import Strip
 from textual.widgets import Input, TextArea
 
 from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui.commands import complete
+from zerochat.tui.commands import candidates, complete
 
-PASTE_CHARS_MAX = 32_768
-"""More does not fit into a message anyway, and a text area of a megabyte stops the screen."""
+TEXT_BYTES_MAX = 65_536
+"""UTF-8 of one message: the protocol's own limit, POST_BYTES_MAX in zerochat/group/event.py, which no face imports."""
+TEXT_CHARS_MAX = 4 * TEXT_BYTES_MAX
+"""What that can become by being made printable: a tab is four spaces."""
 
 
 def _key(keys: str, action: str, description: str, name: str) -> Binding:
@@ -77,7 +79,7 @@ class Composer(TextArea, inherit_bindings=False):
 
     def put(self, text: str) -> None:
         """Replace everything, with the cursor at the end; made printable, wherever it comes from."""
-        self.text = printable(text, lines_max=PASTE_CHARS_MAX, chars_max=PASTE_CHARS_MAX)
+        self.text = printable(text, lines_max=TEXT_CHARS_MAX, chars_max=TEXT_CHARS_MAX)
         self.move_cursor(self.document.end)
 
     # --- keys ------------------------------------------------------------------------------------------------------
@@ -108,20 +110,24 @@ class Composer(TextArea, inherit_bindings=False):
 
     def action_complete(self) -> None:
         completed = complete(self.text)
-        if completed is None:
-            self.screen.focus_next()
-        else:
+        if completed is not None:
             self.put(completed)
+        elif (others := candidates(self.text)) is not None:
+            said = " ".join(f"/{each}" for each in others) or f"No command begins with {printable_line(self.text, 24)}."
+            self.post_message(self.Complained(printable_line(said)))
+        else:
+            self.screen.focus_next()
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()  # Textual's own handler would put the text in as it came.
         event.stop()
-        if len(event.text) > PASTE_CHARS_MAX:
-            sentence = f"This is too much to paste: {len(event.text)} characters, and at most {PASTE_CHARS_MAX} fit."
+        size = len(event.text.encode(errors="replace"))
+        if size > TEXT_BYTES_MAX:
+            sentence = f"Too much to paste: {size:,} bytes, and a message has at most {TEXT_BYTES_MAX:,}."
             self.post_message(self.Complained(Printable(sentence)))
             return
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-        text = printable(text, lines_max=PASTE_CHARS_MAX, chars_max=PASTE_CHARS_MAX)
+        text = printable(text, lines_max=TEXT_CHARS_MAX, chars_max=TEXT_CHARS_MAX)
         self._replace_via_keyboard(text, *self.selection)
 
     # --- drawing ---------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from zerochat.agent.schema import (
     Status,
 )
 from zerochat.terminal import Printable, printable, printable_line
+from zerochat.tui.bars import short_view
 from zerochat.tui.board import Board
 from zerochat.tui.conversation import Conversation
 from zerochat.tui.link import AgentError
@@ -103,17 +104,17 @@ def _new(chat: Board, rest: str) -> None:
         chat.go(info.id)
         chat.flash(printable_line(f"{name_of(info.name)} is there. F3 or /invite brings people in."))
 
-    def answered(name: str | None) -> None:
-        if name:
-            chat.attempt(create(name))
+    from zerochat.tui.sheet import Ask
 
-    if rest:
-        answered(rest)
-    else:
-        from zerochat.tui.sheet import Ask
-
-        ask = Ask(Printable("Name of the new group"), Printable("Enter creates it, Esc closes."))
-        chat.app.push_screen(ask, answered)
+    # The sheet stays until the group is there and open: the next line that is typed must not go into another one.
+    chat.app.push_screen(
+        Ask(
+            Printable("Name of the new group"),
+            Printable("Enter creates it, Esc closes."),
+            deed=create,
+            answer=printable_line(rest),
+        )
+    )
 
 
 def _join(chat: Board, rest: str) -> None:
@@ -210,6 +211,12 @@ def _status(chat: Board, rest: str) -> None:
             others = max(group.members - 1, 0)
             text = f"{group.state}, {group.connected}/{others} connected, {group.unacknowledged} not everywhere yet"
             facts.append((printable_line(group.name, 12), text))
+            facts += [
+                ("", f"keys {printable_line(group.keys, 20)}: how messages are encrypted"),
+                ("", f"path {printable_line(group.path, 20)}: how they travel between the members"),
+                ("", f"accountability {printable_line(group.accountability, 20)}: how it is known who has them"),
+                ("", f"view {short_view(group)}: the same at all who see the same members"),
+            ]
         chat.app.push_screen(Sheet(Printable("Status"), rows(facts, 12)))
 
     chat.attempt(ask())

@@ -22,6 +22,10 @@ WELCOME = (
     "zerochat is an end-to-end encrypted group chat without servers: the machines of a group talk to each other, and"
     " nobody else can read along."
 )
+KEY_FILE = (
+    "Its key lies in a file that only your user may read; `zerochat init --passphrase` makes a profile with a"
+    " passphrase instead."
+)
 CHOICES: dict[Choice, str] = {
     "create": "Create a group and invite people into it",
     "join": "Join a group with an invitation",
@@ -51,6 +55,7 @@ class FirstRunScreen(Screen[Choice]):
             yield Static(Content(WELCOME), classes="body")
             yield Static(Content("What shall the others call you?"))
             yield LineInput(compact=True, id="nick", placeholder="your name", max_length=NICK_CHARS_MAX)
+            yield Static(Content(KEY_FILE), id="key-file", classes="hint")
             yield OptionList(
                 *(
                     Option(Content(f"{number}  {CHOICES[name]}"), id=name)

@@ -8,6 +8,18 @@ from zerochat.terminal import Printable
 from zerochat.tui.commands import COMMANDS
 from zerochat.tui.sheet import Sheet, rows
 
+LEGEND = (
+    ("✓2/3, 0/3", "2 of the 3 others have your message; nobody yet"),
+    ("late", "came after messages that stand below it"),
+    ("2/3 connected", "of the others, how many are connected now"),
+    ("● ◐ ○", "a member is connected, connecting, unreachable"),
+    ("≈ before a name", "looks like another: compare the end of the key"),
+    ("keys · path · …", "how the group works; F12 explains each"),
+    ("view 3f9a12c4", "the same at all who see the same members"),
+)
+"""Signs of the chat screen. The header's last ones are there in wide windows."""
+_BEFORE_NUMBERS = "Find a conversation"
+
 _NAMES = {
     "pageup": "PgUp",
     "pagedown": "PgDn",
@@ -51,14 +63,18 @@ def _goes_without_saying(id: str) -> bool:
 
 def help_sheet(*nodes: DOMNode) -> Sheet:
     """Everything that can be pressed on `nodes`, and typed into the composer."""
-    parts: list[Content] = []
+    commands = [(info.usage, info.help) for info in COMMANDS.values()]
+    parts = [
+        *(Content.styled("What stands where", "bold $text-accent"), rows(LEGEND, 20), Content("")),
+        Content.styled("Commands", "bold $text-accent"),
+        *(rows([*commands, ("//TEXT", 'say "/TEXT"')], 20), Content("")),
+    ]
     for node in nodes:
         bindings = own_bindings(node)
         pairs = [(key_text(each.key), each.description) for each in bindings if not _goes_without_saying(str(each.id))]
         if any(each.id == "go.1" for each in bindings):
-            pairs.insert(4, ("Alt+1 … Alt+9", "Conversation by its number"))
+            at = next((at for at, pair in enumerate(pairs) if pair[1] == _BEFORE_NUMBERS), len(pairs) - 1)
+            pairs.insert(at + 1, ("Alt+1 … Alt+9", "Conversation by its number"))
         title = node.BINDING_GROUP_TITLE or "Application"
         parts += [Content.styled(title, "bold $text-accent"), rows(pairs, 20), Content("")]
-    commands = [(info.usage, info.help) for info in COMMANDS.values()]
-    parts += [Content.styled("Commands", "bold $text-accent"), rows([*commands, ("//TEXT", 'say "/TEXT"')], 20)]
-    return Sheet(Printable("Help"), Content("\n").join(parts))
+    return Sheet(Printable("Help"), Content("\n").join(parts[:-1]))

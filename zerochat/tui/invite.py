@@ -155,11 +155,7 @@ class InviteScreen(ModalScreen[None]):
         if not text:
             return
         self.app.copy_to_clipboard(text)
-        sentence = (
-            f"The {what} went to your terminal, for its clipboard (OSC 52, {len(text)} characters). If pasting brings"
-            " nothing, your terminal does not take it: press t and select the text."
-        )
-        self.app.notify(sentence, markup=False)
+        self._say(f"Copied the {what} (OSC 52). If pasting brings nothing: t, then select it.")
 
     def action_text_only(self) -> None:
         self._text_only = not self._text_only

@@ -11,7 +11,8 @@ from textual.widgets.option_list import Option
 from zerochat.agent.schema import MemberInfo
 from zerochat.terminal import Printable, cells
 from zerochat.tui.conversation import Conversation, Conversations
-from zerochat.tui.text import clip
+from zerochat.tui.lookalikes import deceptive
+from zerochat.tui.text import clip, key_suffix, name_of
 
 UNREAD_SHOWN_MAX = 999
 
@@ -105,8 +106,12 @@ class MemberList(QuietList):
         width = max(self.size.width - 2, 8) or 20
         members = conversation.members if conversation else []
         order = sorted(members, key=lambda member: (member.connection == "unreachable", member.nick.casefold()))
-        labels = {member.did: conversation.names.label(member.did) for member in order} if conversation else {}
-        self.put((member.did, member_line(member, labels[member.did], width)) for member in order)
+        nicks = {member.did: name_of(member.nick) for member in order}
+        doubtful = deceptive(nicks)
+        self.put(
+            (member.did, member_line(member, nicks[member.did], width, doubtful=member.did in doubtful))
+            for member in order
+        )
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
@@ -115,8 +120,9 @@ class MemberList(QuietList):
             self.post_message(self.Chosen(event.option_id))
 
 
-def member_line(member: MemberInfo, label: Printable, width: int) -> Content:
-    """Symbol and name; an unusual state in words too, because a colour alone tells some people nothing."""
+def member_line(member: MemberInfo, nick: Printable, width: int, *, doubtful: bool = False) -> Content:
+    """Symbol and name, an unusual state in words too, because a colour alone tells some people nothing; and at the
+    right edge, where no nick can pretend to be it, the end of the key. `doubtful`: the nick looks like another."""
     notes = {"self": "(you)", "connected": "", "connecting": "connecting", "unreachable": "unreachable"}
     words = [notes[member.connection]] if notes[member.connection] else []
     if member.bot:
@@ -124,9 +130,17 @@ def member_line(member: MemberInfo, label: Printable, width: int) -> Content:
     if member.view_agrees is False:
         words.append("≠ view")
     tail = (" " + ", ".join(words)) if words else ""
-    name = clip(label, max(width - 2 - len(tail), 6))
+    sign = "≈" if doubtful else ""
+    key = key_suffix(member.did)
+    room = max(width - 2 - len(sign) - cells(key) - 1, 6)
+    name = clip(nick, max(room - len(tail), 6))
+    tail = clip(tail, room - cells(name))
+    gap = " " * max(room - cells(name) - cells(tail) + 1, 1)
     return Content.assemble(
         (SYMBOLS[member.connection] + " ", STYLES[member.connection]),
+        (sign, "bold $text-warning"),
         name,
-        (clip(tail, width - 2 - cells(name)), "$text-muted"),
+        (tail, "$text-muted"),
+        gap,
+        (key, "$text-muted"),
     )

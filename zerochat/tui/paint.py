@@ -128,8 +128,10 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette) -> lis
     body = palette["pending" if pending else "body"]
     width = columns.text_width(row)
     lines = wrap(row.text, width)
+    whole = len(lines)
+    lines += wrap(row.cut, width) if row.cut else []
     for number, line in enumerate(lines):
-        segments = [*(first if number == 0 else gutter), Segment(line, body)]
+        segments = [*(first if number == 0 else gutter), Segment(line, body if number < whole else palette["mark"])]
         if row.marked and number == len(lines) - 1:
             mark, label = mark_of(row)
             mark = clip(mark, MARGIN)

@@ -1,6 +1,6 @@
 """Modal sheets: something to read, something to confirm, something to type in."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -11,8 +11,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from zerochat.terminal import Printable
+from zerochat.terminal import Printable, printable
 from zerochat.tui.composer import LineInput
+from zerochat.tui.link import AgentError
 
 
 class Sheet(ModalScreen[None]):
@@ -84,24 +85,63 @@ class Confirm(ModalScreen[bool]):
 
 
 class Ask(ModalScreen[str]):
-    """One line to type in; an empty answer means that the person thought better of it."""
+    """One line to type in; an empty answer means that the person thought better of it.
+
+    `deed` is done with the answer while the sheet is still open; what the agent refuses is said inside it, with the
+    answer still there to be mended. `answer` is put in, and done, at once.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Close", id="ask.close")]
 
-    def __init__(self, question: Printable, hint: Printable, *, secret: bool = False) -> None:
+    def __init__(
+        self,
+        question: Printable,
+        hint: Printable,
+        *,
+        secret: bool = False,
+        deed: Callable[[str], Awaitable[None]] | None = None,
+        answer: Printable | None = None,
+    ) -> None:
         super().__init__()
         self._question, self._hint = question, hint
         self._secret = secret
+        self._deed = deed
+        self._answer = answer
+        self._busy = False
+        # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
+        self._said = Static(id="ask-said")
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet small"):
             yield Static(Content(self._question), classes="title")
-            yield LineInput(compact=True, id="answer", password=self._secret)
+            yield LineInput(self._answer or "", compact=True, id="answer", password=self._secret)
+            yield self._said
             yield Static(Content(self._hint), classes="hint")
+
+    def on_mount(self) -> None:
+        if self._answer:
+            self._take(self._answer)
 
     @on(Input.Submitted)
     def _submit(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value if self._secret else event.value.strip())
+        self._take(event.value if self._secret else event.value.strip())
+
+    def _take(self, answer: str) -> None:
+        if self._deed is None or not answer:
+            self.dismiss(answer)
+        elif not self._busy:
+            self._busy = True
+            self._said.update(Content(""))
+            self.run_worker(self._do(self._deed, answer))
+
+    async def _do(self, deed: Callable[[str], Awaitable[None]], answer: str) -> None:
+        try:
+            await deed(answer)
+        except AgentError as error:
+            self._busy = False
+            self._said.update(Content(printable(str(error))))
+            return
+        self.dismiss(answer)
 
     def action_close(self) -> None:
         self.dismiss("")

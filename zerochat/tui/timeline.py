@@ -25,6 +25,8 @@ STACKED_BELOW = 44
 """Narrower than this, the name gets a line of its own: beside it the text would be a column of single words."""
 TEXT_CELLS_MAX = 110
 """Longer lines are hard to read, and would put the marks far from what they are about."""
+WHOLE_CHARS_MAX = 1 << 18
+"""More than a post of 64 KiB can become by being made printable (a tab is four spaces)."""
 MARGIN = 8
 """Cells on the right of rows with a mark: "✓12/24", "late"."""
 
@@ -41,6 +43,8 @@ class Row:
     text: Printable
     day: str
     time: str
+    cut: Printable = Printable("")
+    """What to say below a text that is not whole here."""
     own: bool = False
     late: bool = False
     position: int = 0
@@ -61,6 +65,7 @@ def row_of(event: Event, line: int) -> Row | None:
     if text is None:
         return None
     kind: Literal["post", "quiet"] = "post" if event.type == "message" else "quiet"
+    text, cut = _cut(text, str(event.body.get("text", ""))) if kind == "post" else (text, Printable(""))
     moment = told_time(event.sent_at, event.received_at)
     return Row(
         key=(event.lamport, event.author.did, event.id),
@@ -68,6 +73,7 @@ def row_of(event: Event, line: int) -> Row | None:
         author=event.author.did,
         nick=name_of(event.author.nick),
         text=text,
+        cut=cut,
         day=day_text(moment) if moment else "",
         time=f"{moment:%H:%M}" if moment else "--:--",
         own=event.self,
@@ -77,6 +83,19 @@ def row_of(event: Event, line: int) -> Row | None:
         of=event.delivery.of,
         line=line,
     )
+
+
+def _cut(shown: Printable, text: str) -> tuple[Printable, Printable]:
+    """What is shown of `text` without its bare ellipsis, and a sentence on how much is missing, empty if nothing is."""
+    if not shown.endswith("…"):
+        return shown, Printable("")  # Nearly all messages.
+    whole = printable(text, lines_max=WHOLE_CHARS_MAX, chars_max=WHOLE_CHARS_MAX)
+    if whole == shown:
+        return shown, Printable("")
+    kept = shown.removesuffix("…").removesuffix("\n")
+    lines = whole.count("\n") - kept.count("\n")
+    missing = f"{lines:,} more line{'s' * (lines != 1)}" if lines else f"{len(whole) - len(kept):,} more characters"
+    return Printable(kept), Printable(f"… {missing}: zerochat history GROUP --format jsonl has all")
 
 
 def _text_of(event: Event) -> Printable | None:
@@ -195,7 +214,10 @@ class Timeline:
 
     def _measure(self, index: int) -> int:
         row = self.rows[index]
-        return self.lead(index) + (1 if row.kind == "quiet" else len(wrap(row.text, self.columns.text_width(row))))
+        if row.kind == "quiet":
+            return self.lead(index) + 1
+        width = self.columns.text_width(row)
+        return self.lead(index) + len(wrap(row.text, width)) + (len(wrap(row.cut, width)) if row.cut else 0)
 
     # --- changing --------------------------------------------------------------------------------------------------
 

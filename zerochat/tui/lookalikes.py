@@ -1,0 +1,39 @@
+"""Names that could be taken for another: letters of several scripts in one, or two that look the same.
+
+A nick is only what somebody calls themselves; the key is who they are. This points at the nicks where the eye alone
+would be deceived. It is a help and no proof: Unicode has more lookalikes than any short table (UTS 39 has the long
+one).
+"""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping
+
+_EAST_ASIAN = frozenset(["CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"])
+_LOOK_LATIN = str.maketrans("аеорсухіјѕԁһԛԝгвкмнтαειορτυν01", "aeopcyxijsdhqwrbkmhtaeioptuvol")
+"""Cyrillic and Greek letters, and digits, that look Latin, after case folding."""
+
+
+def skeleton(name: str) -> str:
+    """What is left of a name for a quick eye: two names with one skeleton look alike."""
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    bare = (char for char in unicodedata.normalize("NFD", plain) if unicodedata.category(char) != "Mn")
+    return "".join(char for char in bare if not char.isspace()).translate(_LOOK_LATIN)
+
+
+def is_mixed(name: str) -> bool:
+    """Whether a name mixes scripts as no language does; East Asian ones go together, and with Latin."""
+    scripts = set()
+    for char in unicodedata.normalize("NFKC", name):
+        if char.isalpha():
+            script = unicodedata.name(char, "?").partition(" ")[0].partition("-")[0]
+            scripts.add("EAST ASIAN" if script in _EAST_ASIAN else script)
+    scripts.discard("MODIFIER")  # Letters that belong to whatever stands before them.
+    return len(scripts) > 1 and scripts != {"EAST ASIAN", "LATIN"}
+
+
+def deceptive(nicks: Mapping[str, str]) -> set[str]:
+    """The keys of `nicks` (key to nick) whose nick is mixed or looks like another's."""
+    skeletons = {did: skeleton(nick) for did, nick in nicks.items()}
+    counts = Counter(skeletons.values())
+    return {did for did, nick in nicks.items() if counts[skeletons[did]] > 1 or is_mixed(nick)}
