@@ -22,6 +22,7 @@ from tests.pilot import until
 from zerochat.agent.schema import History
 from zerochat.terminal import Printable
 from zerochat.tui.conversation import Conversation
+from zerochat.tui.lookalikes import deceptive
 from zerochat.tui.paint import CONTRAST_MIN, contrast, nick_styles
 from zerochat.tui.pane import MessagePane
 from zerochat.tui.text import Names, told_time, wrap

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -593,7 +594,8 @@ def test_members_and_details(tmp_path):
             await it.press("f2")
             await it.shows("● alice (you)", "● bob", "● carol")
             it.agent.peer(it.agent.groups["g1"], 2, connected=False)
-            await it.shows("○ carol unreachable", "bob                0bob")
+            await it.shows("○ carol unreachable")
+            assert re.search("● bob +0bob", it.text)
             assert "≈" not in it.text
             await it.say("/members")
             await it.until(lambda: it.app.focused is it.app.chat.query_one("#members"))
@@ -732,7 +734,7 @@ def test_the_first_run_creates(tmp_path):
             made.append(nick)
 
         async with scene(tmp_path, create_profile=create, demo=True) as it:
-            await it.shows("Welcome to zerochat", "What shall the others call you?", "zerochat init --passphrase")
+            await it.shows("Welcome to zerochat", "What shall the others call you?", "--passphrase` makes a profile")
             await it.press("enter")
             await it.shows("A name is needed")
             await it.type("alice1")
@@ -910,7 +912,7 @@ def test_every_action_has_an_id_a_help_line_and_a_palette_entry(tmp_path):
                 assert binding.description in body or plain, binding
             for info in commands.COMMANDS.values():
                 assert info.usage in body and info.help in body
-            signs = ["late", "✓2/3", "keys · path", "/new NAME", "F3", "F7", "F8", "Alt+1 …", "Ctrl+W"]
+            signs = ["✓2/3", "late", "keys · path", "/new NAME", "F3", "F7", "F8", "Alt+1 …", "Ctrl+W"]
             places = [body.index(sign) for sign in signs]
             assert places == sorted(places)
             await it.press("escape")
@@ -987,7 +989,7 @@ def test_nothing_from_others_reaches_the_terminal_as_it_is(tmp_path):
                 assert not bad, (bad, text)
                 seen.append(text)
 
-            await it.shows("end␛]52;c;aGk=␇[@click=app.")
+            await it.shows("end␛]52;c;aGk=␇[@click=")
             await it.until(lambda: len([line for line in it.text.split("\n") if "●" in line]) == 3, "the members")
             look()
             group = it.agent.groups["g1"]

@@ -34,7 +34,7 @@ class TopBar(Widget):
         parts = [
             f"{info.connected}/{max(info.members - 1, 0)} connected" if info.state == "active" else info.state,
         ]
-        if self.size.width >= DETAILS_FROM:
+        if self.outer_size.width >= DETAILS_FROM:
             parts += [
                 " · ".join(printable_line(each, 20) for each in (info.keys, info.path, info.accountability)),
                 f"view {short_view(info)}",

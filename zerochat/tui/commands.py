@@ -75,9 +75,7 @@ def parse(text: str) -> Line:
     if not stripped.startswith("/"):
         return Say(text.rstrip().lstrip("\n"))
     if not text.startswith("/"):
-        return Refusal(
-            Printable("Spaces before a slash: begin with // to say it as it is, or remove them to run a command.")
-        )
+        return Refusal(Printable("Spaces before a slash: // says it as it is; without them it is a command."))
     word, _, rest = stripped[1:].partition(" ")
     word, newline, more = word.partition("\n")
     rest = (more + " " + rest if newline else rest).strip()
@@ -94,7 +92,7 @@ def parse(text: str) -> Line:
 
 def _refuse(word: str, matches: list[str]) -> Printable:
     shown = printable_line(word, 24)
-    way_out = "Nothing was sent; // says it as it is."
+    way_out = "Not sent; // says it as it is."
     if matches:
         return Printable(f"/{shown} could be {' or '.join('/' + each for each in matches)}. {way_out}")
     from difflib import get_close_matches

@@ -114,7 +114,7 @@ class Ask(ModalScreen[str]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet small"):
             yield Static(Content(self._question), classes="title")
-            yield LineInput(self._answer or "", compact=True, id="answer", password=self._secret)
+            yield LineInput(self._answer or "", compact=True, id="answer", password=self._secret, select_on_focus=False)
             yield self._said
             yield Static(Content(self._hint), classes="hint")
 
