@@ -174,6 +174,27 @@ def test_a_profile_that_ends_by_force_again_and_again_starts_without_dialling(pe
     assert not bob.client.status().warning, "a clean end is forgiven"
 
 
+def test_leaving_does_not_make_an_undelivered_message_delivered(people):
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+    bob.sleep()
+    sent = alice.client.send("friends", "bob?")
+    alice.client.leave("friends")
+    report = alice.client.wait("friends", sent.id, timeout_s=0.5)
+    assert (report.delivered, report.of, report.complete) == (0, 1, False)
+
+
+def test_text_that_does_not_fit_is_refused_in_words(people):
+    (alice,) = people("alice")
+    alice.client.new("friends")
+    for text in ("x" * 65_537, "\n" * 60_000, "\x01" * 20_000):
+        with pytest.raises(AgentError) as caught:
+            alice.client.send("friends", text)
+        assert caught.value.code == "PostTooLong"
+    alice.client.send("friends", "x" * 65_536)
+    assert alice.texts() == ["x" * 65_536]
+
+
 def test_a_subscriber_hears_every_event_once_and_in_order(people):
     alice, bob = people("alice", "bob")
     meet(alice, bob)

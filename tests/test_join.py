@@ -178,6 +178,46 @@ def test_what_is_said_after_leaving_does_not_reach_the_leaver():
     assert any(b"among us" in row.record for row in world.nodes["n2"].log)
 
 
+def test_a_leaver_whom_nobody_can_hear_stays_until_somebody_can():
+    world = Small()
+    group = world.found()
+    world.join("n1", world.invite(group))
+    world.join("n2", world.invite(group))
+    leaver = world.group("n1").me
+    world.faults = Faults(loss=1, duplication=0, delay_ms_max=5)
+    world.ask("n1", LeaveGroup(group))
+    world.run(for_ms=120_000)
+    assert world.group("n1").state == "leaving"
+    world.faults = PERFECT
+    world.run(for_ms=120_000)
+    assert world.group("n1").state == "left"
+    assert all(leaver in world.group(name).view.former for name in ("n0", "n2"))
+
+
+def test_who_posts_without_a_pause_repairs_all_the_same():
+    """A member whose queue is down and whose link is up must not wait until everybody is silent."""
+    world = Small(2)
+    group = world.found()
+    world.join("n1", world.invite(group))
+    world._publish = lambda node, queue, envelope: None  # type: ignore[method-assign]
+    for n in range(40):
+        world.ask("n0", SendPost(group, f"{n}"))
+        world.run(for_ms=500)
+    assert sum(row.type == "post" for row in world.nodes["n1"].log) > 30
+
+
+def test_two_invitations_to_one_group_make_one_member():
+    world = Small(2)
+    group = world.found()
+    first, second = world.invite(group), world.invite(group)
+    world.ask("n1", AcceptInvitation(first, "n1"))
+    world.ask("n1", AcceptInvitation(second, "n1 again"))
+    world.run(for_ms=70_000)
+    phases = sorted(notice.phase for who, notice in world.told if notice.phase in ("joined", "failed"))
+    assert phases == ["failed", "joined"]
+    assert len(world.group("n0").view.members) == 2
+
+
 def test_a_name_of_a_group_is_taken_once():
     world = Small(1)
     world.found()

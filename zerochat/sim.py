@@ -482,13 +482,8 @@ def play(
 
 
 def _join(world: World, name: str, invitation: Invitation) -> None:
-    """Join, and try again with the same invitation when the network was too bad for too long."""
+    """Begin to join; the core itself repeats what the network loses."""
     world.ask(name, AcceptInvitation(invitation, name))
-
-
-def replays(seed: int) -> bool:
-    """Whether the same seed gives the same history to the last step."""
-    return play(seed).digest.digest() == play(seed).digest.digest()
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -45,7 +45,7 @@ from zerochat.group.effects import (
     SetTimer,
 )
 from zerochat.group.engine import step
-from zerochat.group.notices import Notice
+from zerochat.group.notices import Forked, Notice
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import Ask, LinkDown, LinkUp, Moment, Recalled, Started, Stimulus, TimerFired
 
@@ -67,7 +67,6 @@ QUIET_WARNING = (
     " others come. If a member of a group has caused that, leave the group now; if not, stop the agent and start it"
     " again."
 )
-log = logging.getLogger("zerochat.agent")
 
 
 class AgentFailed(LocalError):
@@ -94,6 +93,10 @@ def _ended_badly(journal: Journal, now_s: int) -> bool:
     return len(recent) >= UNCLEAN_MAX
 
 
+def _subject(news: LinkUp | LinkDown | Started) -> bytes:
+    return b"" if isinstance(news, Started) else news.link
+
+
 class AgentThread(threading.Thread):
     """One profile's agent. Faces never touch it: they talk to its control socket."""
 
@@ -110,7 +113,10 @@ class AgentThread(threading.Thread):
         self._timers: dict[str, float] = {}
         self._timer_heap: list[tuple[float, str]] = []
         self._pending: list[Stimulus] = []
-        self._deferred: list[tuple[float, Stimulus]] = []
+        self._deferred: dict[bytes, tuple[float, LinkUp | LinkDown | Started]] = {}
+        """The last news of each link that could not be remembered, and when to try again."""
+        self._log = logging.Logger("zerochat.agent")
+        """Its own, and not one by name: several agents may live in one process."""
         self._begun = time.monotonic()
         self._warning = ""
         self._clocks_differ_until = 0.0
@@ -129,6 +135,7 @@ class AgentThread(threading.Thread):
                 raise self.failure
             raise AgentFailed(why=type(self.failure).__name__) from self.failure
         if not self._ready.is_set():
+            self.stop()
             raise AgentFailed(why=f"it was not ready after {START_S_MAX:.0f} seconds")
 
     def stop(self) -> None:
@@ -159,27 +166,30 @@ class AgentThread(threading.Thread):
             self.failure = error
         except OSError as error:
             self.failure = fault_of_disk(error, Path(error.filename or self._places.data))
-            log.exception("the agent has ended by a fault of the system")
-        except Exception as error:
+            self._log.exception("the agent has ended by a fault of the system")
+        except Exception as error:  # noqa: BLE001  # whatever it was: whoever started the agent is told
             self.failure = error
-            log.exception("the agent has ended by a fault of its own")
+            self._log.exception("the agent has ended by a fault of its own")
         finally:
             self._ready.set()
             self._ear.close()
             self._bell.close()
+            for handler in list(self._log.handlers):
+                self._log.removeHandler(handler)
+                handler.close()
 
     def _open_log(self) -> None:
         self._places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         handler = RotatingFileHandler(self._places.log, maxBytes=1 << 20, backupCount=2, encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        log.addHandler(handler)
-        log.propagate = False
-        log.setLevel(logging.INFO)
+        self._log.addHandler(handler)
+        self._log.propagate = False
+        self._log.setLevel(logging.INFO)
 
     def _live(self) -> None:
         settings = load_settings(self._places)
         for warning in settings.warnings:
-            log.warning("%s", warning)
+            self._log.warning("%s", warning)
         with Journal.open(self._places.journal, self._key) as journal:
             self._journal = journal
             label = (journal.meta_get("label") or b"").decode()
@@ -204,13 +214,13 @@ class AgentThread(threading.Thread):
                 self._quiet = _ended_badly(journal, int(time.time()))
                 self._turn([Started(self._pair, self._queue, x25519_public(secret))])
                 self._watch_faces()
-                log.info("ready at %s", self._pair)
+                self._log.info("ready at %s", self._pair)
                 self._ready.set()
                 while not (self._stop_asked.is_set() or self._desk.stopping):
                     self._turn(self._wait())
                 with suppress(LocalError):
                     journal.meta_set("unclean", b"")
-                log.info("stopped")
+                self._log.info("stopped")
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
@@ -223,7 +233,7 @@ class AgentThread(threading.Thread):
                 timeout = min(timeout, max(0, int((moment - time.monotonic()) * 1000) + 1))
         self._watch_faces()
         heard, ready = self._transport.poll(timeout)
-        stimuli: list[Stimulus] = [*self._pending, *heard]
+        stimuli: list[Stimulus] = [*self._pending, *self._in_order(heard)]
         self._pending = []
         for fd in ready:
             if fd == self._ear.fileno():
@@ -234,14 +244,24 @@ class AgentThread(threading.Thread):
                 if (ask := self._desk.take(client, request, self._agent)) is not None:
                     stimuli.append(ask)
         now = time.monotonic()
-        stimuli += [stimulus for when, stimulus in self._deferred if when <= now]
-        self._deferred = [(when, stimulus) for when, stimulus in self._deferred if when > now]
+        for subject, (when, news) in list(self._deferred.items()):
+            if when <= now:
+                del self._deferred[subject]
+                stimuli.append(news)
         while self._timer_heap and self._timer_heap[0][0] <= now:
             when, key = heapq.heappop(self._timer_heap)
             if self._timers.get(key) == when:
                 del self._timers[key]
                 stimuli.append(TimerFired(key))
         return stimuli
+
+    def _in_order(self, heard: Iterable[Stimulus]) -> Iterator[Stimulus]:
+        """What was heard, but for news of a link whose older news still waits: the newer takes its place there."""
+        for stimulus in heard:
+            if isinstance(stimulus, LinkUp | LinkDown) and stimulus.link in self._deferred:
+                self._deferred[stimulus.link] = (self._deferred[stimulus.link][0], stimulus)
+            else:
+                yield stimulus
 
     def _watch_faces(self) -> None:
         """Tell the poller which of the faces' sockets to look at."""
@@ -264,31 +284,33 @@ class AgentThread(threading.Thread):
         effects: list[Effect] = []
         for stimulus in stimuli:
             effects += self._step(stimulus)
+        remembered = [effect for effect in effects if isinstance(effect, Remember)]
         try:
-            self._journal.commit(self._agent, [e for e in effects if isinstance(e, Remember)])
+            self._journal.commit(self._agent, remembered)
         except LocalError as error:
             self._undo(before, stimuli, error)
             return
-        self._warning = ""
+        if remembered or self._agent is not before:
+            self._warning = ""  # the disk has just taken something
         self._speak(effects)
 
     def _step(self, stimulus: Stimulus) -> list[Effect]:
         moment = Moment(int(time.time() * 1000), os.urandom)
         try:
             self._agent, effects = step(self._agent, stimulus, moment)
-        except Exception:
+        except Exception:  # noqa: BLE001
             # A fault of ours. The core is pure, so nothing is half done: say so in the log and go on with the rest.
-            log.exception("a fault in the core while hearing %s", type(stimulus).__name__)
+            self._log.exception("a fault in the core while hearing %s", type(stimulus).__name__)
             if isinstance(stimulus, Ask):
                 return [Refuse(stimulus.ticket, InternalFault(what=type(stimulus.command).__name__))]
-            return []
+            return [SetTimer(stimulus.key, RETRY_MS)] if isinstance(stimulus, TimerFired) else []
         return effects
 
     def _undo(self, before: Agent, stimuli: list[Stimulus], error: LocalError) -> None:
         """The turn could not be remembered, so it has not happened."""
         self._agent = before
         self._warning = error.sentence()
-        log.error("a turn could not be remembered: %s", error.code)
+        self._log.error("a turn could not be remembered: %s", error.code)
         for stimulus in stimuli:
             if isinstance(stimulus, Ask):
                 self._desk.fail(stimulus, error)
@@ -296,7 +318,7 @@ class AgentThread(threading.Thread):
                 self._set_timer(stimulus.key, RETRY_MS)
             elif isinstance(stimulus, LinkUp | LinkDown | Started):
                 # Peers repeat what was not acknowledged, but nobody repeats that a link came up.
-                self._deferred.append((time.monotonic() + RETRY_MS / 1000, stimulus))
+                self._deferred[_subject(stimulus)] = (time.monotonic() + RETRY_MS / 1000, stimulus)
 
     def _speak(self, effects: Iterable[Effect]) -> None:
         news: list[Notice] = []
@@ -307,21 +329,30 @@ class AgentThread(threading.Thread):
                 case SetTimer(key, delay_ms):
                     self._set_timer(key, delay_ms)
                 case Recall(group, member, author, after, limit):
-                    records = tuple(self._journal.chain(group, author, after, limit))
-                    self._pending.append(Recalled(group, member, records))
+                    self._recall(group, member, author, after, limit)
                 case Answer() | Refuse():
                     self._desk.settle(effect, self._agent)
                 case Notify(notice):
                     news.append(notice)
+                    if isinstance(notice, Forked):
+                        self._log.warning("two events claim place %d of one author's chain", notice.seq)
                 case Dial() if self._quiet:
                     pass
                 case Measure(name, detail):
-                    log.info("%s %s", name, detail)
+                    self._log.info("%s %s", name, detail)
                     if detail == AheadOfTime.__name__:
                         self._clocks_differ_until = time.monotonic() + CLOCK_WARNING_S
                 case _:
                     self._transport.perform(effect)
         self._desk.tell(news, self._agent)
+
+    def _recall(self, group: str, member: str, author: str, after: int, limit: int) -> None:
+        try:
+            records = tuple(self._journal.chain(group, author, after, limit))
+        except LocalError as error:  # the repair comes again
+            self._log.error("the log could not be read: %s", error.code)
+        else:
+            self._pending.append(Recalled(group, member, records))
 
     def _set_timer(self, key: str, delay_ms: int) -> None:
         when = time.monotonic() + delay_ms / 1000

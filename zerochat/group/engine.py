@@ -6,10 +6,11 @@ counted; a command that cannot be done is answered with its error.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import assert_never
 
-from zerochat.crypto.encoding import b64url, did_key
-from zerochat.crypto.primitives import ed25519_public, x25519_public
+from zerochat.crypto.encoding import b64url, compact_json, did_key
+from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.packer import Packer
 from zerochat.errors import (
@@ -41,7 +42,7 @@ from zerochat.group.effects import (
     Revoke,
 )
 from zerochat.group.envelope import key_of, open_first
-from zerochat.group.event import GENESIS, LEAVE, POST, POST_BYTES_MAX, Event
+from zerochat.group.event import GENESIS, HEADER_BYTES_MAX, LEAVE, POST, POST_BYTES_MAX, RECORD_BYTES_MAX, Event
 from zerochat.group.membership import check_control, resolve_view
 from zerochat.group.notices import ViewChanged
 from zerochat.group.state import Agent, Chain, Group, Profile
@@ -191,7 +192,8 @@ def _post(turn: Turn, group: Group, text: str) -> Posted:
     if group.state != "active":
         raise NotAMember(group=group.name)
     size = len(text.encode("utf-8", "surrogatepass"))
-    if size > POST_BYTES_MAX:
+    # Line ends and control characters take two to six bytes each as JSON.
+    if size > POST_BYTES_MAX or len(compact_json(text)) > RECORD_BYTES_MAX - HEADER_BYTES_MAX:
         raise PostTooLong(size=size, limit=POST_BYTES_MAX)
     event = log.append(turn, group.id, POST, {"text": text})
     return Posted(group.id, event.id, event.seq, event.lamport)
@@ -202,27 +204,35 @@ def _leave(turn: Turn, group: Group) -> str:
         raise NotAMember(group=group.name)
     log.append(turn, group.id, LEAVE, {})
     turn.edit(group.id, state="leaving")
-    for link, open_ in turn.agent.invitations.items():
-        if open_.group == group.id:
-            turn.say(Revoke(x25519_public(open_.invitation.knock_secret())))
-            turn.change(invitations={k: v for k, v in turn.agent.invitations.items() if k != link})
+    joins = {k: replace(j, seated=True) if j.group == group.id else j for k, j in turn.agent.joins.items()}
+    turn.change(joins=joins)
     turn.timer("leave", group.id, LEAVE_MS_MAX)
     _settle(turn, group.id)
     return group.id
 
 
 def _settle(turn: Turn, name: str, final: bool = False) -> None:
-    """A leaver goes for good when everybody has heard of it, or when its time is over."""
+    """A leaver goes for good when everybody has heard of it, or after a while when somebody has, who tells the others.
+
+    As long as nobody has, it stays, over restarts too: else the others would wait for it for ever.
+    """
     group = turn.group(name)
     if group.state != "leaving":
         return
-    told = (peer for member, peer in group.peers.items() if member in group.view.members)
-    if final or all(peer.acked.get(group.me, 0) >= group.seq for peer in told):
+    untold = [member for member in group.others if member in group.peers and sync.lacks(group, member)]
+    if final and untold and len(untold) == len(group.others):
+        turn.timer("leave", name, LEAVE_MS_MAX)
+    elif final or not untold:
+        for link, open_ in turn.agent.invitations.items():
+            if open_.group == name:
+                turn.say(Revoke(open_.knock_key))
+                turn.change(invitations={k: v for k, v in turn.agent.invitations.items() if k != link})
         for member, peer in group.peers.items():
             turn.say(Hangup(peer.link))
             if not peers.opens_an_invitation(turn, transport_key(member)):
                 turn.say(Revoke(transport_key(member)))
-        turn.edit(name, state="left", peers={}, relationships={}, limbo={}, waiting={})
+        # What the peers had acknowledged stays: it says who has what was said.
+        turn.edit(name, state="left", relationships={}, limbo={}, waiting={})
         turn.say(Notify(ViewChanged(name)))
 
 

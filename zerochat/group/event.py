@@ -24,7 +24,10 @@ VERSION = 1
 POST_BYTES_MAX = 64 * 1024
 """A long letter, in UTF-8 bytes; what is longer is a file."""
 RECORD_BYTES_MAX = 96 * 1024
-"""A post of the greatest size with its header, JSON escapes included; it still fits one envelope after base64."""
+"""A post of the greatest size with its header, as JSON, if it is text and not mostly line ends; it still fits one
+envelope after base64."""
+HEADER_BYTES_MAX = 4 * 1024
+"""All of a record but its body: 32 ids of 43 characters, and some words and numbers."""
 CONTROL_BYTES_MAX = 8 * 1024
 """A membership event has some 1.6 kB, most of it a DID document; everybody keeps all of them."""
 DEPS_MAX = 16

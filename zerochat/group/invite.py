@@ -17,7 +17,7 @@ from zerochat.didcomm.did import resolve, short_form
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.rotation import Prior
-from zerochat.errors import Malformed, NotAMember, Overloaded, Refused, RemoteError
+from zerochat.errors import LocalError, Malformed, NotAMember, Refused, RemoteError
 from zerochat.group import log, peers
 from zerochat.group.contact import (
     check_consent,
@@ -51,12 +51,20 @@ INVITATIONS_MAX = 64
 USES_MAX = MEMBERS_MAX - 1
 
 
+class TooManyInvitations(LocalError):
+    """{limit} invitations are open, and no more fit. They close when they have been used or expire; make one for
+    several people (`zerochat invite --uses N`), or with a shorter life (`--expires 1h`)."""
+
+
 def invite(turn: Turn, group: Group, lifetime_s: int, uses: int) -> Invitation:
     """Make an invitation to a group and let whoever holds it knock."""
     if group.state != "active":
         raise NotAMember(group=group.name)
     if len(turn.agent.invitations) >= INVITATIONS_MAX:
-        raise Overloaded(what="The number of open invitations", limit=INVITATIONS_MAX)
+        used = next((link for link, open_ in turn.agent.invitations.items() if open_.used_up), None)
+        if used is None:
+            raise TooManyInvitations(limit=INVITATIONS_MAX)
+        _close(turn, used)
     assert turn.agent.reach is not None
     seed = turn.moment.random(32)
     invitation = Invitation(
@@ -68,17 +76,19 @@ def invite(turn: Turn, group: Group, lifetime_s: int, uses: int) -> Invitation:
     )
     link = knock_link(invitation.id)
     uses = max(1, min(uses, USES_MAX))
-    turn.change(invitations={**turn.agent.invitations, link: OpenInvitation(invitation, seed, group.id, uses)})
+    knock_key = x25519_public(invitation.knock_secret())
+    open_ = OpenInvitation(invitation, seed, knock_key, group.id, uses)
+    turn.change(invitations={**turn.agent.invitations, link: open_})
     admit_knock(turn, link)
     return invitation
 
 
 def admit_knock(turn: Turn, link: bytes) -> None:
     """Let the holders of this invitation knock until it expires."""
-    invitation = turn.agent.invitations[link].invitation
-    left_ms = invitation.expires * 1000 - turn.now
+    open_ = turn.agent.invitations[link]
+    left_ms = open_.invitation.expires * 1000 - turn.now
     if left_ms > 0:
-        turn.say(Admit(link, x25519_public(invitation.knock_secret())))
+        turn.say(Admit(link, open_.knock_key))
     turn.timer("invitation", link.hex(), left_ms)
 
 
@@ -90,7 +100,11 @@ def expire(turn: Turn, link: bytes) -> None:
     if open_.invitation.expires * 1000 > turn.now:
         admit_knock(turn, link)
         return
-    turn.say(Revoke(x25519_public(open_.invitation.knock_secret())))
+    _close(turn, link)
+
+
+def _close(turn: Turn, link: bytes) -> None:
+    turn.say(Revoke(turn.agent.invitations[link].knock_key))
     turn.change(invitations={k: v for k, v in turn.agent.invitations.items() if k != link})
 
 

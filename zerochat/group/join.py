@@ -16,13 +16,13 @@ from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm import exchange
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.message import Message, new_id
-from zerochat.errors import LocalError, Malformed, Refused, Unauthentic
+from zerochat.errors import LocalError, Malformed, Overloaded, Refused, Unauthentic
 from zerochat.group import clock, log, peers
 from zerochat.group.contact import check_proof, knock_link, new_identity, sign_consent, sign_proof
 from zerochat.group.effects import Dial, Dispatch, Hangup, Notify
 from zerochat.group.envelope import Opened, key_of, open_first, pack_to
-from zerochat.group.event import Did, Event, Id, load_event, parse_event
-from zerochat.group.membership import CONTROL_MAX, check_control, genesis_of, heads_of, resolve_view
+from zerochat.group.event import Did, Id, load_event, parse_event
+from zerochat.group.membership import CONTROL_MAX, check_all, genesis_of, heads_of, resolve_view
 from zerochat.group.notices import JoinPhase, JoinProgress, ViewChanged
 from zerochat.group.relationship import Relationship, pack, unpack
 from zerochat.group.state import Chain, Group, Join, JoinState, Profile
@@ -76,7 +76,12 @@ def accept(turn: Turn, invitation: Invitation, label: str) -> str:
             deadline=deadline,
             phase="exchanging",
         )
-    others = dict(list(turn.agent.joins.items())[-(JOINS_MAX - 1) :])
+    others = {k: j for k, j in turn.agent.joins.items() if k != link}
+    if len(others) >= JOINS_MAX:
+        over = next((k for k, j in others.items() if j.phase == "failed" or (j.phase == "done" and j.seated)), None)
+        if over is None:
+            raise Overloaded(what="The number of joins under way", limit=JOINS_MAX)
+        del others[over]
     turn.change(joins={**others, link: join})
     resume(turn, link)
     return join.id
@@ -90,6 +95,8 @@ def resume(turn: Turn, link: bytes) -> None:
         turn.say(Dial(link, invitation.endpoint, invitation.server_key, invitation.knock_secret()))
         _tell(turn, join, "dialling", f"Looking for whoever invited you, at {invitation.endpoint}…")
         knock(turn, link)
+    elif join.phase == "done" and not join.seated:
+        turn.timer("seated", link.hex(), SEATED_MS)
 
 
 def knock(turn: Turn, link: bytes) -> None:
@@ -194,10 +201,9 @@ def _hear_response(turn: Turn, link: bytes, opened: Opened) -> None:
         raise Malformed(why="response: a group name that cannot be shown")
     name = body.name
     known = turn.agent.groups.get(body.group)
-    if known is not None and known.state != "left":  # whoever has left comes back as somebody new
-        _end(turn, link, "failed")
-        error = AlreadyMember(group=known.name)
-        _tell(turn, join, "failed", error.sentence(), error=error.code)
+    twice = any(j.group == body.group and j.phase == "asking" and k != link for k, j in turn.agent.joins.items())
+    if twice or (known is not None and known.state != "left"):  # whoever has left comes back as somebody new
+        _already(turn, link, body.name)
         return
     assert turn.agent.reach is not None
     relationship = replace(join.relationship, member=body.member, theirs=opened.sender, greeted=True)
@@ -231,19 +237,17 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
         why = "this machine's clock is more than five minutes behind the group's"
         _fail(turn, link, why, "Set the clock, then try again with the same invitation.")
         return
-    control: dict[str, Event] = {}
-    for event in events:
-        if event.group_id != join.group or any(dep not in control for dep in event.deps):
-            raise Refused(why="a welcome whose evidence does not hang together")
-        check_control(event, control)
-        control[event.id] = event
+    if any(event.group_id != join.group for event in events):
+        raise Refused(why="a welcome whose evidence is of several groups")
+    control = check_all(events)
     view = resolve_view(control)
     inviter, me = join.relationship.member, view.members.get(join.me)
     if join.group not in control or me is None or inviter not in view.members:
         raise Refused(why="a welcome to another group, or without us")
     genesis, known = control[join.group], turn.agent.groups.get(join.group)
     if known is not None and known.state != "left":
-        raise Refused(why="a welcome to a group that we are in")
+        _already(turn, link, known.name)
+        return
     founding = genesis_of(genesis)
     group = Group(
         id=join.group,
@@ -268,7 +272,6 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
     for event in events:
         log.remember(turn, group.id, event, late=False)
     _end(turn, link, "done")
-    turn.say(Hangup(link))
     for member in sorted(group.others):
         peers.meet(turn, group.id, member)
     turn.timer("gossip", group.id, 1)
@@ -304,6 +307,12 @@ def _end(turn: Turn, link: bytes, phase: JoinState) -> None:
     join = replace(turn.agent.joins[link], phase=phase, evidence={})
     turn.change(joins={**turn.agent.joins, link: join})
     turn.say(Hangup(link))
+
+
+def _already(turn: Turn, link: bytes, name: str) -> None:
+    error = AlreadyMember(group=name)
+    _end(turn, link, "failed")
+    _tell(turn, turn.agent.joins[link], "failed", error.sentence(), error=error.code)
 
 
 def _fail(turn: Turn, link: bytes, why: str, remedy: str) -> None:

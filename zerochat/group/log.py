@@ -18,7 +18,7 @@ from zerochat.group.membership import check_control, heads_of, resolve_view
 from zerochat.group.modes.pairwise import PairwiseMulti
 from zerochat.group.notices import Delivered, Forked, ViewChanged
 from zerochat.group.relationship import queue_of
-from zerochat.group.state import Chain, Group, Profile, Waiting
+from zerochat.group.state import Chain, Group, Limbo, Profile, Waiting
 from zerochat.group.turn import Turn
 from zerochat.group.wire import EVENT, EventBody, SyncBody
 from zerochat.overlay import OVERLAYS
@@ -185,9 +185,9 @@ def _hear_chain(turn: Turn, name: str, event: Event) -> None:
         _take(turn, name, event)
         _release(turn, name, event.author)
         return
-    held = group.limbo.get(event.author, {})
+    held = group.limbo.get(event.author, Limbo()).records
     if len(held) < LIMBO_EVENTS_MAX and sum(map(len, held.values())) + len(event.record) <= LIMBO_BYTES_MAX:
-        turn.edit(name, limbo={**group.limbo, event.author: {**held, event.seq: event.record}})
+        turn.edit(name, limbo={**group.limbo, event.author: Limbo({**held, event.seq: event.record})})
     else:
         turn.say(Measure("dropped", "LimboFull"))
     sync.owe(turn, name, event.author)
@@ -217,7 +217,7 @@ def _release(turn: Turn, name: str, author: str) -> None:
     """Deliver what has waited for the event that has just come."""
     while True:
         group = turn.group(name)
-        held = group.limbo.get(author, {})
+        held = group.limbo.get(author, Limbo()).records
         seq = group.chains.get(author, Chain()).seq
         fitting = {place: record for place, record in held.items() if place > seq}
         following = load_event(fitting[seq + 1]) if seq + 1 in fitting else None
@@ -225,7 +225,7 @@ def _release(turn: Turn, name: str, author: str) -> None:
         if ready:
             del fitting[seq + 1]
         if fitting != held:
-            limbo = {**group.limbo, author: fitting} if fitting else _without(group.limbo, author)
+            limbo = {**group.limbo, author: Limbo(fitting)} if fitting else _without(group.limbo, author)
             turn.edit(name, limbo=limbo)
         if not ready or following is None:
             return
@@ -236,7 +236,7 @@ def _release(turn: Turn, name: str, author: str) -> None:
             return
 
 
-def _without(limbo: Mapping[str, dict[int, bytes]], author: str) -> dict[str, dict[int, bytes]]:
+def _without(limbo: Mapping[str, Limbo], author: str) -> dict[str, Limbo]:
     return {key: held for key, held in limbo.items() if key != author}
 
 

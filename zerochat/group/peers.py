@@ -6,7 +6,7 @@ requests never cross. Either side dials; one connection is enough.
 
 from dataclasses import replace
 
-from zerochat.crypto.primitives import ed25519_to_x25519_secret, x25519_public
+from zerochat.crypto.primitives import ed25519_to_x25519_secret
 from zerochat.didcomm import exchange
 from zerochat.didcomm.did import resolve, same_did
 from zerochat.didcomm.invitation import Endpoint
@@ -83,7 +83,7 @@ def dial(turn: Turn, name: str, member: str) -> None:
 
 def opens_an_invitation(turn: Turn, client_key: bytes) -> bool:
     """Whether this transport key belongs to an open invitation: its holder could make it a member's key as well."""
-    return any(client_key == x25519_public(o.invitation.knock_secret()) for o in turn.agent.invitations.values())
+    return any(client_key == open_.knock_key for open_ in turn.agent.invitations.values())
 
 
 def _is_double(group: Group, member: str, server_key: bytes) -> bool:

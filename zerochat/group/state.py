@@ -68,6 +68,13 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
+class Limbo:
+    """One author's events that came too early: their records by seq."""
+
+    records: dict[int, bytes] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """A membership event whose causes have not come yet, and who brought it."""
 
@@ -102,8 +109,8 @@ class Group:
     """The keys' own secret state; pairwise keys have none beside the relationships."""
     named: tuple[str, ...] = ()
     """The heads of the membership events that my own chain has named already: they need not be named again."""
-    limbo: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    """Authentic events that wait for the one before them, by author and seq."""
+    limbo: dict[str, Limbo] = field(default_factory=dict)
+    """Authentic events that wait for the one before them, by author."""
     waiting: dict[str, Waiting] = field(default_factory=dict)
     """Membership events that wait for their causes, by id."""
     owed: frozenset[str] = frozenset()
@@ -135,10 +142,17 @@ class OpenInvitation:
     invitation: Invitation
     seed: bytes = field(repr=False)
     """The seed of the invitation's Ed25519 key."""
+    knock_key: bytes
+    """The CURVE public key that its holders knock with."""
     group: str
     uses: int
     claims: dict[str, Claim] = field(default_factory=dict)
     """Who has used it, by the short form of the joiner's DID."""
+
+    @property
+    def used_up(self) -> bool:
+        """Whether everybody whom it was for has joined."""
+        return sum(claim.joined for claim in self.claims.values()) >= self.uses
 
 
 @dataclass(frozen=True, slots=True)

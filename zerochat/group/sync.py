@@ -30,6 +30,8 @@ REPAIR_EVENTS_MAX = 64
 """Events in one repair (UPSYCLE's answer to a need has the same bound); the acknowledgement asks for the next."""
 ASK_MS = 500
 """At most one answer to a differing view in this time, per member."""
+COMPARE_MAX = 4
+"""Members told at once that views differ."""
 GOSSIP_MS = 60_000
 """How often, give or take a half, everybody's state is told to one member although nothing seems to be missing."""
 
@@ -56,7 +58,7 @@ def note(turn: Turn, name: str, sender: str, view: str, theirs: Sequence[int]) -
         turn.say(Notify(ViewChanged(name)))
     if view == group.view.checksum:
         acknowledged(turn, name, sender, dict(zip(group.view.members, theirs, strict=False)))
-    elif view != group.view.checksum:
+    else:
         spread_view(turn, name)
 
 
@@ -137,7 +139,8 @@ def ask(turn: Turn, name: str, member: str) -> None:
 # --- repair ---------------------------------------------------------------------------------------------------------
 
 
-def _lacks(group: Group, member: str) -> bool:
+def lacks(group: Group, member: str) -> bool:
+    """Whether a member has not acknowledged everything of ours that is meant for it."""
     peer = group.peers[member]
     return max(peer.acked.get(group.me, 0), peer.base) < group.seq
 
@@ -155,8 +158,9 @@ def expect_acknowledgement(turn: Turn, name: str, seq: int, audience: Iterable[s
     }
     owed = group.owed - set(audience) if turn.agent.up else group.owed
     turn.edit(name, peers={**group.peers, **changed}, owed=owed)
-    if audience:
-        turn.timer("repair", name, RETRY_MS)
+    due = [peer.retry_at - turn.now for peer in changed.values() if peer.link in turn.agent.up]
+    if due:
+        turn.timer("repair", name, min(due))
 
 
 def _lagged(group: Group, member: str, seq: int) -> bool:
@@ -172,7 +176,7 @@ def repair(turn: Turn, name: str) -> None:
         relationship = group.relationships.get(member)
         if peer.link not in turn.agent.up or relationship is None or not relationship.established:
             continue
-        if not _lacks(group, member) or member not in group.view.members:
+        if not lacks(group, member) or member not in group.view.members:
             continue
         if peer.retry_at <= turn.now:
             delay = min(RETRY_MS << min(peer.tries, 10), RETRY_MS_MAX)
@@ -213,7 +217,7 @@ def answer_gap(turn: Turn, name: str, member: str) -> None:
     """A member misses something of ours and says so: repeat it now, unless a repair is on its way already."""
     peer = turn.group(name).peers[member]
     # `retry_at` is at least RETRY_MS after the last progress, so this comes once for each.
-    if peer.tries == 0 and turn.now >= peer.retry_at - RETRY_MS + ASK_MS and _lacks(turn.group(name), member):
+    if peer.tries == 0 and turn.now >= peer.retry_at - RETRY_MS + ASK_MS and lacks(turn.group(name), member):
         turn.edit_peer(name, member, retry_at=turn.now)
         repair(turn, name)
 
@@ -238,12 +242,17 @@ def reconcile(turn: Turn, name: str, member: str, their_heads: Sequence[str]) ->
 
 
 def compare_views(turn: Turn, name: str) -> None:
-    """Tell every member whose view differs, as far as we know, what we know."""
+    """Tell some members whose view differs, as far as we know, what we know.
+
+    A few at a time, drawn by lot: after a change everybody's last word is out of date for a moment, and if all told
+    all, it would cost the square of their number.
+    """
     group = turn.group(name)
     ours, up = group.view.checksum, turn.agent.up
     differing = [member for member, peer in group.peers.items() if peer.view != ours and peer.link in up]
-    for member in differing:
-        send_sync(turn, name, member)
+    dice = int.from_bytes(turn.moment.random(4), "big")
+    for step in range(min(COMPARE_MAX, len(differing))):
+        send_sync(turn, name, differing[(dice + step) % len(differing)])
     if differing:
         turn.timer("view", name, RETRY_MS * 2)
 
