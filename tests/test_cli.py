@@ -747,7 +747,7 @@ def test_a_name_for_a_profile_that_cannot_be(run) -> None:
 
 def test_the_passphrase_comes_from_a_file_or_a_person(run, monkeypatch, tmp_path) -> None:
     made: list[Any] = []
-    monkeypatch.setattr("zerochat.agent.vault.create_profile", lambda *given: made.append(given[1:]))
+    monkeypatch.setattr("zerochat.agent.vault.create_profile", lambda *given, keyring: made.append(given[1:]))
     code, out, err = run("init --name alice")
     assert (code, out) == (0, f"{places(None, os.environ).data}\n")
     assert "Next:" in err

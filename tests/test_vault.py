@@ -9,10 +9,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from zerochat.agent import vault
+from zerochat.agent import ring, vault
 from zerochat.agent.journal import DiskFailed, DiskFull, Journal, ReadOnly, WrongKey
 from zerochat.agent.places import Places, places
 from zerochat.agent.vault import (
@@ -352,3 +353,45 @@ def test_a_killed_owner_lets_go(home: Places, tmp_path: Path):
         owner.kill()
         owner.wait(10)
         lock_profile(home).close()
+
+
+# --- the system's keyring -------------------------------------------------------------------------------------------
+
+
+class StandInKeyring(ModuleType):
+    """What the package `keyring` is to us: two functions. This one keeps its secrets in a dict."""
+
+    def __init__(self, broken=False):
+        super().__init__("keyring")
+        self.kept: dict[tuple[str, str], str] = {}
+        self.broken = broken
+
+    def set_password(self, service, account, secret):
+        if self.broken:
+            raise RuntimeError(f"no backend for {secret}")
+        self.kept[service, account] = secret
+
+    def get_password(self, service, account):
+        return self.kept.get((service, account))
+
+
+def test_a_key_in_the_keyring_is_nowhere_on_disk(home, monkeypatch):
+    keyring = StandInKeyring()
+    monkeypatch.setitem(sys.modules, "keyring", keyring)
+    vault.create_profile(home, "alice", None, keyring=True)
+    (secret,) = keyring.kept.values()
+    assert not home.key_file.exists() and not home.vault.exists()
+    assert all(secret.encode() not in path.read_bytes() for path in home.data.rglob("*") if path.is_file())
+    Journal.open(home.journal, vault.unlock(home, None)).close()
+    keyring.kept.clear()
+    with pytest.raises(ring.NoKeyring, match="not in it"):
+        vault.unlock(home, None)
+
+
+@pytest.mark.parametrize("module", [None, StandInKeyring(broken=True)], ids=["absent", "locked"])
+def test_without_a_keyring_there_is_no_profile_and_no_secret_in_the_error(home, monkeypatch, module):
+    monkeypatch.setitem(sys.modules, "keyring", module)
+    with pytest.raises(ring.NoKeyring) as caught:
+        vault.create_profile(home, "alice", None, keyring=True)
+    assert "passphrase" in str(caught.value) and "backend for" not in str(caught.value)
+    assert not vault.profile_exists(home)

@@ -67,6 +67,11 @@ class Places:
         return self.data / "vault"
 
     @property
+    def ring(self) -> Path:
+        """Says under which account the system's keyring has the journal's key, in a profile that uses it."""
+        return self.data / "keyring"
+
+    @property
     def lock(self) -> Path:
         """Held by whichever process owns the profile (`vault.lock_profile`)."""
         return self.data / "lock"

@@ -32,6 +32,8 @@ class Settings:
     """`network.listen`: the address to accept peers on, HOST[:PORT[:PORT]] as for `--listen`."""
     advertise: str | None = None
     """`network.advertise`: the IP address under which peers reach this machine; None: find out."""
+    socks: str | None = None
+    """`network.socks`: the address and port of a SOCKS5 proxy (Tor's, say) for every connection that we dial."""
     warnings: tuple[str, ...] = ()
     """One sentence for each name in the file that means nothing."""
 
@@ -94,7 +96,18 @@ def _text(value: object) -> str:
     return value
 
 
-CHECKS: Final = {"network.listen": _listen, "network.advertise": _advertise}
+def _socks(value: object) -> str:
+    host, _, port = _text(value).rpartition(":")
+    try:
+        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        raise ValueError("it must be an IP address and a port, such as 127.0.0.1:9050") from None
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ValueError("it must end in a port, such as 127.0.0.1:9050")
+    return f"{host}:{port}"
+
+
+CHECKS: Final = {"network.listen": _listen, "network.advertise": _advertise, "network.socks": _socks}
 """Every setting there is, with what brings it into its own form or refuses it."""
 
 

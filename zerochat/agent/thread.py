@@ -199,7 +199,7 @@ class AgentThread(threading.Thread):
             # A port of our own choosing stays ours: open invitations and the members' memory lead there.
             pair_port = pair_port or int(journal.meta_get("pair_port") or 0)
             queue_port = queue_port or int(journal.meta_get("queue_port") or 0)
-            transport = Transport(secret, listen_host, pair_port, queue_port)
+            transport = Transport(secret, listen_host, pair_port, queue_port, socks=settings.socks)
             with transport, ControlServer(self._places.socket) as server:
                 self._transport, self._server = transport, server
                 self._desk = Desk(server, journal, self.status)

@@ -28,6 +28,7 @@ from nacl.bindings import (
 )
 from nacl.exceptions import CryptoError
 
+from zerochat.agent import ring
 from zerochat.agent.journal import KEY_BYTES, DiskFailed, DiskFull, Journal, ReadOnly, fault_of_disk
 from zerochat.agent.places import Places
 from zerochat.crypto.encoding import b64url, b64url_bytes
@@ -136,7 +137,12 @@ class _Vault(msgspec.Struct, frozen=True, tag_field="zerochat", tag="vault"):
     version: int = VERSION
 
 
-_Secret = TypeVar("_Secret", _KeyFile, _Vault)
+class _Ring(msgspec.Struct, frozen=True, tag_field="zerochat", tag="keyring"):
+    account: str
+    version: int = VERSION
+
+
+_Secret = TypeVar("_Secret", _KeyFile, _Vault, _Ring)
 
 
 # --- profiles -------------------------------------------------------------------------------------------------------
@@ -145,13 +151,15 @@ _Secret = TypeVar("_Secret", _KeyFile, _Vault)
 def profile_exists(places: Places) -> bool:
     """Whether there is a profile, be it incomplete: then nothing may be put in its place."""
     with _faults_of_disk(places.data):
-        return any(map(_is_there, (places.journal, places.key_file, places.vault)))
+        return any(map(_is_there, (places.journal, places.key_file, places.vault, places.ring)))
 
 
-def create_profile(places: Places, label: str, passphrase: bytes | None) -> None:
-    """Make a profile for somebody whom others shall see as `label`; None: without a passphrase, with a key file.
+def create_profile(places: Places, label: str, passphrase: bytes | None, *, keyring: bool = False) -> None:
+    """Make a profile for somebody whom others shall see as `label`.
 
-    Raises BadName, BadPassphrase, ProfileExists, ReadOnly, DiskFull or DiskFailed, and then there is no profile.
+    Its key is locked with the passphrase; without one it lies in the system's keyring (`keyring`) or in a key file.
+    Raises NoKeyring, BadName, BadPassphrase, ProfileExists, ReadOnly, DiskFull or DiskFailed, and then there is no
+    profile.
     """
     label = checked_name(label, "name")
     if passphrase is not None:
@@ -170,10 +178,14 @@ def create_profile(places: Places, label: str, passphrase: bytes | None) -> None
                 CREATED: b"%d" % (time.time_ns() // 1_000_000),
             }
             Journal.create(building / places.journal.name, key, meta).close()
-            if passphrase is None:
-                _write_secret(building / places.key_file.name, _KeyFile(b64url(key)))
-            else:
+            if passphrase is not None:
                 _write_secret(building / places.vault.name, _seal(key, passphrase))
+            elif keyring:
+                account = f"{places.profile} {b64url(os.urandom(9))}"
+                ring.keep(account, b64url(key))
+                _write_secret(building / places.ring.name, _Ring(account))
+            else:
+                _write_secret(building / places.key_file.name, _KeyFile(b64url(key)))
             _sync(building)
             _settle(building, places)
         except BaseException:
@@ -204,7 +216,7 @@ def unlock(places: Places, passphrase: Callable[[], bytes] | None) -> JournalKey
     """The key of the profile's journal.
 
     `passphrase` is called only when there is one to ask for. Raises NoProfile, ProfileIncomplete, OpenToOthers,
-    BadSecretFile, PassphraseNeeded, BadPassphrase or WrongPassphrase.
+    BadSecretFile, NoKeyring, PassphraseNeeded, BadPassphrase or WrongPassphrase.
     """
     if not profile_exists(places):
         raise NoProfile(profile=places.profile)
@@ -213,6 +225,9 @@ def unlock(places: Places, passphrase: Callable[[], bytes] | None) -> JournalKey
     if _is_there(places.key_file):
         file = _read_secret(places.key_file, _KeyFile)
         return JournalKey(_bytes(file.key, KEY_BYTES, places.key_file))
+    if _is_there(places.ring):
+        account = _read_secret(places.ring, _Ring).account
+        return JournalKey(_bytes(ring.fetch(account), KEY_BYTES, places.ring))
     if not _is_there(places.vault):
         raise ProfileIncomplete(profile=places.profile, path=places.key_file)
     vault = _read_secret(places.vault, _Vault)

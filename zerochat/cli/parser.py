@@ -29,6 +29,7 @@ class Options(argparse.Namespace):
 
     name: str | None
     passphrase: bool
+    keyring: bool
     listen: str | None = None
     advertise: str | None = None
     group: str = ""
@@ -194,11 +195,13 @@ ZEROCHAT_PASSPHRASE_FILE=~/.secret zerochat init --name ci
     init.add_argument(
         "--name", required=True, metavar="NAME", help="what others will call you, unless a join says else"
     )
-    init.add_argument(
+    lock = init.add_mutually_exclusive_group()
+    lock.add_argument(
         "--passphrase",
         action="store_true",
         help="ask for a passphrase that locks the profile (it is never taken from the command line)",
     )
+    lock.add_argument("--keyring", action="store_true", help="keep the profile's key in the system's keyring")
     agent = _verb(
         verbs,
         "agent",

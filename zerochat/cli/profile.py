@@ -23,8 +23,8 @@ def init(options: Options, out: Output) -> ExitCode:
 
     assert options.name is not None
     home = places_of(options)
-    locked = options.passphrase or bool(os.environ.get("ZEROCHAT_PASSPHRASE_FILE"))
-    create_profile(home, options.name, new_passphrase() if locked else None)
+    locked = not options.keyring and (options.passphrase or bool(os.environ.get("ZEROCHAT_PASSPHRASE_FILE")))
+    create_profile(home, options.name, new_passphrase() if locked else None, keyring=options.keyring)
     out.data(
         {"profile": home.profile, "name": options.name, "data": str(home.data), "passphrase": locked}, [str(home.data)]
     )
