@@ -191,7 +191,7 @@ def _table(
 INTRODUCTION = (
     ("guide", "Hello! This is a real group: three agents on your machine, talking over encrypted sockets."),
     ("echo", "I am echo. Write something, and I answer."),
-    ("guide", "The mark behind your message says how many have it: 2/2 is both of us. F9 says who, F2 shows the members."),
+    ("guide", "Behind your message stands how many have it: 2/2 is both of us. F9 says who, F2 shows the members."),
     ("guide", "Type /invite to see how somebody else would get in, F1 for the keys, and Ctrl+Q to leave."),
 )
 
