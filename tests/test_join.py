@@ -188,6 +188,10 @@ def test_a_leaver_whom_nobody_can_hear_stays_until_somebody_can():
     world.ask("n1", LeaveGroup(group))
     world.run(for_ms=120_000)
     assert world.group("n1").state == "leaving"
+    impatient = dict(world.nodes["n1"].agent.groups)
+    after, _ = deliver(world, "n1", Ask(99, LeaveGroup(group)))
+    assert after.groups[group].state == "left", "asked twice, it goes unheard"
+    assert world.nodes["n1"].agent.groups == impatient
     world.faults = PERFECT
     world.run(for_ms=120_000)
     assert world.group("n1").state == "left"

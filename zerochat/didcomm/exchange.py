@@ -6,11 +6,10 @@
       | -- complete -----------------------------> |
 
 The public DID carries nothing but the request: it is rotated away by the first answer, so what many people may have
-seen never names a conversation. What each side must check, by state and message:
+seen never names a conversation. Who may ask, and what a repeated message means, is for the group to say (`group/`).
 """
 
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Any
 
 from zerochat.didcomm.did import Identity, resolve
@@ -20,34 +19,6 @@ from zerochat.errors import Refused
 
 PROTOCOL = "https://didcomm.org/didexchange/1.1/"
 REQUEST, RESPONSE, COMPLETE = PROTOCOL + "request", PROTOCOL + "response", PROTOCOL + "complete"
-
-
-class Stage(Enum):
-    """Where one side of an exchange stands."""
-
-    IDLE = "idle"
-    REQUESTED = "requested"
-    RESPONDED = "responded"
-    ESTABLISHED = "established"
-
-
-TRANSITIONS: Mapping[tuple[Stage, str], Stage] = {
-    (Stage.IDLE, REQUEST): Stage.RESPONDED,
-    (Stage.RESPONDED, REQUEST): Stage.RESPONDED,  # our response was lost: the same answer again
-    (Stage.RESPONDED, COMPLETE): Stage.ESTABLISHED,
-    (Stage.ESTABLISHED, COMPLETE): Stage.ESTABLISHED,
-    (Stage.REQUESTED, RESPONSE): Stage.ESTABLISHED,
-    (Stage.ESTABLISHED, RESPONSE): Stage.ESTABLISHED,  # our complete was lost, or the network says things twice
-}
-"""What each stage accepts, and what follows. Anything else is refused."""
-
-
-def advance(stage: Stage, kind: str) -> Stage:
-    """The stage after a message of this type. Raises Refused where the table has no such cell."""
-    try:
-        return TRANSITIONS[stage, kind]
-    except KeyError:
-        raise Refused(why=f"a DID exchange message out of turn ({stage.value})") from None
 
 
 def request(mine: Identity, asked: str, pthid: str, body: Mapping[str, Any], random: Callable[[int], bytes]) -> Message:

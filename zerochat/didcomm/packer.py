@@ -18,16 +18,6 @@ ENVELOPE_BYTES_MAX = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
-    """One end's view of one relationship, or of an invitation before it is one. All keys X25519, 32 bytes."""
-
-    my_kid: str
-    my_secret: bytes = field(repr=False)
-    their_kid: str
-    their_public: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Unpacked:
     """What an envelope held. `sender_kid` is proven for authcrypt and None for anoncrypt."""
 

@@ -200,6 +200,10 @@ def _post(turn: Turn, group: Group, text: str) -> Posted:
 
 
 def _leave(turn: Turn, group: Group) -> str:
+    """Say goodbye and go; asked a second time, go although nobody has heard it."""
+    if group.state == "leaving":
+        _settle(turn, group.id, forced=True)
+        return group.id
     if group.state != "active":
         raise NotAMember(group=group.name)
     log.append(turn, group.id, LEAVE, {})
@@ -211,7 +215,7 @@ def _leave(turn: Turn, group: Group) -> str:
     return group.id
 
 
-def _settle(turn: Turn, name: str, final: bool = False) -> None:
+def _settle(turn: Turn, name: str, final: bool = False, forced: bool = False) -> None:
     """A leaver goes for good when everybody has heard of it, or after a while when somebody has, who tells the others.
 
     As long as nobody has, it stays, over restarts too: else the others would wait for it for ever.
@@ -222,7 +226,7 @@ def _settle(turn: Turn, name: str, final: bool = False) -> None:
     untold = [member for member in group.others if member in group.peers and sync.lacks(group, member)]
     if final and untold and len(untold) == len(group.others):
         turn.timer("leave", name, LEAVE_MS_MAX)
-    elif final or not untold:
+    elif final or forced or not untold:
         for link, open_ in turn.agent.invitations.items():
             if open_.group == name:
                 turn.say(Revoke(open_.knock_key))

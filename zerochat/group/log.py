@@ -24,7 +24,7 @@ from zerochat.group.wire import EVENT, EventBody, SyncBody
 from zerochat.overlay import OVERLAYS
 
 LIMBO_EVENTS_MAX = 256
-"""Events of one author that wait for an earlier one: two repairs' worth."""
+"""Events of one author that wait for an earlier one: four repairs' worth."""
 LIMBO_BYTES_MAX = 1 << 20
 """And their bytes, for one author."""
 WAITING_MAX = 64
