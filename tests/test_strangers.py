@@ -350,7 +350,8 @@ def test_a_member_who_never_finishes_a_message_is_cut(where):
     member.close()
     peak, now, counts = victim.grown_kib()
     assert count in counts and pushed < 4 * PUSHED_BYTES
-    assert peak < (64 if frame else 96) * MIB and now < 8 * MIB, (peak, now, pushed)
+    # What a flood of empty frames has left behind, glibc gives back when it likes: there only the bound is a promise.
+    assert peak < (64 if frame else 96) * MIB and now < (8 if frame else 64) * MIB, (peak, now, pushed)
 
 
 @linux
