@@ -41,7 +41,7 @@ class Circle:
         return {one.member: one.envelope for one in sealed}
 
     def open(self, reader, author, envelope, packer):
-        self.modes[reader], message = self.modes[reader].open(envelope, self.pairs[reader, author], packer)
+        self.modes[reader], _, message = self.modes[reader].open(envelope, self.pairs[reader, author], packer)
         return message.body["text"]
 
 

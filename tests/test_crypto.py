@@ -7,8 +7,20 @@ from collections.abc import Callable
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from nacl import bindings as sodium
 
-from zerochat.crypto import primitives
+from zerochat.crypto import contents
+from zerochat.crypto.boxes import (
+    BOX_NONCE_BYTES,
+    SEAL_BYTES,
+    box,
+    box_open,
+    chacha20_poly1305_open,
+    chacha20_poly1305_seal,
+    seal,
+    seal_open,
+)
+from zerochat.crypto.contents import CONTENTS, Content
 from zerochat.crypto.encoding import (
     BASE41,
     BASE45,
@@ -28,8 +40,6 @@ from zerochat.crypto.encoding import (
     strict_json,
 )
 from zerochat.crypto.primitives import (
-    cbc_hs512_open,
-    cbc_hs512_seal,
     check_x25519_public,
     ed25519_public,
     ed25519_sign,
@@ -298,19 +308,34 @@ def test_hkdf_of_rfc5869_appendix_a(ikm: bytes, salt: bytes, info: bytes, okm: s
     assert hkdf_sha256(ikm, info, len(okm) // 2, salt).hex() == okm
 
 
-def test_a_changed_bit_never_opens() -> None:
-    key, iv, kek = dice(64), dice(16), dice(32)
-    ciphertext, tag = cbc_hs512_seal(key, iv, b"plain", b"aad")
-    assert cbc_hs512_open(key, iv, ciphertext, tag, b"aad") == b"plain"
-    for at in range(16):
-        flip = bytes(at) + b"\1" + bytes(15 - at)
-        flipped = bytes(a ^ b for a, b in zip(ciphertext, flip, strict=True))
-        for bad in ((iv, flipped, tag), (bytes(a ^ b for a, b in zip(iv, flip, strict=True)), ciphertext, tag)):
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=lambda content: content.name)
+def test_a_changed_bit_never_opens(content: Content) -> None:
+    key, iv = dice(content.key), dice(content.iv)
+    for size in (0, 5, 15, 16, 17, 1000):
+        plain = dice(size)
+        ciphertext, tag = content.seal(key, iv, plain, b"aad")
+        assert len(tag) == content.tag
+        assert content.open(key, iv, ciphertext, tag, b"aad") == plain
+    plain = b"plain"
+    ciphertext, tag = content.seal(key, iv, plain, b"aad")
+    parts = {"key": key, "iv": iv, "ciphertext": ciphertext, "tag": tag, "aad": b"aad"}
+
+    def open_with(**changes: bytes) -> bytes:
+        return content.open(*(parts | changes).values())
+
+    assert open_with() == plain
+    for name, part in parts.items():
+        for at in range(len(part) if name != "key" else 32):
             with pytest.raises(Unauthentic):
-                cbc_hs512_open(key, *bad, b"aad")
-    for length in (0, 31, 33):
-        with pytest.raises(Malformed):
-            cbc_hs512_open(key, iv, ciphertext, bytes(length), b"aad")
+                open_with(**{name: part[:at] + bytes([part[at] ^ 1]) + part[at + 1 :]})
+    for name in ("key", "iv", "tag"):
+        for length in (0, len(parts[name]) - 1, len(parts[name]) + 1):
+            with pytest.raises(Malformed):
+                open_with(**{name: bytes(length)})
+
+
+def test_a_changed_bit_of_a_wrapped_key_never_opens() -> None:
+    key, kek = dice(64), dice(32)
     wrapped = key_wrap(kek, key)
     assert key_unwrap(kek, wrapped) == key
     for at in range(len(wrapped)):
@@ -324,6 +349,65 @@ def test_a_changed_bit_never_opens() -> None:
 def test_authentic_but_misshapen_padding_is_refused() -> None:
     key, iv = dice(64), dice(16)
     for ciphertext in (b"", bytes(15), bytes(16), bytes(32)):
-        tag = primitives._cbc_tag(key, iv, ciphertext, b"")
+        tag = contents._cbc_tag(key, iv, ciphertext, b"")
         with pytest.raises(Unauthentic):
-            cbc_hs512_open(key, iv, ciphertext, tag, b"")
+            contents.cbc_hs512_open(key, iv, ciphertext, tag, b"")
+
+
+# --- boxes ----------------------------------------------------------------------------------------------------------
+
+
+def test_boxes_are_libsodiums_own() -> None:
+    """What is spelt out here opens there, and the other way round."""
+    mine, theirs, ephemeral, nonce = dice(32), dice(32), dice(32), dice(BOX_NONCE_BYTES)
+    my_public, their_public = x25519_public(mine), x25519_public(theirs)
+    for size in (0, 1, 32, 44, 1000):
+        message = dice(size)
+        boxed = box(message, nonce, their_public, mine)
+        assert boxed == sodium.crypto_box(message, nonce, their_public, mine)
+        assert box_open(boxed, nonce, my_public, theirs) == message
+        sealed = seal(message, their_public, ephemeral)
+        assert len(sealed) == size + SEAL_BYTES
+        assert sodium.crypto_box_seal_open(sealed, their_public, theirs) == message
+        assert seal_open(sealed, their_public, theirs) == message
+        assert seal_open(sodium.crypto_box_seal(message, their_public), their_public, theirs) == message
+
+
+def test_a_changed_bit_never_opens_a_box() -> None:
+    mine, theirs, nonce = dice(32), dice(32), dice(BOX_NONCE_BYTES)
+    my_public, their_public = x25519_public(mine), x25519_public(theirs)
+    boxed, sealed = box(b"text", nonce, their_public, mine), seal(b"text", their_public, dice(32))
+    aead = chacha20_poly1305_seal(mine, nonce[:12], b"text", b"aad")
+    opens: list[tuple[bytes, Callable[[bytes], bytes]]] = [
+        (boxed, lambda text: box_open(text, nonce, my_public, theirs)),
+        (sealed, lambda text: seal_open(text, their_public, theirs)),
+        (aead, lambda text: chacha20_poly1305_open(mine, nonce[:12], text, b"aad")),
+    ]
+    for text, open_ in opens:
+        assert open_(text) == b"text"
+        for at in range(len(text)):
+            for bad in (text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :], text[:at]):
+                with pytest.raises(Unauthentic):
+                    open_(bad)
+    with pytest.raises(Unauthentic):
+        box_open(boxed, dice(BOX_NONCE_BYTES), my_public, theirs)
+    with pytest.raises(Unauthentic):
+        box_open(boxed, nonce, their_public, theirs)
+    for size in (0, 23, 25):
+        with pytest.raises(Malformed):
+            box_open(boxed, bytes(size), my_public, theirs)
+    for size in (0, 11, 24):
+        with pytest.raises(Malformed):
+            chacha20_poly1305_open(mine, bytes(size), aead, b"aad")
+
+
+def test_boxes_with_everybody_are_refused() -> None:
+    for point in LOW_ORDER:
+        with pytest.raises(Unauthentic):
+            box(b"text", dice(BOX_NONCE_BYTES), point, dice(32))
+        with pytest.raises(Unauthentic):
+            box_open(bytes(50), dice(BOX_NONCE_BYTES), point, dice(32))
+        with pytest.raises(Unauthentic):
+            seal(b"text", point, dice(32))
+        with pytest.raises(Unauthentic):
+            seal_open(point + bytes(40), x25519_public(bytes(32)), bytes(32))

@@ -38,7 +38,7 @@ class Hostile(Small):
         node, mine = self.nodes["n2"], self.group("n2")
         relationship = mine.relationships[self.group(to).me]
         message = Message(type=kind, id=new_id(self.dice.randbytes), body=body)
-        packer = SIMULATED_PACKERS[node.agent.envelope]
+        packer = SIMULATED_PACKERS[self.envelope]
         link = self.group(to).peers[mine.me].link
         self.hear(to, Received(link, pack(relationship, message, packer, self.dice.randbytes)))
 

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerochat.crypto.encoding import BASE41, b64url, b64url_bytes, base45, base45_bytes, compact_json
+from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_secret, sha256, x25519_public
-from zerochat.didcomm.did import resolve
+from zerochat.didcomm.did import Method, resolve
 from zerochat.didcomm.invitation import (
     INVITATION_CHARS_MAX,
     URL_PREFIX,
@@ -164,8 +165,9 @@ def test_an_endpoint_cannot_be_made_wrong(host: str, port: Any) -> None:
 
 def test_the_did_holds_the_keys_and_the_endpoint() -> None:
     document = resolve(V4.did)
-    assert document.authentication == ((V4.did + "#key-1", V4.key),)
-    assert document.agreement == ((V4.did + "#key-2", x25519_public(ed25519_to_x25519_secret(SEED))),)
+    assert document.authentication == (Method(V4.did + "#key-1", PublicKey("Ed25519", V4.key)),)
+    agreement = PublicKey("X25519", x25519_public(ed25519_to_x25519_secret(SEED)))
+    assert document.agreement == (Method(V4.did + "#key-2", agreement),)
     [service] = document.services
     assert service.type == "DIDCommMessaging"
     assert service.properties["serviceEndpoint"] == {"uri": "zmq+tcp://192.0.2.7:5000", "accept": ["didcomm/v2"]}
@@ -314,14 +316,14 @@ def test_every_wrong_character_of_a_code_is_noticed(code: str) -> None:
 
 def test_only_a_newer_code_that_is_whole_says_so() -> None:
     """Nothing else blames the version: a damaged code of ours is no reason to look for another zerochat."""
-    data = b"\x24" + base45_bytes(V4.code()[3:], BASE41)[1:-3] + b"more"
+    data = b"\x34" + base45_bytes(V4.code()[3:], BASE41)[1:-3] + b"more"
     whole = "ZC:" + base45(data + sha256(data)[:3], BASE41)
     assert "a version of zerochat" in why(whole)
-    short = b"\x24more"
+    short = b"\x34more"
     for text in (
         *("ZC:ABCDEF", "ZC:AAAA", "ZC:garbage"),
         *(whole[:-1], whole[:-3], whole + "0", "ZC:0" + whole[4:]),
-        "ZC:" + base45(b"\x24" + base45_bytes(V4.code()[3:], BASE41)[1:], BASE41),
+        "ZC:" + base45(b"\x34" + base45_bytes(V4.code()[3:], BASE41)[1:], BASE41),
         "ZC:" + base45(short + sha256(short)[:3], BASE41),
     ):
         assert why(text) == "it is cut off or damaged", text

@@ -46,7 +46,7 @@ class Small(World):
         super()._perform(node, effect)
 
     def found(self, name="n0"):
-        answer = self.ask(name, CreateGroup("friends", name))
+        answer = self.ask(name, CreateGroup("friends", name, self.envelope))
         assert isinstance(answer, Answer)
         return answer.result.group
 
@@ -100,7 +100,7 @@ def test_an_invitation_for_two_admits_two():
 
 
 def test_an_expired_invitation_admits_nobody():
-    world = Small(2)
+    world = Small(2, "didcomm/v2")
     invitation = world.invite(world.found(), lifetime_s=10)
     world.run(for_ms=11_000)
     assert x25519_public(invitation.knock_secret()) not in world.nodes["n0"].admitted
@@ -203,7 +203,7 @@ def test_who_posts_without_a_pause_repairs_all_the_same():
     world = Small(2)
     group = world.found()
     world.join("n1", world.invite(group))
-    world._publish = lambda node, queue, envelope: None  # type: ignore[method-assign]
+    world._publish = lambda node, published: None  # type: ignore[method-assign]
     for n in range(40):
         world.ask("n0", SendPost(group, f"{n}"))
         world.run(for_ms=500)
@@ -225,14 +225,14 @@ def test_two_invitations_to_one_group_make_one_member():
 def test_a_name_of_a_group_is_taken_once():
     world = Small(1)
     world.found()
-    answer = world.ask("n0", CreateGroup("friends", "n0"))
+    answer = world.ask("n0", CreateGroup("friends", "n0", world.envelope))
     assert isinstance(answer, Refuse) and isinstance(answer.error, GroupExists)
 
 
 def test_two_groups_on_one_agent_do_not_disturb_each_other():
     world = Small()
     first = world.found()
-    second = world.ask("n0", CreateGroup("others", "n0")).result.group
+    second = world.ask("n0", CreateGroup("others", "n0", world.envelope)).result.group
     world.join("n1", world.invite(first))
     world.join("n1", world.invite(second))
     world.join("n2", world.invite(second))
@@ -411,7 +411,7 @@ def test_the_checksum_is_over_keys_and_not_over_labels(founded):
 
 def test_commands_of_the_same_ticket_come_back_as_answers():
     world = Small(1)
-    after, effects = deliver(world, "n0", Ask(7, CreateGroup("friends", "n0")))
+    after, effects = deliver(world, "n0", Ask(7, CreateGroup("friends", "n0", world.envelope)))
     assert [e.ticket for e in effects if isinstance(e, Answer)] == [7] and after.groups
     after, effects = deliver(world, "n0", Ask(8, SendPost("nowhere", "x")))
     assert after is world.nodes["n0"].agent and [type(e) for e in effects] == [Refuse]

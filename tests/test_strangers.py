@@ -240,7 +240,7 @@ VICTIM = """
     import os, sys, threading, time
     from zerochat.agent.net.sockets import public_key
     from zerochat.agent.net.transport import Transport
-    from zerochat.didcomm.invitation import Endpoint
+    from zerochat.didcomm.endpoint import Endpoint
     from zerochat.group.effects import Admit, Dial
 
     def kilobytes(field):

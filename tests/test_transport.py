@@ -14,7 +14,7 @@ from zerochat.agent.net.door import CannotListen
 from zerochat.agent.net.sockets import Event, public_key
 from zerochat.agent.net.transport import CALLERS_MAX, INPUTS_MAX, Transport
 from zerochat.agent.net.zap import ADDRESSES_MAX, REFUSALS_MAX, Refusals
-from zerochat.didcomm.invitation import Endpoint
+from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Publish, Reply, Revoke
 from zerochat.group.stimuli import LinkDown, LinkUp, Received

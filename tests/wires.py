@@ -12,7 +12,7 @@ import zmq
 
 from zerochat.agent.net import sockets
 from zerochat.agent.net.transport import NetworkEffect, Transport
-from zerochat.didcomm.invitation import Endpoint
+from zerochat.didcomm.endpoint import Endpoint
 from zerochat.group.effects import Admit, Dial
 from zerochat.group.stimuli import Input, LinkDown, LinkUp, Received
 

@@ -2,7 +2,7 @@
 
 The core is the one that runs behind the sockets (`group/engine.py`); what is simulated is the machine room around it:
 clock, dice, links, queues and the log on disk. One seed gives one history, to the last byte, so whatever goes wrong can
-be played again: `python -m zerochat.sim --seed 7 --trace`. Envelopes are really encrypted in one run of ten; in the
+be played again: `python -m zerochat.sim --seed 7 --trace`. Envelopes are really encrypted in one run of five; in the
 others a transparent packer of the same shape stands in for them, so that thousands of histories fit into a minute.
 """
 
@@ -22,10 +22,13 @@ from typing import ClassVar
 import msgspec
 
 from zerochat.crypto.encoding import strict_json
+from zerochat.crypto.keys import PublicKey, SecretKey, public_of
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm import PACKERS
-from zerochat.didcomm.invitation import Endpoint, Invitation
-from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, Packer, Unpacked
+from zerochat.didcomm.endpoint import Endpoint
+from zerochat.didcomm.invitation import Invitation
+from zerochat.didcomm.jwe import JwePacker
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, Packer, TheirKey, Unpacked
 from zerochat.errors import Malformed, Unauthentic
 from zerochat.group.effects import (
     Admit,
@@ -72,7 +75,7 @@ EPOCH_MS = 1_750_000_000_000
 """When every simulated world begins, UTC milliseconds."""
 
 
-class TransparentPacker:
+class TransparentPacker(JwePacker):
     """A stand-in for encryption in simulations: the same shape and the same refusals, and no secrecy at all.
 
     It binds an envelope to both kids and to its content, so a changed byte or a foreign key is refused as it would be.
@@ -80,27 +83,18 @@ class TransparentPacker:
 
     name: ClassVar[str] = "simulated/transparent"
 
-    def authcrypt(
-        self,
-        plain: bytes,
-        *,
-        sender_kid: str,
-        sender_secret: bytes,
-        recipient_kid: str,
-        recipient_public: bytes,
-        random: Callable[[int], bytes],
-    ) -> bytes:
-        text = base64.b64encode(plain).decode()
-        proof = _proof(sender_kid, x25519_public(sender_secret), recipient_kid, recipient_public, plain)
-        return json.dumps([sender_kid, recipient_kid, text, proof]).encode()
+    def authcrypt(self, plain: bytes, *, sender: OwnKey, recipient: TheirKey, random: Callable[[int], bytes]) -> bytes:
+        return _transparent(sender.kid, _public(sender.key), recipient, plain)
 
-    def anoncrypt(
-        self, plain: bytes, *, recipient_kid: str, recipient_public: bytes, random: Callable[[int], bytes]
-    ) -> bytes:
-        raise AssertionError("no group message is anonymous")
+    def anoncrypt(self, plain: bytes, *, recipient: TheirKey, random: Callable[[int], bytes], enc: str = "") -> bytes:
+        return _transparent("", None, recipient, plain)
 
     def unpack(
-        self, envelope: bytes, *, secret_of: Callable[[str], bytes | None], public_of: Callable[[str], bytes]
+        self,
+        envelope: bytes,
+        *,
+        secret_of: Callable[[str], SecretKey | None],
+        public_of: Callable[[str], PublicKey],
     ) -> Unpacked:
         try:
             tree = strict_json(envelope, ENVELOPE_BYTES_MAX)
@@ -109,19 +103,26 @@ class TransparentPacker:
         except ValueError as error:
             raise Malformed(why=str(error)) from None
         secret = secret_of(recipient)
-        if secret is None or proof != _proof(sender, public_of(sender), recipient, x25519_public(secret), plain):
+        if secret is None or proof != _proof(sender, sender and public_of(sender), recipient, _public(secret), plain):
             raise Unauthentic()
-        return Unpacked(plain, "authcrypt", sender, recipient)
+        return Unpacked(plain, "authcrypt" if sender else "anoncrypt", sender or None, recipient, "none")
 
 
+def _transparent(kid: str, sender: PublicKey | None, recipient: TheirKey, plain: bytes) -> bytes:
+    proof = _proof(kid, sender or "", recipient.kid, recipient.key, plain)
+    return json.dumps([kid, recipient.kid, base64.b64encode(plain).decode(), proof]).encode()
+
+
+_public = lru_cache(4096)(public_of)
 _public_of = lru_cache(4096)(x25519_public)
 """Who is at the other end is asked for every frame, and never changes."""
 
 
-def _proof(*parts: str | bytes) -> str:
+def _proof(*parts: str | bytes | PublicKey) -> str:
     digest = hashlib.sha256()
     for part in parts:
-        raw = part.encode() if isinstance(part, str) else part
+        data = part.data if isinstance(part, PublicKey) else part
+        raw = data.encode() if isinstance(data, str) else data
         digest.update(len(raw).to_bytes(4, "big") + raw)
     return digest.hexdigest()[:32]
 
@@ -187,13 +188,14 @@ class World:
         self._queue: list[tuple[int, int, str, Stimulus | str]] = []
         self._order = 0
         self._ticket = 0
-        envelope = envelope or ("didcomm/v2" if seed % 10 == 0 else TransparentPacker.name)
+        real = {0: "didcomm/v2", 5: "didcomm/v1"}
+        self.envelope = envelope or real.get(seed % 10, TransparentPacker.name)
         self.nodes: dict[str, Node] = {}
         for number in range(members):
             name = f"n{number}"
             host = f"10.0.0.{number + 1}"
             server_key = x25519_public(self.dice.randbytes(32))
-            node = Node(name, Endpoint(host, 7000), Endpoint(host, 7001), server_key, Agent(name, envelope))
+            node = Node(name, Endpoint(host, 7000), Endpoint(host, 7001), server_key, Agent(name))
             self.nodes[name] = node
             self.hear(name, Started(node.address, node.queue_address, server_key))
 
@@ -261,8 +263,8 @@ class World:
             case Reply(handle, envelope):
                 to, _, back = handle.partition(b" ")
                 self._frame(to.decode(), Received(back, envelope))
-            case Publish(queue, envelope):
-                self._publish(node, queue, envelope)
+            case Publish():
+                self._publish(node, effect)
             case SetTimer(key, delay_ms):
                 node.timers[key] = self.now + delay_ms
                 self._later(delay_ms, node.name, key)
@@ -338,13 +340,17 @@ class World:
                     self._frame(other.name, Received(theirs, envelope))
                     return
 
-    def _publish(self, node: Node, queue: bytes, envelope: bytes) -> None:
+    def _publish(self, node: Node, published: Publish) -> None:
+        queue, heard = published.queue, False
         for other in self.nodes.values():
             for link, dial in other.dialled.items():
                 ends = self._ends(other, link)
                 wanted = dial.queue == queue and dial.queue_at == node.queue_address
                 if wanted and ends is not None and ends[0] is node and ends[1].queue == queue:
-                    self._frame(other.name, Received(link, envelope))
+                    heard = True
+                    self._frame(other.name, Received(link, published.envelope))
+        if not heard:
+            self._dispatch(node, published.link, published.envelope)
 
     # --- checking -------------------------------------------------------------------------------------------------
 
@@ -445,7 +451,7 @@ def play(
     """
     world = World(seed, members or 3 + seed % 3, faults, say=say)
     dice, names = world.dice, list(world.nodes)
-    world.ask(names[0], CreateGroup("sim", names[0]))
+    world.ask(names[0], CreateGroup("sim", names[0], world.envelope))
     group = world.group(names[0]).id
     talked = 0
 

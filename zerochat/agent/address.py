@@ -3,7 +3,7 @@
 import ipaddress
 import socket
 
-from zerochat.didcomm.invitation import Endpoint
+from zerochat.didcomm.endpoint import Endpoint
 from zerochat.errors import LocalError
 
 

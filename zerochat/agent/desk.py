@@ -27,7 +27,7 @@ from zerochat.group.effects import (
     Posted,
     Refuse,
 )
-from zerochat.group.engine import find_group
+from zerochat.group.find import find_group
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import (
     AcceptInvitation,

@@ -5,41 +5,70 @@ was delivered, in the order of delivery. *meta* is what the agent itself must kn
 state and events are written in one transaction, and what `commit` has returned from is on disk: nothing is sent or
 shown before.
 
-Why each setting is what it is: a write-ahead log with `synchronous=FULL` loses nothing acknowledged in a simulated
-power cut, and with NORMAL, the usual advice, it loses a third; SQLite from 3.51.3 on is free of the corruption that
-several connections could cause in a write-ahead log, and there is only one connection anyway, which the exclusive
-lock makes sure of (so there is no shared-memory file either); memory-mapped pages are of no use when each is
-encrypted. The cipher is ChaCha20-Poly1305 by page under a raw 32-byte key, so whoever changes a byte is found out.
-That an older copy of the whole file was put in its place cannot be seen from here: only peers know better.
+How the file is opened, encrypted and kept whole is in `database.py`. That an older copy of the whole file was put in
+its place cannot be seen from here: only peers know better.
 """
 
-import errno
-import os
-import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import apsw
 
 from zerochat.agent.checkpoint import Unreadable, assemble, changes, parts_of
+from zerochat.agent.database import (
+    BUSY_MS,
+    KEY_BYTES,
+    CipherMissing,
+    DiskFailed,
+    DiskFull,
+    Format,
+    JournalDamaged,
+    JournalInUse,
+    NewerJournal,
+    NotAJournal,
+    ReadOnly,
+    WrongKey,
+    create_database,
+    fault_of_disk,
+    faults,
+    open_database,
+    transaction,
+)
 from zerochat.errors import LocalError
 from zerochat.group.effects import Remember
 
 S = TypeVar("S")
 
-KEY_BYTES: Final = 32
-SQLITE_VERSION_MIN: Final = 3_051_003
+__all__ = [
+    "CHAIN",
+    "COUNT",
+    "KEY_BYTES",
+    "LATEST_ROWS",
+    "ROWS_BEFORE",
+    "CipherMissing",
+    "DiskFailed",
+    "DiskFull",
+    "Journal",
+    "JournalDamaged",
+    "JournalInUse",
+    "NewerJournal",
+    "NoSuchEvent",
+    "NotAJournal",
+    "ReadOnly",
+    "Row",
+    "Sizes",
+    "WrongKey",
+    "fault_of_disk",
+]
+
 APPLICATION_ID: Final = 0x7A63_6A6C
 """`zcjl`, where SQLite keeps the mark of the program that a file belongs to."""
 SCHEMA_VERSION: Final = 1
-BUSY_MS: Final = 1_000
-"""Another program that only looks at the file for a moment, such as a backup, is waited for."""
-WAL_BYTES_KEPT: Final = 4 << 20
-"""A write-ahead log that has grown beyond this is cut again at the next checkpoint."""
+_FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION)
 
 _SCHEMA: Final = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
@@ -85,65 +114,6 @@ INSERT INTO checkpoint (path, value) VALUES (?, ?) ON CONFLICT (path) DO UPDATE 
 """
 _DROP: Final = "DELETE FROM checkpoint WHERE path = ?1 OR (path > ?1 || '/' AND path < ?1 || '0')"
 """`0` is the character after `/`."""
-
-
-class DiskFull(LocalError):
-    """The disk is full: there is no room left at {path}. Nothing that was confirmed is lost, and nothing new is kept
-    until there is room: free some space, and zerochat goes on."""
-
-
-class ReadOnly(LocalError):
-    """{path} cannot be written: {why}. Make it writable for this user, or choose another place with ZEROCHAT_HOME."""
-
-    exit_code: ClassVar[int] = 6
-
-
-class DiskFailed(LocalError):
-    """The disk does not do what it is asked to at {path}: {why}. Nothing that was confirmed is lost as long as the disk
-    is sound; check it, and start zerochat again."""
-
-    exit_code: ClassVar[int] = 6
-
-
-class WrongKey(LocalError):
-    """The journal {path} does not open with the key of this profile. If the two were copied from somewhere, copy both
-    again from the same backup; if not, the beginning of the file is damaged."""
-
-    exit_code: ClassVar[int] = 6
-
-
-class NotAJournal(LocalError):
-    """{path} is not a journal of zerochat: {why}. It has not been touched: put the journal back from a backup, or
-    choose another profile with `--profile`."""
-
-    exit_code: ClassVar[int] = 6
-
-
-class NewerJournal(LocalError):
-    """The journal {path} was written by a newer zerochat (its format is {found}, and this one knows {known}). It has
-    not been touched: use the newer version."""
-
-    exit_code: ClassVar[int] = 6
-
-
-class JournalInUse(LocalError):
-    """Another program has the journal {path} open. Close it, and try again."""
-
-    exit_code: ClassVar[int] = 6
-
-
-class JournalDamaged(LocalError):
-    """The journal {path} is damaged: {why}. Keep a copy of the file, and put the last good one back from a backup; what
-    is missing there, the other members still have."""
-
-    exit_code: ClassVar[int] = 7
-
-
-class CipherMissing(LocalError):
-    """This installation cannot encrypt its journal: {why}. Nothing was written: install zerochat again, with the
-    package apsw-sqlite3mc and without the package apsw."""
-
-    exit_code: ClassVar[int] = 6
 
 
 class NoSuchEvent(LocalError):
@@ -202,13 +172,7 @@ class Journal:
 
         Raises NotAJournal when something is there.
         """
-        try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        except FileExistsError:
-            raise NotAJournal(path=path, why="something else is in its place already") from None
-        except OSError as error:
-            raise fault_of_disk(error, path) from error
-        journal = cls(path, _connect(path, key, vfs, new=True))
+        journal = cls(path, create_database(path, key, vfs=vfs, busy_ms=BUSY_MS))
         try:
             with journal._transaction():
                 journal._db.execute(_SCHEMA)
@@ -225,15 +189,7 @@ class Journal:
         `vfs`: a file system of apsw's making, for tests that cut the power. Raises WrongKey, NotAJournal,
         NewerJournal, JournalInUse, ReadOnly, or what every method may raise.
         """
-        try:
-            mode = path.lstat().st_mode
-        except FileNotFoundError:
-            raise NotAJournal(path=path, why="there is no such file") from None
-        except OSError as error:
-            raise fault_of_disk(error, path) from error
-        if not stat.S_ISREG(mode):
-            raise NotAJournal(path=path, why="it is no plain file")
-        return cls(path, _connect(path, key, vfs))
+        return cls(path, open_database(path, key, _FORMAT, vfs=vfs, busy_ms=BUSY_MS))
 
     def __enter__(self) -> Self:
         return self
@@ -342,20 +298,10 @@ class Journal:
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _faults(self) -> AbstractContextManager[None]:
-        return _faults(self.path, self._db)
+        return faults(self.path, self._db)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All or nothing: on disk when the context ends, and as before when anything raises in it."""
-        with self._faults():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # after some faults SQLite has rolled back by itself
-                    self._db.execute("ROLLBACK")
-                raise
+    def _transaction(self) -> AbstractContextManager[None]:
+        return transaction(self.path, self._db)
 
     def _rows(self, query: str, bindings: Sequence[str | int]) -> list[Row]:
         with self._faults():
@@ -384,109 +330,3 @@ def _event(one: Remember) -> tuple[str | int | bytes, ...]:
         one.received,
         int(one.late),
     )
-
-
-# --- opening --------------------------------------------------------------------------------------------------------
-
-
-def _connect(path: Path, key: bytes, vfs: str | None, *, new: bool = False) -> apsw.Connection:
-    assert len(key) == KEY_BYTES
-    if apsw.SQLITE_VERSION_NUMBER < SQLITE_VERSION_MIN:
-        raise CipherMissing(path=path, why=f"its SQLite is {apsw.sqlite_lib_version()}, which is too old")
-    # No link may stand in the file's place. One further up may well: home folders and /tmp often are.
-    resolved = path.parent.resolve() / path.name
-    with _faults(path):
-        db = apsw.Connection(str(resolved), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW, vfs=vfs)
-    try:
-        with _faults(path, db):
-            _prepare(db, path, key)
-            if not new:
-                _check(db, path)
-            if db.pragma("journal_mode", "WAL") != "wal":
-                raise DiskFailed(path=path, why="this file system cannot hold a write-ahead log")
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _prepare(db: apsw.Connection, path: Path, key: bytes) -> None:
-    """Everything that changes nothing in the file."""
-    if db.readonly("main"):
-        raise ReadOnly(path=path, why="the file is read-only")
-    if db.pragma("cipher", "chacha20") != "chacha20":
-        raise CipherMissing(path=path, why="its SQLite has no cipher")
-    db.pragma("key", "raw:" + key.hex())
-    db.set_busy_timeout(BUSY_MS)
-    for name, value in (
-        ("locking_mode", "EXCLUSIVE"),
-        ("trusted_schema", 0),
-        ("cell_size_check", 1),
-        ("mmap_size", 0),
-        ("temp_store", "MEMORY"),
-        ("secure_delete", 1),
-        ("synchronous", "FULL"),
-        ("fullfsync", 1),  # on macOS, where fsync alone does not reach the disk
-        ("checkpoint_fullfsync", 1),
-        ("journal_size_limit", WAL_BYTES_KEPT),
-    ):
-        db.pragma(name, value)
-    db.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # the first page: here a wrong key shows
-
-
-def _check(db: apsw.Connection, path: Path) -> None:
-    """Whether it is a journal that this version can write."""
-    mark, version = db.pragma("application_id"), db.pragma("user_version")
-    if mark != APPLICATION_ID:
-        raise NotAJournal(path=path, why="it belongs to another program, or was never finished")
-    if version > SCHEMA_VERSION:
-        raise NewerJournal(path=path, found=version, known=SCHEMA_VERSION)
-
-
-@contextmanager
-def _faults(path: Path, db: apsw.Connection | None = None) -> Iterator[None]:
-    """What SQLite says, in our own words."""
-    try:
-        yield
-    except apsw.FullError as error:
-        raise DiskFull(path=path) from error
-    except apsw.ReadOnlyError as error:
-        raise ReadOnly(path=path, why="the file is read-only") from error
-    except apsw.NotADBError as error:
-        raise _misfit(path) from error
-    except apsw.CorruptError as error:
-        raise JournalDamaged(path=path, why="a page is not as it was written") from error
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise JournalInUse(path=path) from error
-    except (apsw.IOError, apsw.CantOpenError) as error:
-        # SQLite knows a full disk only from a plain write that failed; a quota, say, it does not know.
-        number = db.system_errno if db is not None else 0
-        why = OSError(number, os.strerror(number) if number else str(error))
-        raise fault_of_disk(why, path) from error
-
-
-def fault_of_disk(error: OSError, path: Path) -> LocalError:
-    """The sentence for a failed system call at `path`."""
-    why = (error.strerror or str(error)).lower()
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            return DiskFull(path=path)
-        case errno.EROFS | errno.EACCES | errno.EPERM:
-            return ReadOnly(path=path, why=why)
-        case _:
-            return DiskFailed(path=path, why=why)
-
-
-def _misfit(path: Path) -> LocalError:
-    """What to say of a file whose first page the key does not open.
-
-    SQLite3 Multiple Ciphers leaves bytes 16 to 23 of an encrypted file readable: the page size, and three numbers that
-    are the same in every SQLite file.
-    """
-    with path.open("rb") as file:
-        head = file.read(24)
-    if head.startswith(b"SQLite format 3\0"):
-        return NotAJournal(path=path, why="it is a database without encryption")
-    if head[21:24] != b"\x40\x20\x20":
-        return NotAJournal(path=path, why="it is no encrypted database")
-    return WrongKey(path=path)

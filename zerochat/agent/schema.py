@@ -1,12 +1,16 @@
 """The control protocol's vocabulary: what faces ask the agent, and what it tells them.
 
 JSON-RPC 2.0, one object a line, UTF-8, over the profile's control socket. A request has `id`, `method` and `params`
-(an object); a response has `result` or `error`; the agent's own news are notifications with the method `event`,
-`receipt`, `peer`, `view`, `join` or `invitation`. Readers ignore members that they do not know: new ones may come at
-any time, and none changes its meaning within one `PROTOCOL` number.
+(an object); a response has `result` or `error`; the agent's own news are notifications, whose methods are the keys of
+`NEWS`. Readers ignore news and members that they do not know: new ones may come at any time, and none changes its
+meaning within one `PROTOCOL` number.
 
 Times are RFC 3339 in UTC with milliseconds. A member's `did` is the did:key of the Ed25519 key that it holds in this
-one group. Text is exactly as its author wrote it: whoever shows it makes it printable first.
+one group. Text is exactly as its author wrote it, and so is everything else that a peer has chosen (labels, key ids,
+protocol names, codes): whoever shows it makes it printable first.
+
+A `peer`, wherever one is asked for, is a connection's label or id, a member's label or DID, or GROUP/NAME. What is
+asked of a peer is answered at once with the thread of the question; the peer's answer comes as news with that thread.
 """
 
 from typing import Any, Literal
@@ -24,6 +28,10 @@ REFUSED = -32000
 JoinPhase = Literal["dialling", "exchanging", "asking", "connecting", "joined", "failed"]
 GroupState = Literal["active", "leaving", "left"]
 Connection = Literal["self", "connected", "connecting", "unreachable"]
+Via = Literal["link", "mediator", ""]
+Way = Literal["direct", "mediator", "web"]
+ConnectionState = Literal["offered", "requested", "established", "ended"]
+Mediation = Literal["asking", "granted", "denied"]
 
 # --- what the agent tells -------------------------------------------------------------------------------------------
 
@@ -84,10 +92,12 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     nick: str
     members: int
     connected: int
-    """How many of the others are connected now."""
+    """How many of the others are connected now, over a link or over a mediator."""
     keys: str
     path: str
     accountability: str
+    envelope: str = ""
+    """The kind of envelopes that everything in this group travels in: `didcomm/v2` or `didcomm/v1`."""
     view: str
     """The checksum of the membership view: equal at two members exactly when they see the same members."""
     unacknowledged: int
@@ -99,6 +109,9 @@ class MemberInfo(Struct, frozen=True, kw_only=True):
     did: str
     nick: str
     connection: Connection
+    """Whether what is said now gets there. A mediator takes it for a member who is away, which is `connected` too."""
+    via: Via = ""
+    """How this member is reached: over a link of our own, over a mediator, or not at all."""
     bot: bool = False
     verified: bool = False
     view_agrees: bool | None = None
@@ -130,10 +143,46 @@ class InvitationInfo(Struct, frozen=True, kw_only=True):
     url: str
     """The Out-of-Band 2.0 link (`_oob`)."""
     code: str
-    """The compact code (`ZC:…`), the same invitation."""
+    """The compact code (`ZC:…`), the same invitation; empty for one that leads over a mediator."""
     expires_at: str
     uses: int
     endpoint: str
+
+
+class ConnectionInfo(Struct, frozen=True, kw_only=True):
+    """A relationship outside of any group: with a mediator, or with an agent that may be somebody else's program."""
+
+    id: str
+    label: str
+    state: ConnectionState
+    envelope: str
+    did: str
+    """The peer's DID, in its short form; empty while its answer is awaited."""
+    my_did: str
+    mediator: Mediation | None = None
+    """What the peer has said to being our mediator; None: it was not asked."""
+    begun_at: str
+
+
+class OfferInfo(Struct, frozen=True, kw_only=True):
+    """An invitation to connect, outside of any group, for one agent of whatever make."""
+
+    url: str
+    """The Out-of-Band link."""
+    expires_at: str
+    connection: str
+    """The id of the connection that it becomes."""
+
+
+class Question(Struct, frozen=True):
+    """Something was asked of a peer; its answer comes as news with this `thread`."""
+
+    thread: str
+
+
+class ToldInfo(Struct, frozen=True):
+    id: str
+    """The id of the message that was sent."""
 
 
 class JoinStatus(Struct, frozen=True, kw_only=True):
@@ -215,6 +264,74 @@ class InvitationNews(Struct, frozen=True):
     uses_left: int
 
 
+class PongNews(Struct, frozen=True, kw_only=True):
+    """A peer has answered a ping."""
+
+    thread: str
+    peer: str
+    """What it is called."""
+    rtt_ms: int
+    envelope: str
+    """The kind of envelope that the answer came in, and how it was protected."""
+    their_key: str
+    """The key id of the peer that the answer is proven to be from."""
+    my_key: str
+    """The key id of ours that it was encrypted to."""
+    way: Way
+    """How the peer is reached: over a link of our own, over a mediator, or at its address on the web."""
+
+
+class FeatureInfo(Struct, frozen=True):
+    """`type`: `protocol`, `goal-code` or `header`; `id`: which one."""
+
+    type: str
+    id: str
+
+
+class FeaturesNews(Struct, frozen=True):
+    """What a peer discloses of what it speaks: all of it need not be there."""
+
+    thread: str
+    peer: str
+    features: list[FeatureInfo]
+
+
+class ConnectionNews(Struct, frozen=True, kw_only=True):
+    """A connection was established, has ended, or its peer has said whether it will be our mediator."""
+
+    connection: str
+    text: str
+    """One sentence for a person, with the peer's label in it."""
+    label: str = ""
+    state: ConnectionState = "ended"
+    mediator: Mediation | None = None
+
+
+class ToldNews(Struct, frozen=True):
+    """A basic message from a connection."""
+
+    connection: str
+    label: str
+    text: str
+
+
+class ProblemNews(Struct, frozen=True):
+    """A peer says that something went wrong on its side (a problem report)."""
+
+    peer: str
+    code: str
+    comment: str
+
+
+class RotatedNews(Struct, frozen=True):
+    """A DID between a member and us was replaced: the member's, or (`mine`) ours, which the member knows by now."""
+
+    group: str
+    member: str
+    nick: str
+    mine: bool
+
+
 # --- what faces ask -------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +348,13 @@ class GroupParams(Struct, frozen=True):
     """`group`: a name, an id, or the first letters of an id."""
 
     group: str
+
+
+class NewParams(Struct, frozen=True):
+    """`group`: its name. `envelope`: `didcomm/v2` or `didcomm/v1`, for good."""
+
+    group: str
+    envelope: str = "didcomm/v2"
 
 
 class InviteParams(Struct, frozen=True):
@@ -280,11 +404,41 @@ class SubscribeParams(Struct, frozen=True):
     since: int | None = None
 
 
+class PeerParams(Struct, frozen=True):
+    peer: str
+
+
+class FeaturesParams(Struct, frozen=True):
+    """`match`: a protocol's URI, or the beginning of some with `*` behind it."""
+
+    peer: str
+    match: str = "*"
+
+
+class TellParams(Struct, frozen=True):
+    peer: str
+    text: str
+
+
+class ConnectParams(Struct, frozen=True):
+    """`invitation`: an Out-of-Band link of any version, or the JSON in one. `name`: what to call the connection here.
+    `mediate`: ask that agent to be our mediator."""
+
+    invitation: str
+    name: str = ""
+    mediate: bool = False
+
+
+class OfferParams(Struct, frozen=True):
+    envelope: str = "didcomm/v2"
+    expires_s: int = 24 * 3600
+
+
 METHODS: dict[str, tuple[type[Struct], object]] = {
     "hello": (HelloParams, Hello),
     "status": (NoParams, Status),
     "groups": (NoParams, list[GroupInfo]),
-    "new": (GroupParams, GroupInfo),
+    "new": (NewParams, GroupInfo),
     "invite": (InviteParams, InvitationInfo),
     "join": (JoinParams, JoinStatus),
     "send": (SendParams, Sent),
@@ -293,6 +447,14 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "history": (HistoryParams, History),
     "members": (GroupParams, list[MemberInfo]),
     "leave": (GroupParams, GroupInfo),
+    "ping": (PeerParams, Question),
+    "features": (FeaturesParams, Question),
+    "rotate": (PeerParams, NoParams),
+    "connect": (ConnectParams, ConnectionInfo),
+    "offer": (OfferParams, OfferInfo),
+    "connections": (NoParams, list[ConnectionInfo]),
+    "tell": (TellParams, ToldInfo),
+    "disconnect": (PeerParams, NoParams),
     "subscribe": (SubscribeParams, NoParams),
     "stop": (NoParams, NoParams),
 }
@@ -305,6 +467,12 @@ NEWS: dict[str, type[Struct]] = {
     "view": ViewNews,
     "join": JoinStatus,
     "invitation": InvitationNews,
+    "pong": PongNews,
+    "features": FeaturesNews,
+    "connection": ConnectionNews,
+    "told": ToldNews,
+    "problem": ProblemNews,
+    "rotated": RotatedNews,
 }
 """Every notification with its shape."""
 

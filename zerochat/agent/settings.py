@@ -7,13 +7,13 @@ not exist only warns, because the file may belong to a newer version too.
 import difflib
 import ipaddress
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from zerochat.agent.address import BadAddress, parse_listen
 from zerochat.agent.places import Places
-from zerochat.didcomm.invitation import Endpoint
+from zerochat.didcomm.endpoint import Endpoint
 from zerochat.errors import LocalError, Malformed
 
 SETTINGS_BYTES_MAX = 64 * 1024
@@ -34,6 +34,17 @@ class Settings:
     """`network.advertise`: the IP address under which peers reach this machine; None: find out."""
     socks: str | None = None
     """`network.socks`: the address and port of a SOCKS5 proxy (Tor's, say) for every connection that we dial."""
+    hidden: bool = False
+    """`network.hidden`: nobody can dial this machine (it is behind NAT, say), so its address is told to nobody."""
+    web: str | None = None
+    """`network.web`: the address and port to take envelopes in over HTTP and WebSocket; None: do not."""
+    web_public: str | None = None
+    """`network.web_public`: the URI under which others reach that; None: as this machine sees itself."""
+    web_certificate: str | None = None
+    web_key: str | None = None
+    """`network.web_certificate`, `network.web_key`: PEM files, for https and wss."""
+    web_authorities: str | None = None
+    """`network.web_authorities`: a PEM file of authorities to trust besides the system's."""
     warnings: tuple[str, ...] = ()
     """One sentence for each name in the file that means nothing."""
 
@@ -55,7 +66,7 @@ def load_settings(places: Places) -> Settings:
         raise BadSettings(path=path, why=f"it is not TOML ({error})") from error
     except RecursionError as error:
         raise BadSettings(path=path, why="it is not TOML that anybody would write") from error
-    values: dict[str, str] = {}
+    values: dict[str, Any] = {}
     for name, check in CHECKS.items():
         if name in found:
             try:
@@ -63,6 +74,8 @@ def load_settings(places: Places) -> Settings:
             except (ValueError, BadAddress) as error:
                 why = error if isinstance(error, ValueError) else error.fields["why"]
                 raise BadSettings(path=path, why=f"{name} = {found[name]!r} is no address to use: {why}") from error
+    if (values.get("web_certificate") is None) != (values.get("web_key") is None):
+        raise BadSettings(path=path, why="network.web_certificate and network.web_key belong together")
     warnings = tuple(_warning(name) for name in found if name not in CHECKS)
     return Settings(**values, warnings=warnings)
 
@@ -107,7 +120,38 @@ def _socks(value: object) -> str:
     return f"{host}:{port}"
 
 
-CHECKS: Final = {"network.listen": _listen, "network.advertise": _advertise, "network.socks": _socks}
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("it is neither true nor false")
+    return value
+
+
+def _web(value: object) -> str:
+    text = _text(value)
+    if parse_listen(text)[2]:
+        raise ValueError("it must have one port, such as 0.0.0.0:8080")
+    return text
+
+
+def _public(value: object) -> str:
+    text = _text(value)
+    scheme, _, rest = text.partition("://")
+    if scheme not in ("http", "https") or not rest or not text.isascii() or not text.isprintable():
+        raise ValueError("it must begin with http:// or https://, such as https://chat.example.org")
+    return text
+
+
+CHECKS: Final[Mapping[str, Callable[[object], Any]]] = {
+    "network.listen": _listen,
+    "network.advertise": _advertise,
+    "network.socks": _socks,
+    "network.hidden": _flag,
+    "network.web": _web,
+    "network.web_public": _public,
+    "network.web_certificate": _text,
+    "network.web_key": _text,
+    "network.web_authorities": _text,
+}
 """Every setting there is, with what brings it into its own form or refuses it."""
 
 

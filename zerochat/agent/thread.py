@@ -17,7 +17,7 @@ from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 from zerochat import __version__
 from zerochat.agent import report, schema
@@ -27,27 +27,43 @@ from zerochat.agent.desk import Desk
 from zerochat.agent.journal import Journal, fault_of_disk
 from zerochat.agent.net.transport import Transport
 from zerochat.agent.places import Places
+from zerochat.agent.postman import Postman
 from zerochat.agent.settings import load_settings
 from zerochat.agent.vault import lock_profile
 from zerochat.crypto.primitives import x25519_public
-from zerochat.didcomm.invitation import Endpoint
+from zerochat.didcomm.endpoint import Endpoint
 from zerochat.errors import LocalError
 from zerochat.group.clock import AheadOfTime
 from zerochat.group.effects import (
     Answer,
+    Answered,
     Dial,
     Effect,
+    Hold,
     Measure,
     Notify,
+    Post,
     Recall,
     Refuse,
+    Release,
     Remember,
     SetTimer,
 )
 from zerochat.group.engine import step
 from zerochat.group.notices import Forked, Notice
 from zerochat.group.state import Agent
-from zerochat.group.stimuli import Ask, LinkDown, LinkUp, Moment, Recalled, Started, Stimulus, TimerFired
+from zerochat.group.stimuli import (
+    Ask,
+    LinkDown,
+    LinkUp,
+    Moment,
+    Recalled,
+    Started,
+    Stimulus,
+    TimerFired,
+    WebDown,
+    WebUp,
+)
 
 START_S_MAX = 20.0
 STOP_S_MAX = 5.0
@@ -93,18 +109,35 @@ def _ended_badly(journal: Journal, now_s: int) -> bool:
     return len(recent) >= UNCLEAN_MAX
 
 
-def _subject(news: LinkUp | LinkDown | Started) -> bytes:
-    return b"" if isinstance(news, Started) else news.link
+Connectivity: TypeAlias = LinkUp | LinkDown | WebUp | WebDown | Started
+
+
+def _subject(news: Connectivity) -> bytes | str:
+    match news:
+        case Started():
+            return b""
+        case WebUp(uri) | WebDown(uri):
+            return uri
+        case _:
+            return news.link
 
 
 class AgentThread(threading.Thread):
     """One profile's agent. Faces never touch it: they talk to its control socket."""
 
-    def __init__(self, places: Places, key: bytes, *, listen: str | None = None, advertise: str | None = None) -> None:
+    def __init__(
+        self,
+        places: Places,
+        key: bytes,
+        *,
+        listen: str | None = None,
+        advertise: str | None = None,
+        hidden: bool = False,
+    ) -> None:
         """`key`: the journal's raw key. `listen` and `advertise` win over the settings file."""
         super().__init__(name="zerochat-agent", daemon=True)
         self._places, self._key = places, key
-        self._listen, self._advertise = listen, advertise
+        self._listen, self._advertise, self._hidden = listen, advertise, hidden
         self._ready = threading.Event()
         self._stop_asked = threading.Event()
         self._ear, self._bell = socket.socketpair()
@@ -113,7 +146,7 @@ class AgentThread(threading.Thread):
         self._timers: dict[str, float] = {}
         self._timer_heap: list[tuple[float, str]] = []
         self._pending: list[Stimulus] = []
-        self._deferred: dict[bytes, tuple[float, LinkUp | LinkDown | Started]] = {}
+        self._deferred: dict[bytes | str, tuple[float, Connectivity]] = {}
         """The last news of each link that could not be remembered, and when to try again."""
         self._log = logging.Logger("zerochat.agent")
         """Its own, and not one by name: several agents may live in one process."""
@@ -141,10 +174,13 @@ class AgentThread(threading.Thread):
     def stop(self) -> None:
         """End the thread: what was accepted is on disk already."""
         self._stop_asked.set()
-        with suppress(OSError):  # it has been woken before, or has ended
-            self._bell.send(b"!")
+        self._wake()
         if self.is_alive():
             self.join(STOP_S_MAX)
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # it has been woken before, or has ended
+            self._bell.send(b"!")
 
     def __enter__(self) -> Self:
         self.start()
@@ -200,8 +236,9 @@ class AgentThread(threading.Thread):
             pair_port = pair_port or int(journal.meta_get("pair_port") or 0)
             queue_port = queue_port or int(journal.meta_get("queue_port") or 0)
             transport = Transport(secret, listen_host, pair_port, queue_port, socks=settings.socks)
-            with transport, ControlServer(self._places.socket) as server:
-                self._transport, self._server = transport, server
+            postman = Postman(settings, self._wake)
+            with transport, postman, ControlServer(self._places.socket) as server:
+                self._transport, self._server, self._postman = transport, server, postman
                 self._desk = Desk(server, journal, self.status)
                 ports = transport.bind()
                 for name, asked, port in zip(("pair_port", "queue_port"), (pair_port, queue_port), ports, strict=True):
@@ -212,7 +249,9 @@ class AgentThread(threading.Thread):
                 transport.watch(self._ear.fileno())
                 self._watched: dict[int, bool] = {}
                 self._quiet = _ended_badly(journal, int(time.time()))
-                self._turn([Started(self._pair, self._queue, x25519_public(secret))])
+                web = postman.start()
+                hidden = self._hidden or settings.hidden
+                self._turn([Started(self._pair, self._queue, x25519_public(secret), web, hidden)])
                 self._watch_faces()
                 self._log.info("ready at %s", self._pair)
                 self._ready.set()
@@ -233,7 +272,7 @@ class AgentThread(threading.Thread):
                 timeout = min(timeout, max(0, int((moment - time.monotonic()) * 1000) + 1))
         self._watch_faces()
         heard, ready = self._transport.poll(timeout)
-        stimuli: list[Stimulus] = [*self._pending, *self._in_order(heard)]
+        stimuli: list[Stimulus] = [*self._pending, *self._in_order([*heard, *self._postman.take()])]
         self._pending = []
         for fd in ready:
             if fd == self._ear.fileno():
@@ -258,8 +297,8 @@ class AgentThread(threading.Thread):
     def _in_order(self, heard: Iterable[Stimulus]) -> Iterator[Stimulus]:
         """What was heard, but for news of a link whose older news still waits: the newer takes its place there."""
         for stimulus in heard:
-            if isinstance(stimulus, LinkUp | LinkDown) and stimulus.link in self._deferred:
-                self._deferred[stimulus.link] = (self._deferred[stimulus.link][0], stimulus)
+            if isinstance(stimulus, LinkUp | LinkDown | WebUp | WebDown) and _subject(stimulus) in self._deferred:
+                self._deferred[_subject(stimulus)] = (self._deferred[_subject(stimulus)][0], stimulus)
             else:
                 yield stimulus
 
@@ -293,6 +332,7 @@ class AgentThread(threading.Thread):
         if remembered or self._agent is not before:
             self._warning = ""  # the disk has just taken something
         self._speak(effects)
+        self._postman.settle(stimuli, kept=True)
 
     def _step(self, stimulus: Stimulus) -> list[Effect]:
         moment = Moment(int(time.time() * 1000), os.urandom)
@@ -311,12 +351,13 @@ class AgentThread(threading.Thread):
         self._agent = before
         self._warning = error.sentence()
         self._log.error("a turn could not be remembered: %s", error.code)
+        self._postman.settle(stimuli, kept=False)
         for stimulus in stimuli:
             if isinstance(stimulus, Ask):
                 self._desk.fail(stimulus, error)
             elif isinstance(stimulus, TimerFired):
                 self._set_timer(stimulus.key, RETRY_MS)
-            elif isinstance(stimulus, LinkUp | LinkDown | Started):
+            elif isinstance(stimulus, LinkUp | LinkDown | WebUp | WebDown | Started):
                 # Peers repeat what was not acknowledged, but nobody repeats that a link came up.
                 self._deferred[_subject(stimulus)] = (time.monotonic() + RETRY_MS / 1000, stimulus)
 
@@ -342,6 +383,9 @@ class AgentThread(threading.Thread):
                     self._log.info("%s %s", name, detail)
                     if detail == AheadOfTime.__name__:
                         self._clocks_differ_until = time.monotonic() + CLOCK_WARNING_S
+                case Post() | Answered() | Hold() | Release():
+                    if not self._quiet:
+                        self._postman.perform(effect)
                 case _:
                     self._transport.perform(effect)
         self._desk.tell(news, self._agent)

@@ -86,6 +86,10 @@ def _verb(options: Options, out: "Output") -> int:
                 "members": groups.members,
                 "leave": groups.leave,
             }
+        case "didcomm":
+            from zerochat.cli.didcomm import didcomm
+
+            return didcomm(options, out)
         case _:
             from zerochat.cli import talk
 

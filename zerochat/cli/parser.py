@@ -5,52 +5,29 @@ Nothing here does anything, and nothing heavy is imported: `zerochat VERB --help
 
 import argparse
 from collections.abc import Sequence
-from textwrap import fill
-from typing import NoReturn
 
 from zerochat import __version__
 from zerochat.cli.exits import ExitCode
+from zerochat.cli.grammar import (
+    ENVELOPES,
+    FORMATS,
+    Options,
+    Parser,
+    Verbs,
+    add_verb,
+    common,
+    count,
+    group_argument,
+    lifetime,
+    positive,
+    timeout_option,
+)
 
-FORMATS = ("text", "jsonl")
+__all__ = ["INVITATION_FORMATS", "PLACES", "Options", "parse"]
+
 INVITATION_FORMATS = ("text", "url", "code", "qr", "json", "jsonl")
+ENCRYPTIONS = ("A256CBC-HS512", "A256GCM", "XC20P")
 PLACES = ("config", "data", "state", "cache", "log", "socket", "lock", "key")
-WIDTH = 79
-EXPIRES_S_MAX = 30 * 86_400
-
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-
-
-class Options(argparse.Namespace):
-    """What was asked for. Only what belongs to the verb is set, beside the first three."""
-
-    verb: str = "chat"
-    profile: str | None = None
-    format: str = "text"
-
-    name: str | None
-    passphrase: bool
-    keyring: bool
-    listen: str | None = None
-    advertise: str | None = None
-    group: str = ""
-    expires_s: int
-    uses: int
-    invitation: str | None
-    message: str | None
-    wait: int | None
-    timeout_s: float
-    since: int | None
-    count: int | None
-    all: bool
-    yes: bool
-    place: str | None
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse, with a mistake answered in one sentence and a pointer to the help instead of a page of usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(ExitCode.USAGE, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
 
 
 def parse(argv: Sequence[str] | None = None) -> Options:
@@ -88,71 +65,18 @@ exit codes:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"zerochat {__version__}")
-    _common(parser, FORMATS)
+    common(parser, FORMATS)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for add in (_faces, _profile, _groups, _talk):
+    for add in (_faces, _profile, _groups, _talk, _didcomm):
         add(verbs)
     return parser
-
-
-def _common(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
-    """The options that stand before or after the verb; left unset when absent, so that neither hides the other."""
-    parser.add_argument(
-        "--profile",
-        metavar="NAME",
-        default=argparse.SUPPRESS,
-        help="which of your profiles (default: $ZEROCHAT_PROFILE, or else 'default')",
-    )
-    parser.add_argument(
-        "--format",
-        choices=formats,
-        default=argparse.SUPPRESS,
-        help="how standard output is written (default: text); jsonl: one JSON object a line, in ASCII",
-    )
-
-
-_Verbs = argparse._SubParsersAction  # no public name, and the only type that add_parser is declared on
-
-
-def _verb(
-    verbs: "_Verbs[Parser]", name: str, summary: str, text: str, examples: str, formats: Sequence[str] = FORMATS
-) -> Parser:
-    parser = verbs.add_parser(
-        name,
-        help=summary,
-        description=fill(" ".join(text.split()), WIDTH),
-        epilog="examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    _common(parser, formats)
-    return parser
-
-
-def _network(parser: Parser) -> None:
-    parser.add_argument(
-        "--listen",
-        metavar="HOST[:PORT[:PORT]]",
-        help="the address to accept peers on, and the ports for pairs and for queues, for this run only (default: the"
-        " settings', or all addresses of this machine)",
-    )
-    parser.add_argument(
-        "--advertise",
-        type=_advertised,
-        metavar="ADDRESS",
-        help="the IP address, not a name, under which peers reach this machine (default: the settings', or found out)",
-    )
-
-
-def _group(parser: Parser) -> None:
-    parser.add_argument("group", metavar="GROUP", help="a group's name, its id, or the first letters of its id")
 
 
 # --- the verbs, by family -------------------------------------------------------------------------------------------
 
 
-def _faces(verbs: "_Verbs[Parser]") -> None:
-    chat = _verb(
+def _faces(verbs: "Verbs[Parser]") -> None:
+    chat = add_verb(
         verbs,
         "chat",
         "open the chat in this terminal (the default)",
@@ -166,7 +90,7 @@ zerochat chat --listen 0.0.0.0:4242 --advertise 203.0.113.7
     )
     chat.add_argument("group", nargs="?", default="", metavar="GROUP", help="the group to begin with")
     _network(chat)
-    _verb(
+    add_verb(
         verbs,
         "demo",
         "see it work: real agents on this machine, no network needed",
@@ -180,8 +104,8 @@ zerochat demo </dev/null
     )
 
 
-def _profile(verbs: "_Verbs[Parser]") -> None:
-    init = _verb(
+def _profile(verbs: "Verbs[Parser]") -> None:
+    init = add_verb(
         verbs,
         "init",
         "make a profile",
@@ -202,7 +126,7 @@ ZEROCHAT_PASSPHRASE_FILE=~/.secret zerochat init --name ci
         help="ask for a passphrase that locks the profile (it is never taken from the command line)",
     )
     lock.add_argument("--keyring", action="store_true", help="keep the profile's key in the system's keyring")
-    agent = _verb(
+    agent = add_verb(
         verbs,
         "agent",
         "run the profile's agent in the foreground",
@@ -218,7 +142,7 @@ zerochat agent --format jsonl >ready.json &
 """,
     )
     _network(agent)
-    _verb(
+    add_verb(
         verbs,
         "status",
         "say what the agent is doing",
@@ -228,7 +152,7 @@ zerochat status
 zerochat status --format jsonl | jq .groups[].name
 """,
     )
-    locate = _verb(
+    locate = add_verb(
         verbs,
         "locate",
         "print where things are kept",
@@ -241,8 +165,8 @@ tail -f "$(zerochat locate log)"
     locate.add_argument("place", nargs="?", choices=PLACES, metavar="|".join(PLACES), help="just this one")
 
 
-def _groups(verbs: "_Verbs[Parser]") -> None:
-    new = _verb(
+def _groups(verbs: "Verbs[Parser]") -> None:
+    new = add_verb(
         verbs,
         "new",
         "make a group",
@@ -252,7 +176,7 @@ zerochat new hikers
 """,
     )
     new.add_argument("group", metavar="NAME", help="what the group is called")
-    invite = _verb(
+    invite = add_verb(
         verbs,
         "invite",
         "invite somebody to a group",
@@ -266,17 +190,17 @@ zerochat invite hikers --format code --uses 5 --expires 7d
 """,
         INVITATION_FORMATS,
     )
-    _group(invite)
+    group_argument(invite)
     invite.add_argument(
         "--expires",
         dest="expires_s",
-        type=_lifetime,
+        type=lifetime,
         default=86_400,
         metavar="TIME",
         help="how long it is good: 90s, 30m, 24h or 7d (default: 24h)",
     )
-    invite.add_argument("--uses", type=_positive, default=1, metavar="N", help="how many may use it (default: 1)")
-    join = _verb(
+    invite.add_argument("--uses", type=positive, default=1, metavar="N", help="how many may use it (default: 1)")
+    join = add_verb(
         verbs,
         "join",
         "join a group by an invitation",
@@ -292,8 +216,8 @@ zerochat join ZC:6BFOXN...
     )
     join.add_argument("invitation", nargs="?", metavar="CODE-or-LINK", help="the invitation, or - for standard input")
     join.add_argument("--name", metavar="NAME", help="what you are called in this group (default: the profile's name)")
-    _timeout(join, 75.0, "how long to wait until joined (default: 75)")
-    members = _verb(
+    timeout_option(join, 75.0, "how long to wait until joined (default: 75)")
+    members = add_verb(
         verbs,
         "members",
         "list a group's members",
@@ -303,8 +227,8 @@ zerochat members hikers
 zerochat members hikers --format jsonl | jq -r .nick
 """,
     )
-    _group(members)
-    leave = _verb(
+    group_argument(members)
+    leave = add_verb(
         verbs,
         "leave",
         "leave a group",
@@ -314,12 +238,12 @@ zerochat leave hikers
 zerochat leave hikers --yes
 """,
     )
-    _group(leave)
+    group_argument(leave)
     leave.add_argument("--yes", action="store_true", help="do not ask")
 
 
-def _talk(verbs: "_Verbs[Parser]") -> None:
-    send = _verb(
+def _talk(verbs: "Verbs[Parser]") -> None:
+    send = add_verb(
         verbs,
         "send",
         "send a message to a group",
@@ -333,7 +257,7 @@ zerochat send ops -m "deployed" --wait all --timeout 60
 zerochat send ops -m "deployed" --wait 2 --format jsonl | jq .members
 """,
     )
-    _group(send)
+    group_argument(send)
     send.add_argument("-m", "--message", metavar="TEXT", help="the text (otherwise standard input is read to its end)")
     send.add_argument(
         "--wait",
@@ -341,8 +265,8 @@ zerochat send ops -m "deployed" --wait 2 --format jsonl | jq .members
         metavar="any|all|N",
         help="wait until any, all or N other members have acknowledged it, and print who has",
     )
-    _timeout(send, 30.0, "how long --wait waits (default: 30); then the exit code is 5")
-    tail = _verb(
+    timeout_option(send, 30.0, "how long --wait waits (default: 30); then the exit code is 5")
+    tail = add_verb(
         verbs,
         "tail",
         "print a group's events as they come",
@@ -353,13 +277,11 @@ zerochat tail ops -n 0 --format jsonl | jq --unbuffered -r .body.text
 zerochat tail ops --since 1042 --format jsonl
 """,
     )
-    _group(tail)
+    group_argument(tail)
     start = tail.add_mutually_exclusive_group()
-    start.add_argument(
-        "-n", dest="count", type=_count, metavar="N", help="begin with the newest N events (default: 10)"
-    )
-    start.add_argument("--since", type=_count, metavar="SEQ", help="begin with what was delivered after this `seq`")
-    history = _verb(
+    start.add_argument("-n", dest="count", type=count, metavar="N", help="begin with the newest N events (default: 10)")
+    start.add_argument("--since", type=count, metavar="SEQ", help="begin with what was delivered after this `seq`")
+    history = add_verb(
         verbs,
         "history",
         "print a group's events",
@@ -370,47 +292,138 @@ zerochat history hikers -n 500
 zerochat history ops --all --format jsonl >ops.jsonl
 """,
     )
-    _group(history)
+    group_argument(history)
     much = history.add_mutually_exclusive_group()
-    much.add_argument("-n", dest="count", type=_count, metavar="N", help="the newest N events (default: 50)")
+    much.add_argument("-n", dest="count", type=count, metavar="N", help="the newest N events (default: 50)")
     much.add_argument("--all", action="store_true", help="all of them")
 
 
-def _timeout(parser: Parser, default: float, text: str) -> None:
-    parser.add_argument("--timeout", dest="timeout_s", type=_seconds, default=default, metavar="S", help=text)
+def _didcomm(verbs: "Verbs[Parser]") -> None:
+    didcomm = add_verb(
+        verbs,
+        "didcomm",
+        "look into a DIDComm message, open one, make one",
+        "For people who debug: look into, open and make single DIDComm messages, in files or through pipes, of any\n"
+        "agent that speaks DIDComm. No profile is used, and nothing is sent.",
+        """
+zerochat didcomm inspect message.dcem
+zerochat didcomm unpack message.dcem --secrets mine.jwks
+zerochat didcomm pack note.dcpm --to DID --from DID --secrets mine.jwks
+""",
+    )
+    actions = didcomm.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
+    inspect = add_verb(
+        actions,
+        "inspect",
+        "show a message's layers without opening them",
+        "Show what everybody on the way can see of a message: its layers, headers, recipients, key ids, algorithms\n"
+        "and sizes, and whether zerochat would read it. Needs no keys.",
+        """
+zerochat didcomm inspect message.dcem
+curl -s https://example.com/message | zerochat didcomm inspect -
+zerochat didcomm inspect message.dcsm --format jsonl | jq .signatures
+""",
+    )
+    _message_file(inspect)
+    unpack = add_verb(
+        actions,
+        "unpack",
+        "open a message",
+        "Open a message, and say how it was protected and by whom. Secret keys come from a JWK set, in which each key\n"
+        "has the id that messages know it by (DID#KEY); nobody else may be able to read that file. Ends with 7 when\n"
+        "the message does not open, or contradicts itself.",
+        """
+zerochat didcomm unpack message.dcsm
+zerochat didcomm unpack message.dcem --secrets mine.jwks
+zerochat didcomm unpack - --secrets mine.jwks --output note.dcpm <message.dcem
+""",
+    )
+    _message_file(unpack)
+    _keys(unpack)
+    unpack.add_argument(
+        "--lenient",
+        action="store_true",
+        help="also open anon(auth(sign)), which the specification forbids and has as an example",
+    )
+    _output_file(unpack, "where to put the plaintext, as it was written")
+    pack = add_verb(
+        actions,
+        "pack",
+        "sign or encrypt a message",
+        "Make a signed or encrypted message of a plaintext. With --from and --to it is authcrypted, with --anon\n"
+        "anoncrypted, with both authcrypted inside anoncrypted; with --sign it is signed, and then anoncrypted when\n"
+        "there is a --to. Where the plaintext has no `from` or `to`, they are filled in.",
+        """
+zerochat didcomm pack note.dcpm --to DID --from DID --secrets mine.jwks
+zerochat didcomm pack note.dcpm --to DID --anon --enc XC20P --output note.dcem
+zerochat didcomm pack note.dcpm --sign --from DID --secrets mine.jwks >note.dcsm
+zerochat didcomm pack - --envelope didcomm/v1 --to DID --anon <note.dcpm
+""",
+    )
+    _message_file(pack)
+    pack.add_argument("--to", metavar="DID", help="for whom to encrypt it, or for which of their keys (DID#KEY)")
+    pack.add_argument(
+        "--from", dest="sender", metavar="DID", help="who it is from; --secrets must have a key of theirs"
+    )
+    pack.add_argument(
+        "--sign", action="store_true", help="sign it, so that the recipient can prove to others who wrote it"
+    )
+    pack.add_argument("--anon", action="store_true", help="an envelope that does not show who sent it")
+    pack.add_argument(
+        "--envelope",
+        choices=ENVELOPES,
+        default=ENVELOPES[0],
+        help="DIDComm v2, or Aries RFC 0019 (default: %(default)s)",
+    )
+    pack.add_argument("--enc", choices=ENCRYPTIONS, help="how to anoncrypt (default: A256CBC-HS512)")
+    _keys(pack)
+    _output_file(pack, "where to put the message (default: standard output)")
+
+
+def _message_file(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the message, or - for standard input")
+
+
+def _output_file(parser: Parser, text: str) -> None:
+    parser.add_argument("--output", metavar="FILE", help=text)
+
+
+def _keys(parser: Parser) -> None:
+    parser.add_argument("--secrets", metavar="FILE", help="a JWK set with secret keys, of mode 600")
+    parser.add_argument(
+        "--did",
+        dest="dids",
+        action="append",
+        default=[],
+        metavar="DID",
+        help="a did:peer:4 in its long form, for messages that have the short one; may be repeated",
+    )
+    parser.add_argument(
+        "--document",
+        dest="documents",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a DID document, for a DID that does not carry its own; may be repeated",
+    )
+
+
+def _network(parser: Parser) -> None:
+    parser.add_argument(
+        "--listen",
+        metavar="HOST[:PORT[:PORT]]",
+        help="the address to accept peers on, and the ports for pairs and for queues, for this run only (default: the"
+        " settings', or all addresses of this machine)",
+    )
+    parser.add_argument(
+        "--advertise",
+        type=_advertised,
+        metavar="ADDRESS",
+        help="the IP address, not a name, under which peers reach this machine (default: the settings', or found out)",
+    )
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or len(text) > 15:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if not (number := _count(text)):
-        raise argparse.ArgumentTypeError("it must be at least 1")
-    return number
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
-    return seconds
-
-
-def _lifetime(text: str) -> int:
-    """`90s`, `30m`, `24h`, `7d` in seconds."""
-    number, unit = text[:-1], _UNITS.get(text[-1:])
-    if unit is None or not number.isdecimal() or not 0 < int(number[:12]) * unit <= EXPIRES_S_MAX or len(number) > 12:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time like 90s, 30m, 24h or 7d, of at most 30 days")
-    return int(number) * unit
 
 
 def _advertised(text: str) -> str:
@@ -428,4 +441,4 @@ def _how_many(text: str) -> int:
         return {"any": 1, "all": -1}[text]
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is neither any nor all nor a number")
-    return _positive(text)
+    return positive(text)

@@ -28,24 +28,37 @@ SHA2_256 = b"\x12\x20"
 
 
 _TO_URL = bytes.maketrans(b"+/", b"-_")
-_FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")
-_LAST = {0: None, 2: frozenset("AQgw"), 3: frozenset("AEIMQUYcgkosw048")}
+_FROM_URL = bytes.maketrans(b"-_+/=", b"+/!!!")
+_LAST = {0: None, 2: frozenset(b"AQgw"), 3: frozenset(b"AEIMQUYcgkosw048")}
 """The last characters that leave no bits over, by how many characters the last group has; one alone has no meaning."""
+_PADDING = (b"", b"", b"==", b"=")
 
 
 def b64url(data: bytes) -> str:
     """base64url without padding."""
-    return b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=").decode()
+    return b64url_ascii(data).decode()
+
+
+def b64url_ascii(data: bytes) -> bytes:
+    """`b64url` as bytes, for who puts it into bytes."""
+    return b2a_base64(data, newline=False).translate(_TO_URL).rstrip(b"=")
 
 
 def b64url_bytes(text: str) -> bytes:
     """The bytes of canonical base64url. Padding may be absent, or present and exact; nothing else is tolerated."""
     bare = text.rstrip("=")
-    padded = bare + "=" * (-len(bare) % 4)
-    last = _LAST.get(len(bare) % 4, frozenset())
-    if (len(text) == len(bare) or text == padded) and (last is None or bare[-1] in last):
+    if len(text) != len(bare) and len(text) != len(bare) + -len(bare) % 4:
+        raise Malformed(why="not canonical base64url")
+    return b64url_bare(bare.encode(errors="replace"))
+
+
+def b64url_bare(ascii_: bytes) -> bytes:
+    """The bytes of canonical base64url that has no padding, itself in bytes."""
+    left = len(ascii_) % 4
+    last = _LAST.get(left, frozenset())
+    if last is None or ascii_[-1] in last:
         try:
-            return a2b_base64(padded.encode().translate(_FROM_URL), strict_mode=True)
+            return a2b_base64(ascii_.translate(_FROM_URL) + _PADDING[left], strict_mode=True)
         except ValueError:
             pass
     raise Malformed(why="not canonical base64url")

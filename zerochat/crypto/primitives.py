@@ -1,4 +1,4 @@
-"""The primitives: X25519, Ed25519, SHA-256, HKDF, AES key wrap and the content encryptions of JOSE.
+"""The primitives: X25519, Ed25519, SHA-256, HKDF and AES key wrap.
 
 X25519 and Ed25519 come from libsodium (PyNaCl), AES from OpenSSL (cryptography). Nothing here rolls dice: every key,
 nonce and initialisation vector is passed in. Whatever fails on a peer's bytes fails with the same `Unauthentic`, so
@@ -9,10 +9,7 @@ import hashlib
 import hmac
 from functools import lru_cache
 
-from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 from nacl import bindings as sodium
 from nacl.exceptions import CryptoError
@@ -56,7 +53,7 @@ def x25519(secret: bytes, public: bytes) -> bytes:
 
     Raises Unauthentic for a public key of low order, with which everybody shares the same secret.
     """
-    _check_length(public, 32)
+    check_length(public, 32)
     try:
         return _expanded(secret).exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
@@ -65,7 +62,7 @@ def x25519(secret: bytes, public: bytes) -> bytes:
 
 def x25519_once(secret: bytes, public: bytes) -> bytes:
     """Like `x25519`, for a secret that is used once: nothing is kept of it."""
-    _check_length(public, 32)
+    check_length(public, 32)
     try:
         return bytes(sodium.crypto_scalarmult(secret, public))
     except (CryptoError, RuntimeError, ValueError):
@@ -80,7 +77,7 @@ def x25519_static(secret: bytes, public: bytes) -> bytes:
 
 def check_x25519_public(public: bytes) -> None:
     """Raise Malformed for what is no X25519 public key, or one of low order."""
-    _check_length(public, 32)
+    check_length(public, 32)
     try:
         x25519_once(bytes(32), public)
     except Unauthentic:
@@ -120,7 +117,7 @@ def ed25519_verify(public: bytes, message: bytes, signature: bytes) -> None:
 @lru_cache(maxsize=KEYS_CACHED)
 def ed25519_to_x25519_public(public: bytes) -> bytes:
     """The X25519 public key at the same point of the curve. Raises Malformed where that is no safe point."""
-    _check_length(public, 32)
+    check_length(public, 32)
     try:
         return bytes(sodium.crypto_sign_ed25519_pk_to_curve25519(public))
     except (CryptoError, RuntimeError, ValueError):
@@ -147,61 +144,7 @@ def key_unwrap(kek: bytes, wrapped: bytes) -> bytes:
         raise Unauthentic() from None
 
 
-# --- content encryption (RFC 7518, section 5; draft-amringer-jose-chacha) -------------------------------------------
-
-_BLOCK = 16
-
-
-def cbc_hs512_seal(key: bytes, iv: bytes, plain: bytes, aad: bytes) -> tuple[bytes, bytes]:
-    """A256CBC-HS512 (RFC 7518, section 5.2.5): 64-byte key, 16-byte IV; the ciphertext and its 32-byte tag."""
-    pad = _BLOCK - len(plain) % _BLOCK
-    encryptor = Cipher(algorithms.AES(key[32:]), modes.CBC(iv)).encryptor()
-    ciphertext = encryptor.update(plain + bytes([pad]) * pad) + encryptor.finalize()
-    return ciphertext, _cbc_tag(key, iv, ciphertext, aad)
-
-
-def cbc_hs512_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: bytes) -> bytes:
-    """The plaintext; the tag is checked before anything is decrypted, so the padding tells nobody anything."""
-    _check_length(key, 64)
-    _check_length(iv, 16)
-    _check_length(tag, 32)
-    if not hmac.compare_digest(tag, _cbc_tag(key, iv, ciphertext, aad)) or not ciphertext or len(ciphertext) % _BLOCK:
-        raise Unauthentic()
-    decryptor = Cipher(algorithms.AES(key[32:]), modes.CBC(iv)).decryptor()
-    padded = decryptor.update(ciphertext) + decryptor.finalize()
-    pad = padded[-1]
-    if not 1 <= pad <= _BLOCK or padded[-pad:] != bytes([pad]) * pad:
-        raise Unauthentic()
-    return padded[:-pad]
-
-
-def _cbc_tag(key: bytes, iv: bytes, ciphertext: bytes, aad: bytes) -> bytes:
-    covered = b"".join((aad, iv, ciphertext, (len(aad) * 8).to_bytes(8, "big")))
-    return hmac.digest(key[:32], covered, "sha512")[:32]
-
-
-def gcm_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: bytes) -> bytes:
-    """A256GCM: 32-byte key, 12-byte IV, 16-byte tag."""
-    _check_length(key, 32)
-    _check_length(iv, 12)
-    _check_length(tag, 16)
-    try:
-        return AESGCM(key).decrypt(iv, ciphertext + tag, aad)
-    except InvalidTag:
-        raise Unauthentic() from None
-
-
-def xc20p_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: bytes) -> bytes:
-    """XC20P, that is XChaCha20-Poly1305: 32-byte key, 24-byte IV, 16-byte tag."""
-    _check_length(key, 32)
-    _check_length(iv, 24)
-    _check_length(tag, 16)
-    try:
-        return bytes(sodium.crypto_aead_xchacha20poly1305_ietf_decrypt(ciphertext + tag, aad, iv, key))
-    except (CryptoError, ValueError):
-        raise Unauthentic() from None
-
-
-def _check_length(data: bytes, size: int) -> None:
+def check_length(data: bytes, size: int) -> None:
+    """Raise Malformed for bytes of another length: that is nobody's secret."""
     if len(data) != size:
         raise Malformed(why=f"{len(data)} bytes where {size} belong")

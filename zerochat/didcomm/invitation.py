@@ -4,119 +4,30 @@ An invitation says who invites (a key made for it alone), where, under which tra
 secret: its id. The DID in the link is a did:peer:2, the shortest that holds its own endpoint; it is computed from the
 same five values that the code holds, so link and code are always the same invitation.
 
-Both come from strangers, by copy and paste. So addresses are literal and dull (nothing is resolved, no detour through
-an address that stands for another), and every refusal says in a sentence what is wrong with what was pasted.
+Both come from strangers, by copy and paste, so every refusal says in a sentence what is wrong with what was pasted.
 """
 
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import ip_address
 
 from zerochat.crypto.encoding import (
     BASE41,
-    ED25519,
-    X25519,
     b64url,
     b64url_bytes,
     base45,
     base45_bytes,
     compact_json,
-    multikey,
     strict_json,
 )
+from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.primitives import check_x25519_public, ed25519_to_x25519_public, hkdf_sha256, sha256
-from zerochat.didcomm.did import resolve
+from zerochat.didcomm.did import peer2, resolve
+from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.message import same_type
+from zerochat.didcomm.service import Route, routes
 from zerochat.errors import BadInvitation, InvitationExpired, Malformed
-
-# --- endpoints ------------------------------------------------------------------------------------------------------
-
-_ENDPOINT = re.compile(r"(?:zmq\+)?tcp://(?:([0-9.]{7,15})|\[([0-9A-Fa-f:.]{2,45})\]):([1-9][0-9]{0,4})")
-
-_UNREACHABLE_V4 = tuple(
-    IPv4Network(network)
-    for network in (
-        "0.0.0.0/8",  # this network, the unspecified address among it: connecting to it reaches oneself
-        "169.254.0.0/16",  # link-local, where clouds keep their metadata services
-        "224.0.0.0/4",  # multicast
-        "240.0.0.0/4",  # reserved, and broadcast
-    )
-)
-_LOOPBACK_V6 = IPv6Address("::1")
-_UNREACHABLE_V6 = tuple(
-    IPv6Network(network)
-    for network in (
-        "::/96",  # unspecified, and IPv4-compatible addresses
-        "::ffff:0:0/96",  # IPv4-mapped: an IPv4 address that evades the rules above
-        "::ffff:0:0:0/96",  # IPv4-translated (SIIT), likewise
-        "64:ff9b::/96",  # NAT64, likewise
-        "64:ff9b:1::/48",  # NAT64 with a local prefix, likewise
-        "2001::/32",  # Teredo, likewise
-        "2002::/16",  # 6to4, likewise
-        "fe80::/10",  # link-local: it means nothing without a zone, and zones mean nothing to others
-        "fec0::/10",  # site-local, given up for the same reason
-        "ff00::/8",  # multicast
-    )
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A literal IP address and a TCP port where a ZeroMQ socket is bound.
-
-    It cannot be made with an address that is not worth dialling: that raises Malformed.
-    """
-
-    host: str
-    """In its one canonical spelling, IPv6 without brackets."""
-    port: int
-
-    def __post_init__(self) -> None:
-        if type(self.port) is not int or not 0 < self.port < 65536:
-            raise Malformed(why="a port that does not exist")
-        try:
-            address = None if "%" in self.host else ip_address(self.host)
-        except ValueError:
-            address = None
-        if address is None or str(address) != self.host:
-            raise Malformed(why="an endpoint that is not a literal IP address")
-        if _is_unreachable(address):
-            raise Malformed(why="an address that nobody can be reached at from elsewhere")
-
-    @classmethod
-    def parse(cls, uri: str) -> "Endpoint":
-        """The endpoint of a `zmq+tcp://` or `tcp://` URI. Raises Malformed."""
-        match = _ENDPOINT.fullmatch(uri)
-        if match is None:
-            raise Malformed(why="an endpoint that is not tcp:// with a literal IP address and a port")
-        v4, v6, port = match.groups()
-        try:
-            host = str(IPv4Address(v4) if v4 else IPv6Address(v6))
-        except ValueError:
-            raise Malformed(why="an endpoint that is not a literal IP address") from None
-        return cls(host, int(port))
-
-    @property
-    def packed(self) -> bytes:
-        """The address in network order: 4 or 16 bytes."""
-        return ip_address(self.host).packed
-
-    @property
-    def tcp(self) -> str:
-        """As libzmq wants it: `tcp://192.0.2.1:5000`, `tcp://[2001:db8::1]:5000`."""
-        return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
-
-    def __str__(self) -> str:
-        """As DID documents and invitations have it: there is no registered scheme, and `tcp` alone would mislead."""
-        return "zmq+" + self.tcp
-
-
-def _is_unreachable(address: IPv4Address | IPv6Address) -> bool:
-    if isinstance(address, IPv4Address):
-        return any(address in network for network in _UNREACHABLE_V4)
-    return address != _LOOPBACK_V6 and any(address in network for network in _UNREACHABLE_V6)
-
 
 # --- invitations ----------------------------------------------------------------------------------------------------
 
@@ -126,11 +37,20 @@ EXPIRES_MAX = 2**32 - 1
 
 OOB_TYPE = "https://didcomm.org/out-of-band/2.0/invitation"
 GOAL_CODE = "org.zerochat.join"
+WEB_SCHEMES = ("http://", "https://", "ws://", "wss://")
+ENVELOPES = ("didcomm/v2", "didcomm/v1")
+ACCEPT = {"didcomm/v1": "didcomm/aip2;env=rfc19"}
+"""The media type profile that names a kind of envelope, where it is not the kind's own name."""
 URL_PREFIX = "https://zerochat.org/?_oob="
 CODE_PREFIX = "ZC:"
 
-_CODE_VERSION_V4, _CODE_VERSION_V6 = 0x14, 0x16
-"""Version 1 of the code; the low half tells the kind of address, and with it the length."""
+_CODE_VERSIONS = {
+    0x14: (4, "didcomm/v2"),
+    0x16: (16, "didcomm/v2"),
+    0x24: (4, "didcomm/v1"),
+    0x26: (16, "didcomm/v1"),
+}
+"""What the first byte says: the bytes of the address, and the kind of envelopes."""
 _CODE_FIXED_BYTES = 1 + 16 + 32 + 32 + 4 + 2
 """Version, id, two keys, time and port; the address follows, and the checksum."""
 _CODE_SUM_BYTES = 3
@@ -147,25 +67,37 @@ class Invitation:
     """The Ed25519 public key made for this invitation."""
     server_key: bytes
     """The CURVE public key of the inviter's sockets."""
-    endpoint: Endpoint
+    endpoint: Endpoint | None
+    """None: the inviter only dials out, and is reached by mail."""
     expires: int
     """UTC seconds."""
+    envelope: str = "didcomm/v2"
+    """What kind of envelopes the group uses: `didcomm/v2` or `didcomm/v1`."""
+    mail: tuple[Route, ...] = ()
+    """The ways over the inviter's mediators; only the link can hold them."""
 
     def __post_init__(self) -> None:
         if len(self.id) != 16 or type(self.expires) is not int or not 0 < self.expires <= EXPIRES_MAX:
             raise Malformed(why="an invitation with a bad id or time")
+        if self.endpoint is None and not self.mail:
+            raise Malformed(why="an invitation that does not say where its maker is reached")
         check_x25519_public(self.server_key)
         ed25519_to_x25519_public(self.key)
 
     @property
     def did(self) -> str:
-        """The did:peer:2 of whoever invites: Ed25519 key, the X25519 key at the same point, and the endpoint."""
-        return _did(self.key, self.server_key, self.endpoint)
+        """The did:peer:2 of whoever invites: Ed25519 key, the X25519 key at the same point, and where it is reached."""
+        return _did(self.key, self.server_key, self.endpoint, self.envelope, self.mail)
 
     @property
     def pthid(self) -> str:
         """The id of the out-of-band message; whoever answers it names it as the parent thread."""
         return b64url(self.id)
+
+    @property
+    def where(self) -> str:
+        """Where whoever invites is reached, for people."""
+        return str(self.endpoint) if self.endpoint else self.mail[0].uri
 
     def knock_secret(self) -> bytes:
         """The CURVE secret key with which the bearer knocks (32 bytes); the inviter admits its public key."""
@@ -178,28 +110,34 @@ class Invitation:
             "id": self.pthid,
             "from": self.did,
             "expires_time": self.expires,
-            "body": {"goal_code": GOAL_CODE, "accept": ["didcomm/v2"]},
+            "body": {"goal_code": GOAL_CODE, "accept": [ACCEPT.get(self.envelope, self.envelope)]},
         }
         return URL_PREFIX + b64url(compact_json(message))
 
     def code(self) -> str:
-        """The invitation as a short code, all in a QR code's alphanumeric characters: 144 for IPv4, 162 for IPv6."""
+        """The invitation as a short code, all in a QR code's alphanumeric characters: 144 for IPv4, 162 for IPv6.
+
+        Empty for one that leads over a mediator: it would not be short.
+        """
+        if self.endpoint is None or self.mail:
+            return ""
         address = self.endpoint.packed
-        version = _CODE_VERSION_V4 if len(address) == 4 else _CODE_VERSION_V6
+        version = next(v for v, form in _CODE_VERSIONS.items() if form == (len(address), self.envelope))
         numbers = self.expires.to_bytes(4, "big") + self.endpoint.port.to_bytes(2, "big")
         data = bytes([version]) + self.id + self.key + self.server_key + numbers + address
         return CODE_PREFIX + base45(data + sha256(data)[:_CODE_SUM_BYTES], BASE41)
 
 
 @lru_cache(maxsize=256)
-def _did(key: bytes, server_key: bytes, endpoint: Endpoint) -> str:
-    service = {
-        "t": "dm",
-        "s": {"uri": str(endpoint), "a": ["didcomm/v2"]},
-        "serverKey": b64url(server_key),
-    }
-    agreement = multikey(X25519, ed25519_to_x25519_public(key))
-    return f"did:peer:2.V{multikey(ED25519, key)}.E{agreement}.S{b64url(compact_json(service))}"
+def _did(key: bytes, server_key: bytes, endpoint: Endpoint | None, envelope: str, mail: tuple[Route, ...]) -> str:
+    accept = [ACCEPT.get(envelope, envelope)]
+    direct = [{"uri": str(endpoint), "accept": accept}] if endpoint else []
+    ways = [{"uri": way.uri, "accept": accept, "routingKeys": list(way.routing_keys)} for way in mail]
+    services = [
+        {"type": "DIDCommMessaging", "serviceEndpoint": uri, "serverKey": b64url(server_key)} for uri in direct + ways
+    ]
+    agreement = PublicKey("X25519", ed25519_to_x25519_public(key))
+    return peer2([PublicKey("Ed25519", key)], [agreement], services)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -258,11 +196,11 @@ def _parse(bare: str) -> Invitation:
 def _parse_code(text: str) -> Invitation:
     if len(text) < 3:
         raise BadInvitation(why=_CUT_OFF)
-    sizes = {_CODE_VERSION_V4: 4, _CODE_VERSION_V6: 16}
     head = base45_bytes(text[:3], BASE41)
-    if head[0] not in sizes:
+    if head[0] not in _CODE_VERSIONS:
         raise BadInvitation(why=_why_unknown(text))
-    size = _CODE_FIXED_BYTES + sizes[head[0]]
+    address, envelope = _CODE_VERSIONS[head[0]]
+    size = _CODE_FIXED_BYTES + address
     chars = (size + _CODE_SUM_BYTES) // 2 * 3 + (size + _CODE_SUM_BYTES) % 2 * 2
     if len(text) < chars:
         raise BadInvitation(why=_CUT_OFF)
@@ -273,7 +211,7 @@ def _parse_code(text: str) -> Invitation:
     if sha256(data)[:_CODE_SUM_BYTES] != checksum:
         raise BadInvitation(why="a character of it is wrong")
     endpoint = Endpoint(str(ip_address(data[87:])), int.from_bytes(data[85:87], "big"))
-    return Invitation(data[1:17], data[17:49], data[49:81], endpoint, int.from_bytes(data[81:85], "big"))
+    return Invitation(data[1:17], data[17:49], data[49:81], endpoint, int.from_bytes(data[81:85], "big"), envelope)
 
 
 def _why_unknown(text: str) -> str:
@@ -308,11 +246,25 @@ def _parse_oob(value: str) -> Invitation:
     if not isinstance(name, str) or not isinstance(did, str) or type(expires) is not int:
         raise Malformed(why="no id, sender or time in the link")
     document = resolve(did)
-    match [service.properties for service in document.services], document.authentication:
-        case [{"serviceEndpoint": {"uri": str(uri)}, "serverKey": str(server_key)}], [(_, key)]:
-            invitation = Invitation(b64url_bytes(name), key, b64url_bytes(server_key), Endpoint.parse(uri), expires)
-        case _:
-            raise Malformed(why="a sender that is not a zerochat inviter")
+    server_keys = {service.properties.get("serverKey") for service in document.services}
+    if len(server_keys) != 1 or len(document.authentication) != 1 or document.authentication[0].key.kind != "Ed25519":
+        raise Malformed(why="a sender that is not a zerochat inviter")
+    server_key = server_keys.pop()
+    if not isinstance(server_key, str):
+        raise Malformed(why="a sender that is not a zerochat inviter")
+    ways = routes(document)
+    if len(ways) != len(document.services):
+        raise Malformed(why="an address that nobody can use")
+    accepted = {way.accept for way in ways}
+    envelope = next((kind for kind in ENVELOPES if accepted == {(ACCEPT.get(kind, kind),)}), None)
+    if envelope is None:
+        raise BadInvitation(why="its group uses envelopes that this version of zerochat does not have")
+    mail = tuple(Route(way.uri, way.routing_keys, (), "final") for way in ways if way.uri.startswith(WEB_SCHEMES))
+    direct = [Endpoint.parse(way.uri) for way in ways if not way.uri.startswith(WEB_SCHEMES)]
+    if len(direct) > 1:
+        raise Malformed(why="a sender that is not a zerochat inviter")
+    endpoint, key = direct[0] if direct else None, document.authentication[0].key.data
+    invitation = Invitation(b64url_bytes(name), key, b64url_bytes(server_key), endpoint, expires, envelope, mail)
     if invitation.did != did:
         raise Malformed(why="a sender whose DID has another form")
     return invitation

@@ -1,331 +1,198 @@
-"""The DIDComm v2.1 packer: JSON Web Encryption in its General JSON form, X25519 keys.
+"""The DIDComm v2.1 packer: JSON Web Encryption in its General JSON form, for the keys of one DID.
 
 Authcrypt is ECDH-1PU+A256KW (draft-madden-jose-ecdh-1pu-04) with A256CBC-HS512, whose tag goes into the key derivation:
-that is what keeps one recipient from re-using the key towards another. Anoncrypt is ECDH-ES+A256KW (RFC 7518) with
-A256CBC-HS512 too, the only encryption that all must read; A256GCM and XC20P are read.
+that is what keeps one recipient from re-using the key towards another. Anoncrypt is ECDH-ES+A256KW (RFC 7518), by
+default with A256CBC-HS512 too, the only encryption that all must read; A256GCM and XC20P on request. Keys are X25519,
+P-256, P-384 or P-521, of one curve per envelope.
 
-One envelope is for one recipient. Most of its cost is X25519, so what stays the same between two ends is kept: the
-static-static secret, the header up to the ephemeral key, and the derivation's OtherInfo. Reading is strict: whatever a
-reader could take in two ways is refused before any key is touched.
+Most of its cost is the key agreement, so what stays the same between two ends is kept: the static-static secret, the
+header up to the ephemeral key, and the derivation's OtherInfo. What reading is like stands in `jwe_read.py`.
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from zerochat.crypto.encoding import b64url, b64url_bytes, strict_json
-from zerochat.crypto.primitives import (
-    cbc_hs512_open,
-    cbc_hs512_seal,
-    gcm_open,
-    key_unwrap,
-    key_wrap,
-    sha256,
-    x25519,
-    x25519_once,
-    x25519_public,
-    x25519_static,
-    xc20p_open,
+from zerochat.crypto.contents import CBC_HS512, CONTENTS
+from zerochat.crypto.encoding import b64url, b64url_ascii
+from zerochat.crypto.kdf import concat_kdf, other_info
+from zerochat.crypto.keys import (
+    AGREEMENT_KINDS,
+    KeyKind,
+    PublicKey,
+    SecretKey,
+    agree,
+    agree_static,
+    new_secret,
+    once,
+    public_jwk,
 )
-from zerochat.didcomm.message import MESSAGE_BYTES_MAX
-from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, Unpacked
+from zerochat.crypto.primitives import key_unwrap, key_wrap
+from zerochat.didcomm import message as plaintext
+from zerochat.didcomm.did import Document, Identity
+from zerochat.didcomm.jwe_read import ANONCRYPT, AUTHCRYPT, RECIPIENTS_MAX, TYP, apv_of, read, remember
+from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
+from zerochat.didcomm.packer import OwnKey, TheirKey, Unpacked, check_addressing
 from zerochat.errors import Malformed, Unauthentic
-
-RECIPIENTS_MAX = 64
-"""How many recipients an envelope may name: nobody has more devices under one DID, and each costs parsing."""
-HEADER_BYTES_MAX = 32 * 1024
-"""The protected header, decoded: the sender's key id stands in it twice, perhaps with a DID of the greatest length."""
-
-AUTHCRYPT, ANONCRYPT = "ECDH-1PU+A256KW", "ECDH-ES+A256KW"
-CBC_HS512 = "A256CBC-HS512"
-TYP = "application/didcomm-encrypted+json"
-_TYP_READ = (None, TYP, "didcomm-encrypted+json", "application/didcomm+encrypted")
-"""The prefix may be left out (RFC 7515, section 4.1.9); the last one is what one widespread library writes."""
-
-_KEK_BITS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """A content encryption as it is read: sizes in bytes."""
-
-    key: int
-    iv: int
-    tag: int
-    open: Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
-
-
-_CONTENTS = {
-    CBC_HS512: _Content(64, 16, 32, cbc_hs512_open),
-    "A256GCM": _Content(32, 12, 16, gcm_open),
-    "XC20P": _Content(32, 24, 16, xc20p_open),
-}
-
-
-# --- key derivation -------------------------------------------------------------------------------------------------
-
-
-def other_info(algorithm: str, apu: bytes, apv: bytes, bits: int = _KEK_BITS) -> bytes:
-    """The OtherInfo of the Concat KDF (RFC 7518, section 4.6.2), up to where ECDH-1PU appends the tag."""
-    head = algorithm.encode()
-    return b"".join((_size(head), head, _size(apu), apu, _size(apv), apv, bits.to_bytes(4, "big")))
-
-
-def _size(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big")
-
-
-def concat_kdf(secret: bytes, info: bytes, tag: bytes | None = None) -> bytes:
-    """32 bytes of the Concat KDF with SHA-256. ECDH-1PU with key wrapping binds the content's tag (section 2.3)."""
-    suffix = b"" if tag is None else _size(tag) + tag
-    return sha256(b"\0\0\0\1" + secret + info + suffix)
-
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What the envelopes from one key to another have in common."""
+class _Head(NamedTuple):
+    """What the envelopes from one key to the same others have in common."""
 
     protected: bytes
-    """The protected header as JSON, up to the ephemeral key's text."""
-    recipient: bytes
-    """The envelope from after the protected header to the wrapped key."""
+    """The base64 of the protected header as far as it does not depend on the ephemeral key."""
+    before_x: bytes
+    """The header's JSON from there up to the ephemeral key's x."""
+    recipients: tuple[bytes, ...]
+    """The envelope's text in front of each wrapped key."""
     info: bytes
 
 
 @lru_cache(maxsize=1024)
-def _head(sender_kid: str | None, recipient_kid: str) -> _Head:
-    apu, apv = (sender_kid or "").encode(), _apv([recipient_kid])
-    header: dict[str, object] = {"typ": TYP, "alg": AUTHCRYPT if sender_kid else ANONCRYPT, "enc": CBC_HS512}
+def _head(sender_kid: str | None, kids: tuple[str, ...], kind: KeyKind, enc: str) -> _Head:
+    algorithm = AUTHCRYPT if sender_kid else ANONCRYPT
+    apu, apv = (sender_kid or "").encode(), apv_of(list(kids))
+    header: dict[str, object] = {"typ": TYP, "alg": algorithm, "enc": enc}
     if sender_kid:
         header |= {"skid": sender_kid, "apu": b64url(apu)}
-    header |= {"apv": b64url(apv), "epk": {"kty": "OKP", "crv": "X25519", "x": ""}}
-    protected = json.dumps(header, separators=(",", ":")).encode().removesuffix(b'"}}')
-    kid = json.dumps(recipient_kid).encode()
-    recipient = b'","recipients":[{"header":{"kid":' + kid + b'},"encrypted_key":"'
-    return _Head(protected, recipient, other_info(str(header["alg"]), apu, apv))
+    kty = "OKP" if kind == "X25519" else "EC"
+    header |= {"apv": b64url(apv), "epk": {"kty": kty, "crv": kind, "x": ""}}
+    text = json.dumps(header, separators=(",", ":")).encode().removesuffix(b'"}}')
+    whole = len(text) // 3 * 3
+    starts = (b'"},{"header":{"kid":' + json.dumps(kid).encode() + b'},"encrypted_key":"' for kid in kids)
+    recipients = tuple((b'","recipients":[' + start[3:] if n == 0 else start) for n, start in enumerate(starts))
+    return _Head(b64url_ascii(text[:whole]), text[whole:], recipients, other_info(algorithm, apu, apv))
 
 
-def _apv(kids: list[str]) -> bytes:
-    """The recipients' key ids as one value (DIDComm v2.1, "ECDH-1PU key wrapping and common protected headers")."""
-    return sha256(".".join(sorted(kids)).encode())
+def _epk(public: PublicKey) -> bytes:
+    """The end of the protected header, from the ephemeral key's x on."""
+    if public.kind == "X25519":
+        return b64url_ascii(public.data) + b'"}}'
+    jwk = public_jwk(public)
+    return f'{jwk["x"]}","y":"{jwk["y"]}"}}}}'.encode()
 
 
 def _seal(
     plain: bytes,
-    head: _Head,
-    sender_secret: bytes | None,
-    recipient_public: bytes,
+    sender: OwnKey | None,
+    recipients: Sequence[TheirKey],
+    enc: str,
     random: Callable[[int], bytes],
 ) -> bytes:
+    """`recipients` sorted by key id."""
     if len(plain) > MESSAGE_BYTES_MAX:
         raise Malformed(why=f"a message of more than {MESSAGE_BYTES_MAX} bytes")
-    ephemeral, key, iv = random(32), random(64), random(16)
-    protected = b64url(head.protected + b64url(x25519_public(ephemeral)).encode() + b'"}}').encode()
-    ciphertext, tag = cbc_hs512_seal(key, iv, plain, protected)
-    secret = x25519_once(ephemeral, recipient_public)
-    if sender_secret is None:
-        kek = concat_kdf(secret, head.info)
-    else:
-        kek = concat_kdf(secret + x25519_static(sender_secret, recipient_public), head.info, tag)
-    return b"".join(
-        (
-            b'{"protected":"',
-            protected,
-            head.recipient,
-            b64url(key_wrap(kek, key)).encode(),
-            b'"}],"iv":"',
-            b64url(iv).encode(),
-            b'","ciphertext":"',
-            b64url(ciphertext).encode(),
-            b'","tag":"',
-            b64url(tag).encode(),
-            b'"}',
-        )
-    )
-
-
-# --- reading --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Recipient:
-    kid: str
-    wrapped: bytes
-    ephemeral: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Envelope:
-    """An envelope whose every part has the right shape; nothing of it is trusted yet."""
-
-    algorithm: str
-    content: _Content
-    sender_kid: str | None
-    apu: bytes
-    apv: bytes
-    ephemeral: bytes | None
-    recipients: tuple[_Recipient, ...]
-    iv: bytes
-    ciphertext: bytes
-    tag: bytes
-    aad: bytes
-
-
-def _read(envelope: bytes) -> _Envelope:
-    tree = _object(strict_json(envelope, ENVELOPE_BYTES_MAX), "envelope")
-    if "unprotected" in tree:
-        raise Malformed(why="envelope: headers that nothing protects")
-    protected = _text(tree, "protected")
-    header = _object(strict_json(b64url_bytes(protected), HEADER_BYTES_MAX), "protected header")
-    if header.get("typ") not in _TYP_READ or "crit" in header or "zip" in header:
-        raise Malformed(why="envelope: a header that is not supported")
-    algorithm, enc = _text(header, "alg"), _text(header, "enc")
-    content = _CONTENTS.get(enc)
-    if content is None or (algorithm, enc) not in _ALLOWED:
-        raise Malformed(why="envelope: an encryption that is not supported")
-    sender_kid, apu = _sender(header, algorithm)
-    recipients = _recipients(tree, content)
-    apv = b64url_bytes(_text(header, "apv"))
-    if apv != _apv([recipient.kid for recipient in recipients]):
-        raise Malformed(why="envelope: apv does not name the recipients")
-    ephemeral = _ephemeral(header)
-    if any((recipient.ephemeral is None) == (ephemeral is None) for recipient in recipients):
-        raise Malformed(why="envelope: not exactly one ephemeral key")
-    iv, tag = b64url_bytes(_text(tree, "iv")), b64url_bytes(_text(tree, "tag"))
-    if len(iv) != content.iv or len(tag) != content.tag:
-        raise Malformed(why="envelope: an IV or a tag of the wrong length")
-    aad = protected.encode()
-    if "aad" in tree:
-        extra = _text(tree, "aad")
-        b64url_bytes(extra)
-        aad += b"." + extra.encode()
-    ciphertext = b64url_bytes(_text(tree, "ciphertext"))
-    return _Envelope(algorithm, content, sender_kid, apu, apv, ephemeral, recipients, iv, ciphertext, tag, aad)
-
-
-_ALLOWED = {(AUTHCRYPT, CBC_HS512), *((ANONCRYPT, enc) for enc in _CONTENTS)}
-"""Authcrypt with an AEAD that does not commit to its key is not safe with several recipients, and not read."""
-
-
-def _sender(header: dict[str, object], algorithm: str) -> tuple[str | None, bytes]:
-    """The sender's key id and PartyUInfo. Where skid is absent, apu alone names the sender."""
-    if algorithm == ANONCRYPT:
-        if "skid" in header:
-            raise Malformed(why="envelope: an anonymous one that names its sender")
-        return None, b64url_bytes(_text(header, "apu")) if "apu" in header else b""
-    apu = b64url_bytes(_text(header, "apu"))
-    try:
-        named = apu.decode()
-    except UnicodeDecodeError:
-        raise Malformed(why="envelope: apu is not a key id") from None
-    if "skid" in header and _text(header, "skid") != named:
-        raise Malformed(why="envelope: skid and apu name two senders")
-    return named, apu
-
-
-def _recipients(tree: dict[str, object], content: _Content) -> tuple[_Recipient, ...]:
-    """The recipients, of the general form or (one only) of the flattened one; all of them keys of one DID."""
-    listed = tree.get("recipients")
-    if listed is None:
-        listed = [{name: tree[name] for name in ("header", "encrypted_key") if name in tree}]
-    elif "header" in tree or "encrypted_key" in tree:
-        raise Malformed(why="envelope: general and flattened at once")
-    if not isinstance(listed, list) or not 1 <= len(listed) <= RECIPIENTS_MAX:
-        raise Malformed(why="envelope: no recipients, or too many")
-    recipients = tuple(_recipient(_object(entry, "recipient"), content) for entry in listed)
-    kids = {recipient.kid for recipient in recipients}
-    if len(kids) != len(recipients) or len({kid.partition("#")[0] for kid in kids}) != 1:
-        raise Malformed(why="envelope: a recipient twice, or recipients of several DIDs")
-    return recipients
-
-
-def _recipient(entry: dict[str, object], content: _Content) -> _Recipient:
-    header = _object(entry.get("header"), "recipient's header")
-    if not header.keys() <= {"kid", "epk"}:
-        raise Malformed(why="envelope: a recipient with headers of its own")
-    wrapped = b64url_bytes(_text(entry, "encrypted_key"))
-    if len(wrapped) != content.key + 8:
-        raise Malformed(why="envelope: a wrapped key of the wrong length")
-    return _Recipient(_text(header, "kid"), wrapped, _ephemeral(header))
-
-
-def _ephemeral(header: dict[str, object]) -> bytes | None:
-    if "epk" not in header:
-        return None
-    key = _object(header["epk"], "ephemeral key")
-    if key.get("kty") != "OKP" or key.get("crv") != "X25519" or "d" in key:
-        raise Malformed(why="envelope: an ephemeral key of a type that is not supported")
-    public = b64url_bytes(_text(key, "x"))
-    if len(public) != 32:
-        raise Malformed(why="envelope: an ephemeral key of the wrong length")
-    return public
-
-
-def _object(value: object, what: str) -> dict[str, object]:
-    """The members of an object that are not null: real libraries write null for absent."""
-    if not isinstance(value, dict):
-        raise Malformed(why=f"envelope: the {what} is not an object")
-    return {name: member for name, member in value.items() if member is not None}
-
-
-def _text(tree: dict[str, object], name: str) -> str:
-    value = tree.get(name)
-    if not isinstance(value, str):
-        raise Malformed(why=f"envelope: no {name}")
-    return value
+    content, kind = CONTENTS[enc], recipients[0].key.kind
+    assert sender is None or (sender.kid and content.commits)
+    head = _head(sender.kid if sender else None, tuple(recipient.kid for recipient in recipients), kind, enc)
+    ephemeral, agree_with = once(new_secret(kind, random))
+    key, iv = random(content.key), random(content.iv)
+    protected = head.protected + b64url_ascii(head.before_x + _epk(ephemeral))
+    ciphertext, tag = content.seal(key, iv, plain, protected)
+    parts = [b'{"protected":"', protected]
+    for recipient, before in zip(recipients, head.recipients, strict=True):
+        secret = agree_with(recipient.key)
+        if sender is None:
+            kek = concat_kdf(secret, head.info)
+        else:
+            kek = concat_kdf(secret + agree_static(sender.key, recipient.key), head.info, tag)
+        parts += (before, b64url_ascii(key_wrap(kek, key)))
+    parts += (b'"}],"iv":"', b64url_ascii(iv), b'","ciphertext":"', b64url_ascii(ciphertext))
+    parts += (b'","tag":"', b64url_ascii(tag), b'"}')
+    return b"".join(parts)
 
 
 # --- the packer -----------------------------------------------------------------------------------------------------
 
 
 class JwePacker:
-    """DIDComm v2.1 with X25519. It has no state."""
+    """DIDComm v2.1. It has no state."""
 
     name: ClassVar[str] = "didcomm/v2"
+    media_type: ClassVar[str] = TYP
 
-    def authcrypt(
-        self,
-        plain: bytes,
-        *,
-        sender_kid: str,
-        sender_secret: bytes,
-        recipient_kid: str,
-        recipient_public: bytes,
-        random: Callable[[int], bytes],
-    ) -> bytes:
-        assert sender_kid
-        return _seal(plain, _head(sender_kid, recipient_kid), sender_secret, recipient_public, random)
+    def dump(self, message: Message) -> bytes:
+        return plaintext.dump(message)
+
+    def parse(self, plain: bytes) -> Message:
+        return plaintext.parse(plain)
+
+    def own_key(self, identity: Identity, did: str) -> OwnKey:
+        kid = identity.kid_long if did == identity.did else identity.kid_short
+        assert kid.startswith(did + "#"), "an identity has no other DIDs"
+        return OwnKey(kid, SecretKey("X25519", identity.agreement_secret))
+
+    def their_key(self, document: Document, did: str) -> TheirKey:
+        """An X25519 key if there is one, for that is what our own are; else the first that can be written to at all."""
+        for kinds in (("X25519",), AGREEMENT_KINDS):
+            for method in document.agreement:
+                if method.key.kind in kinds:
+                    return TheirKey(did + "#" + method.kid.rpartition("#")[2], method.key)
+        raise Malformed(why="a DID document without a key to encrypt to")
+
+    def authcrypt(self, plain: bytes, *, sender: OwnKey, recipient: TheirKey, random: Callable[[int], bytes]) -> bytes:
+        return _seal(plain, sender, (recipient,), CBC_HS512.name, random)
 
     def anoncrypt(
-        self, plain: bytes, *, recipient_kid: str, recipient_public: bytes, random: Callable[[int], bytes]
+        self, plain: bytes, *, recipient: TheirKey, random: Callable[[int], bytes], enc: str = CBC_HS512.name
     ) -> bytes:
-        return _seal(plain, _head(None, recipient_kid), None, recipient_public, random)
+        return _seal(plain, None, (recipient,), enc, random)
+
+    def seal_many(
+        self,
+        plain: bytes,
+        recipients: Sequence[TheirKey],
+        *,
+        sender: OwnKey | None,
+        random: Callable[[int], bytes],
+        enc: str = CBC_HS512.name,
+    ) -> bytes:
+        """One envelope for several keys of one DID and of one curve, from `sender` or, where that is None, anonymous.
+
+        Raises Malformed for any other set of keys, and like `authcrypt`.
+        """
+        kids = {recipient.kid for recipient in recipients}
+        if not recipients or len(kids) != len(recipients) or len(kids) > RECIPIENTS_MAX:
+            raise Malformed(why="no recipients, too many, or one of them twice")
+        if len({kid.partition("#")[0] for kid in kids}) != 1 or len({entry.key.kind for entry in recipients}) != 1:
+            raise Malformed(why="recipients of several DIDs, or of several curves")
+        return _seal(plain, sender, sorted(recipients, key=lambda entry: entry.kid), enc, random)
 
     def unpack(
-        self, envelope: bytes, *, secret_of: Callable[[str], bytes | None], public_of: Callable[[str], bytes]
+        self,
+        envelope: bytes,
+        *,
+        secret_of: Callable[[str], SecretKey | None],
+        public_of: Callable[[str], PublicKey],
     ) -> Unpacked:
-        jwe = _read(envelope)
+        jwe = read(envelope)
         for recipient in jwe.recipients:
             secret = secret_of(recipient.kid)
             if secret is not None:
                 break
         else:
             raise Unauthentic()
-        ephemeral = jwe.ephemeral or recipient.ephemeral
-        assert ephemeral is not None
-        info = other_info(jwe.algorithm, jwe.apu, jwe.apv)
-        if jwe.sender_kid is None:
-            kek = concat_kdf(x25519(secret, ephemeral), info)
+        sender_kid = jwe.sender_kid
+        if sender_kid is None:
+            kek = concat_kdf(agree(secret, recipient.ephemeral), jwe.info)
         else:
-            static = x25519_static(secret, public_of(jwe.sender_kid))
-            kek = concat_kdf(x25519(secret, ephemeral) + static, info, jwe.tag)
+            static = agree_static(secret, public_of(sender_kid))
+            kek = concat_kdf(agree(secret, recipient.ephemeral) + static, jwe.info, jwe.tag)
         key = key_unwrap(kek, recipient.wrapped)
         plain = jwe.content.open(key, jwe.iv, jwe.ciphertext, jwe.tag, jwe.aad)
         if len(plain) > MESSAGE_BYTES_MAX:
             raise Malformed(why=f"a message of more than {MESSAGE_BYTES_MAX} bytes")
-        return Unpacked(plain, "anoncrypt" if jwe.sender_kid is None else "authcrypt", jwe.sender_kid, recipient.kid)
+        remember(envelope, jwe)
+        return Unpacked(
+            plain, "authcrypt" if sender_kid else "anoncrypt", sender_kid, recipient.kid, jwe.content.name
+        )
+
+    def check_sender(self, message: Message, unpacked: Unpacked, resolve: Callable[[str], Document]) -> str:
+        """`from` must be the DID of the sender's key id ("Message Layer Addressing Consistency")."""
+        if unpacked.sender_kid is None:
+            raise Unauthentic()
+        check_addressing(message, unpacked)
+        return unpacked.sender_kid.partition("#")[0]

@@ -8,51 +8,91 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes
-from zerochat.crypto.primitives import ed25519_sign, ed25519_to_x25519_public, ed25519_verify, sha256
+from zerochat.crypto.primitives import ed25519_sign, ed25519_to_x25519_public, ed25519_verify, hkdf_sha256, sha256
 from zerochat.didcomm.did import Document, Identity, new_peer4
-from zerochat.didcomm.invitation import Endpoint
+from zerochat.didcomm.endpoint import Endpoint
+from zerochat.didcomm.invitation import ACCEPT, WEB_SCHEMES
+from zerochat.didcomm.service import Route, routes
 from zerochat.errors import Malformed
 
-CONTACT_CHARS_MAX = 2048
-"""A did:peer:4 with two services has about 900 characters."""
+CONTACT_CHARS_MAX = 3072
+"""A did:peer:4 with two services has about 900 characters; each way over a mediator adds some 300."""
+URI_CHARS_MAX = 256
+DIDCOMM = "DIDCommMessaging"
+
+
+ROUTES_MAX = 4
+"""Mediators of one member: a second and a third in case the first is away."""
+ROUTING_KEYS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where an agent is reached: its two bound sockets and the CURVE public key of both (32 bytes)."""
+    """Where an agent is reached: its two bound sockets with the CURVE public key of both (32 bytes), and by mail."""
 
-    pair: Endpoint
-    queue: Endpoint
     server_key: bytes
+    pair: Endpoint | None
+    """None: nobody can dial it, it only dials out."""
+    queue: Endpoint | None
+    mail: tuple[Route, ...] = ()
+    """The ways over mediators, the preferred one first."""
 
 
-def new_identity(random: Callable[[int], bytes], reach: Reach) -> Identity:
-    """A fresh did:peer:4 whose document says where we are reached."""
-    pair = {
-        "id": "#pair",
-        "type": "DIDCommMessaging",
-        "serviceEndpoint": {"uri": str(reach.pair), "accept": ["didcomm/v2"]},
-        "serverKey": b64url(reach.server_key),
-    }
-    queue = {"id": "#queue", "type": "ZeroMQQueue", "serviceEndpoint": str(reach.queue)}
-    return new_peer4(random, [pair, queue])
+def new_identity(random: Callable[[int], bytes], reach: Reach, envelope: str) -> Identity:
+    """A fresh did:peer:4 whose document says where we are reached, and with which kind of envelopes."""
+    services: list[dict[str, object]] = []
+    accept, server_key = [ACCEPT.get(envelope, envelope)], b64url(reach.server_key)
+    if reach.pair and reach.queue:
+        pair = {"uri": str(reach.pair), "accept": accept}
+        services += [
+            {"id": "#pair", "type": DIDCOMM, "serviceEndpoint": pair, "serverKey": server_key},
+            {"id": "#queue", "type": "ZeroMQQueue", "serviceEndpoint": str(reach.queue)},
+        ]
+    if reach.mail:
+        ways = [{"uri": way.uri, "accept": accept, "routingKeys": list(way.routing_keys)} for way in reach.mail]
+        services.append({"id": "#mail", "type": DIDCOMM, "serviceEndpoint": ways, "serverKey": server_key})
+    return new_peer4(random, services)
 
 
 def reach_of(document: Document) -> Reach:
     """What a peer's DID document says about where it is reached. Raises Malformed."""
     pair = queue = server_key = None
     for service in document.services:
+        key = service.properties.get("serverKey")
+        if isinstance(key, str):
+            server_key = b64url_bytes(key)
         match service.type, service.properties.get("serviceEndpoint"):
-            case "DIDCommMessaging", {"uri": str(uri)}:
+            case "DIDCommMessaging", {"uri": str(uri)} if uri.startswith(("zmq+tcp:", "tcp:")):
                 pair = Endpoint.parse(uri)
-                key = service.properties.get("serverKey")
-                if isinstance(key, str):
-                    server_key = b64url_bytes(key)
             case "ZeroMQQueue", str(uri):
                 queue = Endpoint.parse(uri)
-    if pair is None or queue is None or server_key is None or len(server_key) != 32:
+    for kind, found in (("X25519", document.agreement), ("Ed25519", document.authentication)):
+        if not any(method.key.kind == kind for method in found):
+            raise Malformed(why="a DID document without the keys that are needed to talk to its owner")
+    mail = tuple(checked_route(way) for way in routes(document) if way.uri.startswith(WEB_SCHEMES))
+    if server_key is None or len(server_key) != 32 or (pair is None) != (queue is None):
         raise Malformed(why="a DID document that does not say where its owner is reached")
-    return Reach(pair, queue, server_key)
+    if (pair is None and not mail) or len(mail) > ROUTES_MAX:
+        raise Malformed(why="a DID document that says no way to reach its owner, or too many")
+    return Reach(server_key, pair, queue, mail)
+
+
+def checked_route(way: Route) -> Route:
+    """A way over the web with its routing keys. Raises Malformed for one that nobody here would take."""
+    if not way.uri.startswith(WEB_SCHEMES) or not way.uri.isascii() or not way.uri.isprintable():
+        raise Malformed(why="a route that does not begin with a web address")
+    if len(way.uri) > URI_CHARS_MAX or len(way.routing_keys) > ROUTING_KEYS_MAX:
+        raise Malformed(why="a route that is too long")
+    return Route(way.uri, way.routing_keys, (), "final")
+
+
+def mailbox_seed(seed: bytes) -> bytes:
+    """The seed of the Ed25519 key under which a mediator keeps what is for this member of this group.
+
+    Derived from the member's own seed. The mediator sees this key and no other of ours: what it holds is for a
+    mailbox, and who writes to whom in there is inside a further envelope.
+    """
+    return hkdf_sha256(seed, b"zerochat/mailbox/1")
 
 
 # --- the two statements that a member's group key makes about its other keys ----------------------------------------

@@ -8,7 +8,8 @@ DEALER to the peer's ROUTER, or the connection that the peer dialled to ours) an
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from zerochat.didcomm.invitation import Endpoint, Invitation
+from zerochat.didcomm.endpoint import Endpoint
+from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import LocalError
 from zerochat.group.notices import Notice
 
@@ -72,10 +73,46 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Put an envelope on one of our queues. Lost for a subscriber who is away or slow: the log repairs."""
+    """Put an envelope on one of our queues, or send it over the pair link where nobody has subscribed to that queue.
+
+    Lost for a subscriber who is away or slow: the log repairs.
+    """
 
     queue: bytes
     envelope: bytes
+    link: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Hand an envelope over at a URI (HTTP POST, or a WebSocket). `PostFailed` comes back when that did not work."""
+
+    uri: str
+    envelope: bytes
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Send an envelope back where one came in over the web, if that way is still open."""
+
+    handle: int
+    envelope: bytes
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keep a WebSocket to this URI open, for what a mediator has for us. `WebUp` and `WebDown` tell how it is."""
+
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Close what `Hold` opened."""
+
+    uri: str
 
 
 # --- time and memory ------------------------------------------------------------------------------------------------
@@ -151,7 +188,31 @@ class Left:
     group: str
 
 
-Result: TypeAlias = GroupCreated | InvitationCreated | JoinStarted | Posted | Left
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question is on its way to a peer; the answer comes as a notice with this thread."""
+
+    thread: str
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A connection was begun, changed or ended."""
+
+    connection: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """An invitation to connect: an out-of-band link."""
+
+    connection: str
+    url: str
+    expires: int
+    """UTC seconds."""
+
+
+Result: TypeAlias = GroupCreated | InvitationCreated | JoinStarted | Posted | Left | Asked | Connected | Offered
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +248,10 @@ Effect: TypeAlias = (
     | Dispatch
     | Reply
     | Publish
+    | Post
+    | Answered
+    | Hold
+    | Release
     | SetTimer
     | Remember
     | Recall

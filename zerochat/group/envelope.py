@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from zerochat.didcomm.did import Identity, resolve, same_did
-from zerochat.didcomm.message import Message, dump, parse
-from zerochat.didcomm.packer import check_addressing
+from zerochat.crypto.keys import PublicKey
+from zerochat.didcomm.did import Identity, resolve
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.packer import Packer
 from zerochat.errors import Unauthentic
-from zerochat.group.turn import Turn
+from zerochat.group.relationship import check_peer, own_keys
+from zerochat.group.stimuli import Moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,58 +19,37 @@ class Opened:
     message: Message
     sender: str
     """The sender's DID, in the long form."""
-    recipient: str
+    recipient: Identity
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One of our key agreement keys by the DID that it belongs to."""
+def pack_to(
+    mine: Identity, asked: str, message: Message, packer: Packer, moment: Moment, *, named: bool = True
+) -> bytes:
+    """The authcrypt envelope of a message from our new DID, in its long form, to the public DID `asked`.
 
-    did: str
-    fragment: str
-    secret: bytes
-
-
-def key_of(identity: Identity) -> Key:
-    return Key(identity.did, identity.agreement_fragment, identity.agreement_secret)
-
-
-def pack_to(mine: Identity, asked: str, message: Message, turn: Turn) -> bytes:
-    """The authcrypt envelope of a message from our new DID, in its long form, to the public DID `asked`."""
-    kid, public = resolve(asked).agreement[0]
-    return turn.packer.authcrypt(
-        dump(replace(message, from_=mine.did, to=(asked,))),
-        sender_kid=mine.did + mine.agreement_fragment,
-        sender_secret=mine.agreement_secret,
-        recipient_kid=kid,
-        recipient_public=public,
-        random=turn.moment.random,
+    `named` as in `relationship.pack`.
+    """
+    return packer.authcrypt(
+        packer.dump(replace(message, from_=mine.did, to=(asked,)) if named else message),
+        sender=packer.own_key(mine, mine.did),
+        recipient=packer.their_key(resolve(asked), asked),
+        random=moment.random,
     )
 
 
-def open_first(keys: Iterable[Key], envelope: bytes, turn: Turn) -> Opened:
+def open_first(identities: Iterable[Identity], envelope: bytes, packer: Packer) -> Opened:
     """Open an envelope to one of our DIDs from a DID that says all about itself. Raises Malformed or Unauthentic."""
-    candidates = list(keys)
+    owners = {kid: (identity, key) for identity in identities for kid, key in own_keys(packer, identity).items()}
 
-    def owner(kid: str) -> Key | None:
-        did, _, fragment = kid.partition("#")
-        return next((k for k in candidates if "#" + fragment == k.fragment and same_did(did, k.did)), None)
+    def public_of(kid: str) -> PublicKey:
+        return resolve(kid.partition("#")[0]).agreement_key(kid)
 
-    def secret_of(kid: str) -> bytes | None:
-        key = owner(kid)
-        return key.secret if key else None
-
-    def public_of(kid: str) -> bytes:
-        did, _, fragment = kid.partition("#")
-        for name, public in resolve(did).agreement:
-            if name.rpartition("#")[2] == fragment:
-                return public
+    unpacked = packer.unpack(
+        envelope, secret_of=lambda kid: owners[kid][1] if kid in owners else None, public_of=public_of
+    )
+    if unpacked.kind != "authcrypt" or unpacked.forgeable:
         raise Unauthentic()
-
-    unpacked = turn.packer.unpack(envelope, secret_of=secret_of, public_of=public_of)
-    recipient = owner(unpacked.recipient_kid)
-    if unpacked.kind != "authcrypt" or unpacked.sender_kid is None or recipient is None:
-        raise Unauthentic()
-    message = parse(unpacked.plain)
-    check_addressing(message, unpacked)
-    return Opened(message, unpacked.sender_kid.partition("#")[0], recipient.did)
+    message = packer.parse(unpacked.plain)
+    sender = packer.check_sender(message, unpacked, resolve)
+    check_peer(sender)
+    return Opened(message, sender, owners[unpacked.recipient_kid][0])

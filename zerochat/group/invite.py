@@ -7,18 +7,18 @@ answer, because answers are lost too.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_secret, x25519_public
-from zerochat.didcomm import exchange
-from zerochat.didcomm.did import resolve, short_form
+from zerochat.didcomm.did import Identity, resolve, short_form
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.message import Message, new_id
+from zerochat.didcomm.protocols import exchange
 from zerochat.didcomm.rotation import Prior
 from zerochat.errors import LocalError, Malformed, NotAMember, Refused, RemoteError
-from zerochat.group import log, peers
+from zerochat.group import log, mail, peers
 from zerochat.group.contact import (
     check_consent,
     check_proof,
@@ -28,8 +28,8 @@ from zerochat.group.contact import (
     sign_proof,
     transport_key,
 )
-from zerochat.group.effects import Admit, Dispatch, Effect, Notify, Reply, Revoke
-from zerochat.group.envelope import Key, Opened, open_first
+from zerochat.group.effects import Admit, Dispatch, Notify, Reply, Revoke
+from zerochat.group.envelope import Opened, open_first
 from zerochat.group.event import ADD, Did
 from zerochat.group.membership import MEMBERS_MAX
 from zerochat.group.notices import InvitationUsed
@@ -72,7 +72,9 @@ def invite(turn: Turn, group: Group, lifetime_s: int, uses: int) -> Invitation:
         key=ed25519_public(seed),
         server_key=turn.agent.reach.server_key,
         endpoint=turn.agent.reach.pair,
+        mail=mail.own_reach(turn, seed).mail,
         expires=turn.now // 1000 + lifetime_s,
+        envelope=group.profile.envelope,
     )
     link = knock_link(invitation.id)
     uses = max(1, min(uses, USES_MAX))
@@ -108,26 +110,35 @@ def _close(turn: Turn, link: bytes) -> None:
     turn.change(invitations={k: v for k, v in turn.agent.invitations.items() if k != link})
 
 
-def hear_knock(turn: Turn, link: bytes, envelope: bytes, handle: bytes | None) -> None:
-    """Something came in under an invitation of ours. Raises RemoteError."""
+Answer: TypeAlias = Callable[[str, bytes], None]
+"""How an envelope for the DID of a joiner goes back to it."""
+
+
+def hear_knock(turn: Turn, link: bytes, envelope: bytes, handle: bytes | None, mailed: bool = False) -> None:
+    """Something came in under an invitation of ours, over a connection or by mail. Raises RemoteError."""
     open_ = turn.agent.invitations[link]
 
-    def answer(envelope: bytes) -> Effect:
-        return Reply(handle, envelope) if handle is not None else Dispatch(link, envelope)
+    def answer(theirs: str, envelope: bytes) -> None:
+        if handle is not None:
+            turn.say(Reply(handle, envelope))
+        elif not mailed:
+            turn.say(Dispatch(link, envelope))
+        elif (way := mail.way_of_did(turn, theirs)) is not None:
+            mail.post(turn, way, theirs, envelope)
 
+    packer = turn.packer(open_.invitation.envelope)
     for claimant, claim in open_.claims.items():
         try:
-            message = unpack(claim.relationship, envelope, turn.packer)
+            relationship, message = unpack(claim.relationship, envelope, packer)
         except RemoteError:
             continue
-        claim = replace(claim, relationship=replace(claim.relationship, greeted=True))
+        claim = replace(claim, relationship=relationship)
         _put_claim(turn, link, claimant, claim)
         if message.type == JOIN_REQUEST:
             _hear_join_request(turn, link, claimant, message, answer)
         return
-    kid, _ = resolve(open_.invitation.did).agreement[0]
-    own = Key(open_.invitation.did, "#" + kid.rpartition("#")[2], ed25519_to_x25519_secret(open_.seed))
-    opened = open_first([own], envelope, turn)
+    own = Identity(open_.invitation.did, open_.seed, ed25519_to_x25519_secret(open_.seed))
+    opened = open_first([own], envelope, packer)
     if opened.message.type != exchange.REQUEST:
         raise Refused(why="a DID exchange message out of turn")
     _hear_request(turn, link, opened, answer)
@@ -138,7 +149,7 @@ class _RequestBody(msgspec.Struct, frozen=True):
     label: Annotated[str, msgspec.Meta(max_length=256)] = ""
 
 
-def _hear_request(turn: Turn, link: bytes, opened: Opened, answer: Callable[[bytes], Effect]) -> None:
+def _hear_request(turn: Turn, link: bytes, opened: Opened, answer: Answer) -> None:
     open_ = turn.agent.invitations[link]
     group, request = turn.group(open_.group), opened.message
     if request.pthid != open_.invitation.pthid:
@@ -148,16 +159,16 @@ def _hear_request(turn: Turn, link: bytes, opened: Opened, answer: Callable[[byt
     if turn.agent.reach is None or (claim is not None and claim.relationship.member != member):
         raise Refused(why="a second name for the same joiner")
     if claim is None:
-        identity = new_identity(turn.moment.random, turn.agent.reach)
+        identity = new_identity(turn.moment.random, mail.own_reach(turn, group.seed), group.profile.envelope)
         relationship = Relationship(member, identity, opened.sender, request.id, "", requester=False)
         why = _why_not(turn, open_, group, member)
         if why:
-            turn.say(answer(_problem(turn, relationship, why, request.id)))
+            answer(relationship.theirs, _problem(turn, open_, relationship, why, request.id))
             return
         claim = _put_claim(turn, link, claimant, Claim(relationship))
     relationship = claim.relationship
     public = resolve(open_.invitation.did)
-    prior = Prior(public.did, public.authentication[0][0], open_.seed)
+    prior = Prior(public.did, public.authentication[0].kid, open_.seed)
     body = {
         "group": group.id,
         "name": group.name,
@@ -168,7 +179,7 @@ def _hear_request(turn: Turn, link: bytes, opened: Opened, answer: Callable[[byt
     response = exchange.response(
         request, relationship.mine, prior, body, now_s=turn.now // 1000, random=turn.moment.random
     )
-    turn.say(answer(pack(relationship, response, turn.packer, turn.moment.random)))
+    answer(relationship.theirs, pack(relationship, response, turn.packer_of(group.id), turn.moment.random))
 
 
 def _why_not(turn: Turn, open_: OpenInvitation, group: Group, member: str) -> str:
@@ -193,15 +204,13 @@ def _put_claim(turn: Turn, link: bytes, claimant: str, claim: Claim) -> Claim:
     return claim
 
 
-def _problem(turn: Turn, relationship: Relationship, code: str, thread: str) -> bytes:
+def _problem(turn: Turn, open_: OpenInvitation, relationship: Relationship, code: str, thread: str) -> bytes:
     body = {"code": code, "comment": PROBLEMS[code]}
     message = Message(type=PROBLEM, id=new_id(turn.moment.random), pthid=thread, body=body)
-    return pack(relationship, message, turn.packer, turn.moment.random)
+    return pack(relationship, message, turn.packer(open_.invitation.envelope), turn.moment.random)
 
 
-def _hear_join_request(
-    turn: Turn, link: bytes, claimant: str, message: Message, answer: Callable[[bytes], Effect]
-) -> None:
+def _hear_join_request(turn: Turn, link: bytes, claimant: str, message: Message, answer: Answer) -> None:
     open_ = turn.agent.invitations[link]
     relationship = open_.claims[claimant].relationship
     body = read_body(message, JoinRequestBody)
@@ -227,7 +236,7 @@ def _hear_join_request(
         elif peers.opens_an_invitation(turn, transport_key(body.member)):
             code = "e.p.msg"
         if code:
-            turn.say(answer(_problem(turn, relationship, code, message.id)))
+            answer(relationship.theirs, _problem(turn, open_, relationship, code, message.id))
             return
         added = {
             "member": body.member,
@@ -244,7 +253,7 @@ def _hear_join_request(
     for number, records in enumerate(parts):
         part = {"group": group.id, "records": records, "since": since, "part": number, "parts": len(parts)}
         reply = Message(type=WELCOME, id=new_id(turn.moment.random), thid=message.id, body=part)
-        turn.say(answer(pack(relationship, reply, turn.packer, turn.moment.random)))
+        answer(relationship.theirs, pack(relationship, reply, turn.packer_of(group.id), turn.moment.random))
 
 
 def _welcome_parts(group: Group) -> list[list[dict[str, object]]]:

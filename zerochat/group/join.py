@@ -13,14 +13,14 @@ import msgspec
 
 from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public
-from zerochat.didcomm import exchange
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.message import Message, new_id
+from zerochat.didcomm.protocols import exchange
 from zerochat.errors import LocalError, Malformed, Overloaded, Refused, Unauthentic
-from zerochat.group import clock, log, peers
+from zerochat.group import clock, log, mail, peers
 from zerochat.group.contact import check_proof, knock_link, new_identity, sign_consent, sign_proof
 from zerochat.group.effects import Dial, Dispatch, Hangup, Notify
-from zerochat.group.envelope import Opened, key_of, open_first, pack_to
+from zerochat.group.envelope import Opened, open_first, pack_to
 from zerochat.group.event import Did, Id, load_event, parse_event
 from zerochat.group.membership import CONTROL_MAX, check_all, genesis_of, heads_of, resolve_view
 from zerochat.group.notices import JoinPhase, JoinProgress, ViewChanged
@@ -32,7 +32,7 @@ from zerochat.names import fault_of
 
 JOIN_MS_MAX = 60_000
 """After this long without a seat the join has failed: a person is waiting."""
-RETRY_MS = 1_500
+RETRY_MS, MAIL_RETRY_MS = 1_500, 5_000
 JOINS_MAX = 16
 EVIDENCE_BYTES_MAX = 2 * CONTROL_MAX * 1024
 """Every membership event that a group can have, at the size that they usually have."""
@@ -65,7 +65,7 @@ def accept(turn: Turn, invitation: Invitation, label: str) -> str:
         join = replace(known, label=label, deadline=deadline, phase=phase)
     else:
         seed = turn.moment.random(32)
-        identity = new_identity(turn.moment.random, turn.agent.reach)
+        identity = new_identity(turn.moment.random, mail.own_reach(turn, seed), invitation.envelope)
         join = Join(
             id=b64url(turn.moment.random(9)),
             invitation=invitation,
@@ -92,8 +92,9 @@ def resume(turn: Turn, link: bytes) -> None:
     join = turn.agent.joins[link]
     if join.phase in ("exchanging", "asking"):
         invitation = join.invitation
-        turn.say(Dial(link, invitation.endpoint, invitation.server_key, invitation.knock_secret()))
-        _tell(turn, join, "dialling", f"Looking for whoever invited you, at {invitation.endpoint}…")
+        if invitation.endpoint is not None:
+            turn.say(Dial(link, invitation.endpoint, invitation.server_key, invitation.knock_secret()))
+        _tell(turn, join, "dialling", f"Looking for whoever invited you, at {invitation.where}…")
         knock(turn, link)
     elif join.phase == "done" and not join.seated:
         turn.timer("seated", link.hex(), SEATED_MS)
@@ -108,18 +109,20 @@ def knock(turn: Turn, link: bytes) -> None:
         _fail(
             turn,
             link,
-            "nobody answered at " + str(join.invitation.endpoint),
+            "nobody answered at " + join.invitation.where,
             "Whoever invited you must have zerochat open (or `zerochat agent` running) and be reachable from here."
             " The invitation is still good: try again with the same one.",
         )
         return
-    if link in turn.agent.up:
+    mailed = link not in turn.agent.up and join.invitation.mail
+    if link in turn.agent.up or mailed:
         _send(turn, link, join)
-    turn.timer("join", link.hex(), min(RETRY_MS, join.deadline - turn.now))
+    retry = MAIL_RETRY_MS if mailed else RETRY_MS
+    turn.timer("join", link.hex(), min(retry, join.deadline - turn.now))
 
 
 def _send(turn: Turn, link: bytes, join: Join) -> None:
-    relationship = join.relationship
+    relationship, packer = join.relationship, turn.packer(join.invitation.envelope)
     if join.phase == "exchanging":
         request = Message(
             type=exchange.REQUEST,
@@ -128,7 +131,7 @@ def _send(turn: Turn, link: bytes, join: Join) -> None:
             pthid=join.invitation.pthid,
             body={"goal_code": "org.zerochat.join", "member": join.me, "label": join.label},
         )
-        turn.say(Dispatch(link, pack_to(relationship.mine, relationship.asked, request, turn)))
+        _hand_over(turn, link, pack_to(relationship.mine, relationship.asked, request, packer, turn.moment))
         return
     assert join.contact is not None
     contact, inviter = join.contact.did, relationship.member
@@ -143,7 +146,17 @@ def _send(turn: Turn, link: bytes, join: Join) -> None:
     complete = exchange.complete(relationship.thid, join.invitation.pthid, turn.moment.random)
     request = Message(type=JOIN_REQUEST, id=new_id(turn.moment.random), body=body)
     for message in (complete, request):
-        turn.say(Dispatch(link, pack(relationship, message, turn.packer, turn.moment.random)))
+        _hand_over(turn, link, pack(relationship, message, packer, turn.moment.random))
+
+
+def _hand_over(turn: Turn, link: bytes, envelope: bytes) -> None:
+    """Send an envelope to the inviter, over its mediator if there is no link."""
+    join = turn.agent.joins[link]
+    way = next((way for way in join.invitation.mail if mail.works(turn, way.uri)), None)
+    if link in turn.agent.up or way is None:
+        turn.say(Dispatch(link, envelope))
+    else:
+        mail.post(turn, way, join.relationship.theirs or join.invitation.did, envelope)
 
 
 def link_up(turn: Turn, link: bytes) -> None:
@@ -167,19 +180,22 @@ def hear_answer(turn: Turn, link: bytes, envelope: bytes) -> None:
     join = turn.agent.joins[link]
     if join.phase not in ("exchanging", "asking"):
         return
+    packer = turn.packer(join.invitation.envelope)
     if join.relationship.established:
         try:
-            message = unpack(join.relationship, envelope, turn.packer)
+            relationship, message = unpack(join.relationship, envelope, packer)
         except Unauthentic:
-            message = None
-        if message is not None:
+            pass
+        else:
+            join = replace(join, relationship=relationship)
+            turn.change(joins={**turn.agent.joins, link: join})
             match message.type:
                 case kind if kind == WELCOME:
                     _hear_welcome(turn, link, read_body(message, WelcomeBody))
                 case kind if kind == PROBLEM:
                     _hear_problem(turn, link, read_body(message, ProblemBody))
             return
-    opened = open_first([key_of(join.relationship.mine)], envelope, turn)
+    opened = open_first([join.relationship.mine], envelope, packer)
     if opened.message.type == PROBLEM and join.phase == "exchanging":
         # The refusal comes from a DID that we do not know, but over a connection that proved the inviter's server key,
         # and the worst that it can do is to end this try.
@@ -207,7 +223,7 @@ def _hear_response(turn: Turn, link: bytes, opened: Opened) -> None:
         return
     assert turn.agent.reach is not None
     relationship = replace(join.relationship, member=body.member, theirs=opened.sender, greeted=True)
-    contact = new_identity(turn.moment.random, turn.agent.reach)
+    contact = new_identity(turn.moment.random, mail.own_reach(turn, join.seed), join.invitation.envelope)
     join = replace(join, relationship=relationship, phase="asking", group=body.group, name=name, contact=contact)
     turn.change(joins={**turn.agent.joins, link: join})
     _tell(turn, join, "asking", f"Asking to join {name}…")
@@ -252,7 +268,7 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
     group = Group(
         id=join.group,
         name=founding.name,
-        profile=Profile(founding.keys, founding.path, founding.accountability),
+        profile=Profile(founding.keys, founding.path, founding.accountability, founding.envelope),
         state="active",
         me=join.me,
         seed=join.seed,
@@ -265,6 +281,8 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
         relationships={inviter: join.relationship},
         heads=heads_of(control),
     )
+    if founding.envelope != join.invitation.envelope:
+        raise Refused(why="an invitation that promised other envelopes")
     if not log.supported(group.profile):
         _fail(turn, link, "this group uses keys or a path that this version does not have", "Update zerochat.")
         return
@@ -280,6 +298,13 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
     progress(turn, link)
 
 
+def progress_all(turn: Turn, name: str) -> None:
+    """Something has changed in this group: say so to whoever waits for a seat in it."""
+    for link, one in turn.agent.joins.items():
+        if one.group == name and not one.seated:
+            progress(turn, link)
+
+
 def progress(turn: Turn, link: bytes, final: bool = False) -> None:
     """Say how many members the newcomer is connected with, and when that is enough."""
     join = turn.agent.joins.get(link)
@@ -287,8 +312,10 @@ def progress(turn: Turn, link: bytes, final: bool = False) -> None:
         return
     group = turn.group(join.group)
     ready = sum(
-        peer.link in turn.agent.up and member in group.relationships and group.relationships[member].established
-        for member, peer in group.peers.items()
+        member in group.relationships
+        and group.relationships[member].established
+        and mail.reachable(turn, join.group, member)
+        for member in group.peers
     )
     total = len(group.peers)
     if ready == total or final:

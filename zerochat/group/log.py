@@ -9,15 +9,13 @@ as their own causes are there, whoever brought them.
 from collections.abc import Mapping
 from typing import Any
 
-from zerochat.didcomm.invitation import Endpoint
 from zerochat.errors import Malformed, Refused, RemoteError
-from zerochat.group import clock, peers, sync
-from zerochat.group.effects import Measure, Notify, Publish, Remember
+from zerochat.group import clock, mail, peers, sync
+from zerochat.group.effects import Measure, Notify, Remember
 from zerochat.group.event import CONC_MAX, CONTROL, DEPS_MAX, GENESIS, Event, load_event, parse_event
 from zerochat.group.membership import check_control, heads_of, resolve_view
 from zerochat.group.modes.pairwise import PairwiseMulti
 from zerochat.group.notices import Delivered, Forked, ViewChanged
-from zerochat.group.relationship import queue_of
 from zerochat.group.state import Chain, Group, Limbo, Profile, Waiting
 from zerochat.group.turn import Turn
 from zerochat.group.wire import EVENT, EventBody, SyncBody
@@ -78,12 +76,12 @@ def publish(turn: Turn, name: str, event: Event, audience: list[str]) -> None:
     ready = [
         group.relationships[m] for m in audience if m in group.relationships and group.relationships[m].established
     ]
-    mode, sealed = group.mode.seal(EVENT, sync.event_body(group, event), ready, turn.packer, turn.moment)
+    mode, sealed = group.mode.seal(EVENT, sync.event_body(group, event), ready, turn.packer_of(name), turn.moment)
     turn.edit(name, mode=mode)
     overlay = OVERLAYS[group.profile.path]
     for one in sealed:
         for hop in overlay.first_hops(group.me, one.member, group.peers.keys()):
-            turn.say(Publish(queue_of(group.relationships[hop], group.id, group.me, hop), one.envelope))
+            mail.publish(turn, name, hop, one.envelope)
     sync.expect_acknowledgement(turn, name, event.seq, audience)
 
 
@@ -111,7 +109,7 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     """Take in a member's state, and answer whatever it lacks."""
     if body.group != name:
         raise Malformed(why="sync: another group")
-    peers.moved(turn, name, sender, Endpoint.parse(body.pair), Endpoint.parse(body.queue))
+    peers.moved(turn, name, sender, body)
     start_chain(turn, name, sender, body.since)
     sync.note(turn, name, sender, body.view, body.have)
     sync.acknowledged(turn, name, sender, {turn.group(name).me: body.yours})

@@ -40,6 +40,7 @@ class GenesisBody(msgspec.Struct, frozen=True):
     nonce: str
     label: _Label
     contact: _Contact
+    envelope: _Word
 
 
 class AddBody(msgspec.Struct, frozen=True):

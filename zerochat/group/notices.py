@@ -76,4 +76,83 @@ class Forked:
     seq: int
 
 
-Notice: TypeAlias = Delivered | Receipt | PeerUp | PeerDown | ViewChanged | JoinProgress | InvitationUsed | Forked
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    """A DID of one relationship was replaced: the member's, or (`mine`) ours, once the member has shown to know."""
+
+    group: str
+    member: str
+    mine: bool = False
+
+
+Way: TypeAlias = Literal["direct", "mediator", "web"]
+"""How an answer came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """The answer to a trust ping, and what it proves."""
+
+    thread: str
+    peer: str
+    rtt_ms: int
+    envelope: str
+    """How the answer was protected, as `didcomm/v2 ECDH-1PU+A256KW A256CBC-HS512`."""
+    their_key: str
+    """The key id of the peer that the answer was authenticated with."""
+    my_key: str
+    """The key id of ours that it was encrypted to."""
+    way: Way
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturesDisclosed:
+    """The answer to a query for features: pairs of feature type and id."""
+
+    thread: str
+    peer: str
+    features: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionChanged:
+    """A connection began, was established, became our mediator, or ended."""
+
+    connection: str
+    text: str
+    """One sentence for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A basic message has come from a connection."""
+
+    connection: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemReported:
+    """A peer says that something went wrong on its side."""
+
+    peer: str
+    code: str
+    comment: str
+
+
+Notice: TypeAlias = (
+    Delivered
+    | Receipt
+    | PeerUp
+    | PeerDown
+    | ViewChanged
+    | JoinProgress
+    | InvitationUsed
+    | Forked
+    | Rotated
+    | Pong
+    | FeaturesDisclosed
+    | ConnectionChanged
+    | Told
+    | ProblemReported
+)

@@ -7,21 +7,32 @@ requests never cross. Either side dials; one connection is enough.
 from dataclasses import replace
 
 from zerochat.crypto.primitives import ed25519_to_x25519_secret
-from zerochat.didcomm import exchange
-from zerochat.didcomm.did import resolve, same_did
-from zerochat.didcomm.invitation import Endpoint
+from zerochat.didcomm.did import same_did
+from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.message import Message
+from zerochat.didcomm.protocols import exchange
 from zerochat.didcomm.rotation import Prior
+from zerochat.didcomm.service import Route
 from zerochat.errors import Refused
 from zerochat.group import sync
-from zerochat.group.contact import Reach, check_proof, member_link, new_identity, reach_of, sign_proof, transport_key
-from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Notify, Revoke
+from zerochat.group.contact import (
+    Reach,
+    check_proof,
+    checked_route,
+    member_link,
+    new_identity,
+    sign_proof,
+    transport_key,
+)
+from zerochat.group.effects import Admit, Dial, Hangup, Notify, Revoke
 from zerochat.group.envelope import Opened, pack_to
-from zerochat.group.notices import PeerDown, PeerUp
+from zerochat.group.mail import own_reach, reach_of_member, reachable, send
+from zerochat.group.notices import PeerDown, PeerUp, Rotated
 from zerochat.group.relationship import Relationship, pack, queue_of
+from zerochat.group.relationship import rotate as rotated
 from zerochat.group.state import Group, Peer
 from zerochat.group.turn import Turn
-from zerochat.group.wire import HAVE_MAX
+from zerochat.group.wire import HAVE_MAX, SyncBody
 
 MEET_MS, MEET_MS_MAX = 1_000, 30_000
 """An unanswered request for an exchange is repeated after this long, then ever more slowly."""
@@ -29,12 +40,6 @@ PEERS_MAX = HAVE_MAX
 """Connections that one group may cost; only people who join at once through different members get it that far."""
 FAREWELL_MS = 5_000
 """How long a member who has left can still hear our last acknowledgement."""
-
-
-def contact_reach(group: Group, member: str) -> Reach:
-    """Where a member is reached: as it said last, or as its contact says."""
-    peer = group.peers.get(member)
-    return peer.reach if peer and peer.reach else reach_of(resolve(group.view.members[member].contact))
 
 
 # --- meeting and connecting -----------------------------------------------------------------------------------------
@@ -56,7 +61,7 @@ def dial(turn: Turn, name: str, member: str) -> None:
     group = turn.group(name)
     if group.state == "left" or member not in group.view.members:
         return
-    link, reach = group.peers[member].link, contact_reach(group, member)
+    link, reach = group.peers[member].link, reach_of_member(group, member)
     relationship = group.relationships.get(member)
     client_key = transport_key(member)
     settled = relationship is not None and relationship.established
@@ -64,7 +69,7 @@ def dial(turn: Turn, name: str, member: str) -> None:
         queue = queue_of(relationship, name, group.me, member) if relationship is not None and settled else None
         turn.say(Admit(link, client_key, queue))
     client_secret = ed25519_to_x25519_secret(group.seed)
-    if _is_double(group, member, reach.server_key):
+    if reach.pair is None or _is_double(group, member, reach.server_key):
         return
     if relationship is not None and settled:
         turn.say(
@@ -91,17 +96,19 @@ def _is_double(group: Group, member: str, server_key: bytes) -> bool:
     mine = (group.view.members[member].joined, member)
     others = (did for did in group.peers if did != member and did in group.view.members)
     return any(
-        (group.view.members[did].joined, did) < mine and contact_reach(group, did).server_key == server_key
+        (group.view.members[did].joined, did) < mine and reach_of_member(group, did).server_key == server_key
         for did in others
     )
 
 
-def moved(turn: Turn, name: str, member: str, pair: Endpoint, queue: Endpoint) -> None:
-    """A member says where it is reached now."""
+def moved(turn: Turn, name: str, member: str, body: SyncBody) -> None:
+    """A member says where it is reached now. Raises Malformed."""
     if member not in turn.group(name).view.members:
         return
-    before = contact_reach(turn.group(name), member)
-    reach = Reach(pair, queue, before.server_key)
+    before = reach_of_member(turn.group(name), member)
+    ways = tuple(checked_route(Route(way.uri, tuple(way.keys), (), "final")) for way in body.mail)
+    pair, queue = (Endpoint.parse(uri) if uri else None for uri in (body.pair, body.queue))
+    reach = Reach(before.server_key, pair, queue, ways)
     if reach != before:
         turn.edit_peer(name, member, reach=reach)
         dial(turn, name, member)
@@ -111,6 +118,19 @@ def link_up(turn: Turn, name: str, member: str) -> None:
     """The link works: say where we stand, and repair at once what has waited for it."""
     turn.say(Notify(PeerUp(name, member)))
     turn.edit_peer(name, member, retry_at=turn.now, tries=0)
+    relationship = turn.group(name).relationships.get(member)
+    if relationship is not None and relationship.established:
+        sync.send_sync(turn, name, member)
+        sync.repair(turn, name)
+    elif relationship is None:
+        _request(turn, name, member)
+    else:
+        ask_again(turn, name, member)
+
+
+def mail_up(turn: Turn, name: str, member: str) -> None:
+    """A mediator on the way to this member may take mail again: like `link_up`, but that nobody is connected."""
+    turn.edit_peer(name, member, retry_at=turn.now)
     relationship = turn.group(name).relationships.get(member)
     if relationship is not None and relationship.established:
         sync.send_sync(turn, name, member)
@@ -129,12 +149,12 @@ def link_down(turn: Turn, name: str, member: str) -> None:
 def _request(turn: Turn, name: str, member: str) -> None:
     """Prepare the request for an exchange, where it is ours to ask; it goes out as soon as the link is up."""
     group = turn.group(name)
-    mine, theirs = group.view.members.get(group.me), group.view.members[member]
-    if mine is None or turn.agent.reach is None or member in group.relationships:
+    mine, theirs = group.view.members.get(group.me), group.view.members.get(member)
+    if mine is None or theirs is None or turn.agent.reach is None or member in group.relationships:
         return
     if (mine.joined, mine.did) < (theirs.joined, theirs.did):
         return
-    identity = new_identity(turn.moment.random, turn.agent.reach)
+    identity = new_identity(turn.moment.random, own_reach(turn, group.seed), group.profile.envelope)
     request = exchange.request(identity, theirs.contact, name, {}, turn.moment.random)
     relationship = Relationship(member, identity, "", request.id, theirs.contact, requester=True)
     turn.edit(name, relationships={**group.relationships, member: relationship})
@@ -147,16 +167,17 @@ def ask_again(turn: Turn, name: str, member: str) -> None:
     relationship, peer = group.relationships.get(member), group.peers.get(member)
     if relationship is None or peer is None or relationship.established or not relationship.requester:
         return
-    if peer.link in turn.agent.up:
+    if reachable(turn, name, member):
         proof = sign_proof(group.seed, name, relationship.mine.did, relationship.asked, member)
         message = Message(
             type=exchange.REQUEST,
             id=relationship.thid,
             thid=relationship.thid,
             pthid=name,
-            body={"goal_code": "org.zerochat.contact", "proof": proof},
+            body={"goal_code": "org.zerochat.contact", "member": group.me, "proof": proof},
         )
-        turn.say(Dispatch(peer.link, pack_to(relationship.mine, relationship.asked, message, turn)))
+        packer = turn.packer_of(name)
+        send(turn, name, member, pack_to(relationship.mine, relationship.asked, message, packer, turn.moment))
     turn.edit_peer(name, member, tries=peer.tries + 1)
     turn.timer("meet", f"{name} {member}", min(MEET_MS << min(peer.tries, 10), MEET_MS_MAX))
 
@@ -167,10 +188,10 @@ def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
     relationship = group.relationships.get(member)
     message = opened.message
     match message.type:
-        case exchange.REQUEST if same_did(opened.recipient, group.contact.did):
+        case exchange.REQUEST if opened.recipient == group.contact:
             _answer(turn, name, member, opened, relationship)
         case exchange.RESPONSE if relationship is not None and relationship.requester:
-            if message.thid != relationship.thid or not same_did(opened.recipient, relationship.mine.did):
+            if message.thid != relationship.thid or opened.recipient != relationship.mine:
                 raise Refused(why="an answer to another request")
             if relationship.established:
                 return
@@ -178,8 +199,8 @@ def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
             established(turn, name, replace(relationship, theirs=opened.sender, greeted=True))
             complete = exchange.complete(relationship.thid, name, turn.moment.random)
             settled = turn.group(name).relationships[member]
-            envelope = pack(settled, complete, turn.packer, turn.moment.random)
-            turn.say(Dispatch(group.peers[member].link, envelope))
+            envelope = pack(settled, complete, turn.packer_of(name), turn.moment.random)
+            send(turn, name, member, envelope)
         case _:
             raise Refused(why="a DID exchange message out of turn")
 
@@ -193,13 +214,13 @@ def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relations
     if known is None or not known.established or not same_did(known.theirs, opened.sender):
         if known is not None and known.greeted:
             raise Refused(why="a second relationship with the same member")
-        identity = new_identity(turn.moment.random, turn.agent.reach)
+        identity = new_identity(turn.moment.random, own_reach(turn, group.seed), group.profile.envelope)
         known = Relationship(member, identity, opened.sender, opened.message.id, "", requester=False)
         established(turn, name, known)
     prior = Prior(group.contact.did, group.contact.kid_signing, group.contact.signing_seed)
     answer = exchange.response(opened.message, known.mine, prior, {}, now_s=turn.now // 1000, random=turn.moment.random)
-    envelope = pack(known, answer, turn.packer, turn.moment.random)
-    turn.say(Dispatch(group.peers[member].link, envelope))
+    envelope = pack(known, answer, turn.packer_of(name), turn.moment.random)
+    send(turn, name, member, envelope)
 
 
 def established(turn: Turn, name: str, relationship: Relationship) -> None:
@@ -212,12 +233,32 @@ def established(turn: Turn, name: str, relationship: Relationship) -> None:
     sync.repair(turn, name)
 
 
-def greeted(turn: Turn, name: str, member: str) -> None:
-    """A message to our own DID has come, so the peer has our long form."""
-    relationship = turn.group(name).relationships[member]
-    if not relationship.greeted:
-        relationships = {**turn.group(name).relationships, member: replace(relationship, greeted=True)}
-        turn.edit(name, relationships=relationships)
+def heard(turn: Turn, name: str, relationship: Relationship) -> None:
+    """A message has come from this member: keep what it changed in the relationship."""
+    group, member = turn.group(name), relationship.member
+    before = group.relationships[member]
+    if relationship == before:
+        return
+    turn.edit(name, relationships={**group.relationships, member: relationship})
+    if not relationship.established:
+        turn.edit(name, relationships={did: one for did, one in group.relationships.items() if did != member})
+        dial(turn, name, member)
+    elif relationship.theirs != before.theirs:
+        turn.say(Notify(Rotated(name, member)))
+        dial(turn, name, member)  # the queues of the pair are named after both DIDs
+        sync.send_sync(turn, name, member)
+    elif before.handover is not None and relationship.handover is None:
+        turn.say(Notify(Rotated(name, member, mine=True)))
+
+
+def rotate(turn: Turn, name: str, member: str) -> None:
+    """Replace our own DID in the relationship with this member; it hears of it with our next message."""
+    group = turn.group(name)
+    identity = new_identity(turn.moment.random, own_reach(turn, group.seed), group.profile.envelope)
+    relationship = rotated(group.relationships[member], identity, turn.now // 1000)
+    turn.edit(name, relationships={**group.relationships, member: relationship})
+    dial(turn, name, member)
+    sync.send_sync(turn, name, member)
 
 
 # --- parting --------------------------------------------------------------------------------------------------------

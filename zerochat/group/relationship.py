@@ -1,23 +1,42 @@
-"""One pair of members in one group: two DIDs made for each other, and the envelopes between them."""
+"""One pair of parties: two DIDs made for each other, the envelopes between them, and how either DID is replaced.
+
+In a group the parties are two members; outside of one they are this agent and somebody else's (`connection.py`). Either
+side may rotate its DID at any time (DIDComm v2.1, "DID Rotation"): until the peer has addressed the new one, every
+message carries the old one's word for it, and the old one can still be written to. What a peer's old DID says after its
+rotation is not heard.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
+from zerochat.crypto.encoding import did_key_bytes
+from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.crypto.primitives import hkdf_sha256, x25519
-from zerochat.didcomm.did import Identity, resolve, same_did, short_form
-from zerochat.didcomm.message import Message, dump, parse
-from zerochat.didcomm.packer import Packer, check_addressing
-from zerochat.errors import Unauthentic
+from zerochat.didcomm.did import Document, Identity, resolve, same_did, short_form
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.packer import Packer
+from zerochat.didcomm.rotation import Prior, from_prior, verify_from_prior
+from zerochat.errors import Malformed, Refused, Unauthentic
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A rotation of our own that the peer has not shown to know yet."""
+
+    old: Identity
+    jwt: str = field(repr=False)
+    """The old DID's word for the new one (`from_prior`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relationship:
-    """The two DIDs of one pair of members in one group, and how far their exchange has come."""
+    """The two DIDs of one pair of parties, and how far their exchange has come."""
 
     member: str
     mine: Identity
     theirs: str
-    """The peer's did:peer:4, long form; empty while its answer is awaited."""
+    """The peer's DID, the long form of a did:peer:4; empty while its answer is awaited, or after it has ended this."""
     thid: str
     """The thread of the DID exchange: the id of its request."""
     asked: str
@@ -25,53 +44,148 @@ class Relationship:
     requester: bool
     greeted: bool = False
     """True once a message to our own DID has come: the peer has our long form, and the short one will do."""
+    handover: Handover | None = None
+    rotated: int = 0
+    """When the peer last rotated its DID by its own word, UTC seconds; 0: never."""
 
     @property
     def established(self) -> bool:
         return bool(self.theirs)
 
 
-def pack(relationship: Relationship, message: Message, packer: Packer, random: Callable[[int], bytes]) -> bytes:
-    """The authcrypt envelope of a message from us to the peer, with `from` and `to` filled in."""
+def check_peer(did: str) -> None:
+    """Raise Malformed unless a DID has the keys that a relationship needs: X25519, and Ed25519 to sign a rotation."""
+    document = resolve(did)
+    agreement = any(method.key.kind == "X25519" for method in document.agreement)
+    if not agreement or not any(method.key.kind == "Ed25519" for method in document.authentication):
+        raise Malformed(why="a DID without the keys that are needed to talk")
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def pack(
+    relationship: Relationship,
+    message: Message,
+    packer: Packer,
+    random: Callable[[int], bytes],
+    *,
+    named: bool = True,
+) -> bytes:
+    """The authcrypt envelope of a message from us to the peer, with `from` and `to` filled in.
+
+    Not `named`: for agents that know each other by their keys alone, as those of DIDComm v1 do.
+    """
     mine = relationship.mine
     sender = mine.short if relationship.greeted else mine.did
-    document = resolve(relationship.theirs)
-    kid, public = document.agreement[0]
     recipient = short_form(relationship.theirs)
+    word = relationship.handover.jwt if relationship.handover else message.from_prior
+    if named:
+        message = replace(message, from_=sender, to=(recipient,), from_prior=word)
     return packer.authcrypt(
-        dump(replace(message, from_=sender, to=(recipient,))),
-        sender_kid=sender + mine.agreement_fragment,
-        sender_secret=mine.agreement_secret,
-        recipient_kid=recipient + "#" + kid.rpartition("#")[2],
-        recipient_public=public,
+        packer.dump(message),
+        sender=packer.own_key(mine, sender),
+        recipient=packer.their_key(resolve(relationship.theirs), recipient),
         random=random,
     )
 
 
-def unpack(relationship: Relationship, envelope: bytes, packer: Packer) -> Message:
-    """The message in an envelope from the peer to us. Raises Malformed or Unauthentic."""
+def rotate(relationship: Relationship, new: Identity, now_s: int) -> Relationship:
+    """The same relationship under a new DID of ours. Raises Refused while the peer does not know the last one yet."""
+    if relationship.handover is not None:
+        raise Refused(why="the last rotation is not known to the peer yet")
+    old = relationship.mine
+    word = from_prior(Prior(old.short, old.short + "#key-1", old.signing_seed), new.did, now_s)
+    return replace(relationship, mine=new, greeted=False, handover=Handover(old, word))
+
+
+def farewell(
+    relationship: Relationship, message: Message, packer: Packer, random: Callable[[int], bytes], now_s: int
+) -> bytes:
+    """The envelope that ends the relationship: our DID is rotated to nothing, so the message has no sender."""
     mine = relationship.mine
+    word = from_prior(Prior(mine.short, mine.short + "#key-1", mine.signing_seed), None, now_s)
+    recipient = short_form(relationship.theirs)
+    plain = packer.dump(replace(message, from_=None, to=(recipient,), from_prior=word))
+    key = packer.their_key(resolve(relationship.theirs), recipient)
+    return packer.anoncrypt(plain, recipient=key, random=random)
 
-    def secret_of(kid: str) -> bytes | None:
-        did, _, fragment = kid.partition("#")
-        mine_too = "#" + fragment == mine.agreement_fragment and same_did(did, mine.did)
-        return mine.agreement_secret if mine_too else None
 
-    def public_of(kid: str) -> bytes:
-        did, _, fragment = kid.partition("#")
-        theirs, public = resolve(relationship.theirs).agreement[0]
-        if not same_did(did, relationship.theirs) or fragment != theirs.rpartition("#")[2]:
-            raise Unauthentic()
-        return public
+# --- reading --------------------------------------------------------------------------------------------------------
 
+
+@lru_cache(maxsize=1024)
+def own_keys(packer: Packer, identity: Identity) -> dict[str, SecretKey]:
+    """The keys of one of our DIDs by every name that an envelope may give them."""
+    keys = (packer.own_key(identity, did) for did in (identity.short, identity.did))
+    return {key.kid: key.key for key in keys}
+
+
+def unpack(relationship: Relationship, envelope: bytes, packer: Packer) -> tuple[Relationship, Message]:
+    """The message in an envelope from the peer to us, and the relationship as it is after it.
+
+    Raises Malformed or Unauthentic. When the message ends the relationship, `theirs` is empty afterwards.
+    """
     if not relationship.established:
         raise Unauthentic()
+    current = own_keys(packer, relationship.mine)
+    older = own_keys(packer, relationship.handover.old) if relationship.handover else {}
+
+    def document_of(did: str) -> Document:
+        return resolve(relationship.theirs if same_did(did, relationship.theirs) else did)
+
+    def public_of(kid: str) -> PublicKey:
+        return document_of(kid.partition("#")[0]).agreement_key(kid)
+
+    def secret_of(kid: str) -> SecretKey | None:
+        return current.get(kid) or older.get(kid)
+
     unpacked = packer.unpack(envelope, secret_of=secret_of, public_of=public_of)
-    if unpacked.kind != "authcrypt":
+    if unpacked.forgeable:
         raise Unauthentic()
-    message = parse(unpacked.plain)
-    check_addressing(message, unpacked)
-    return message
+    message = packer.parse(unpacked.plain)
+    if unpacked.kind == "anoncrypt":
+        return _ended(relationship, message), message
+    sender = packer.check_sender(message, unpacked, document_of)
+    if message.from_ is None and sender.startswith("did:key:"):
+        sender = _owner(relationship.theirs, sender)
+    if not same_did(sender, relationship.theirs):
+        relationship = _rotated(relationship, message, sender)
+    if unpacked.recipient_kid in current and not (relationship.greeted and relationship.handover is None):
+        relationship = replace(relationship, greeted=True, handover=None)
+    return relationship, message
+
+
+def _owner(theirs: str, verkey: str) -> str:
+    """Who has sent a v1 message that names nobody: the peer, if it was with one of its keys. Raises Unauthentic."""
+    key = PublicKey("Ed25519", did_key_bytes(verkey))
+    if key not in [method.key for method in resolve(theirs).authentication]:
+        raise Unauthentic()
+    return theirs
+
+
+def _rotated(relationship: Relationship, message: Message, sender: str) -> Relationship:
+    """A message under a DID that is not the peer's: it must bring the word of the one that is."""
+    if message.from_prior is None:
+        raise Unauthentic()
+    rotation = verify_from_prior(message.from_prior, resolve(relationship.theirs), sender)
+    if rotation.issued < relationship.rotated:
+        raise Unauthentic()
+    check_peer(sender)
+    return replace(relationship, theirs=sender, rotated=rotation.issued)
+
+
+def _ended(relationship: Relationship, message: Message) -> Relationship:
+    """A message without a sender can only be the peer's word that it gives up its DID for nothing."""
+    if message.from_prior is None or message.from_ is not None:
+        raise Unauthentic()
+    rotation = verify_from_prior(message.from_prior, resolve(relationship.theirs), None)
+    if rotation.issued < relationship.rotated:
+        raise Unauthentic()
+    return replace(relationship, theirs="", rotated=rotation.issued)
+
+
+# --- queues ---------------------------------------------------------------------------------------------------------
 
 
 def queue_of(relationship: Relationship, group: str, publisher: str, subscriber: str) -> bytes:
@@ -80,6 +194,6 @@ def queue_of(relationship: Relationship, group: str, publisher: str, subscriber:
     Derived from the pair's static secret: opaque to everybody else, the other members included, and of one length, so
     that no queue's name is a prefix of another's (ZeroMQ subscriptions are prefixes).
     """
-    _, public = resolve(relationship.theirs).agreement[0]
-    secret = x25519(relationship.mine.agreement_secret, public)
+    key = next(method.key for method in resolve(relationship.theirs).agreement if method.key.kind == "X25519")
+    secret = x25519(relationship.mine.agreement_secret, key.data)
     return hkdf_sha256(secret, f"zerochat/queue/1\n{group}\n{publisher}\n{subscriber}".encode())

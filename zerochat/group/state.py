@@ -10,6 +10,9 @@ from typing import Literal, TypeAlias
 
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.invitation import Invitation
+from zerochat.didcomm.protocols.didexchange import Requester
+from zerochat.didcomm.protocols.mediated import Mediated
+from zerochat.didcomm.service import Route
 from zerochat.group.contact import Reach
 from zerochat.group.event import Event
 from zerochat.group.membership import View
@@ -27,6 +30,7 @@ class Profile:
     keys: str = "pairwise-multi"
     path: str = "mesh"
     accountability: str = "acks"
+    envelope: str = "didcomm/v2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +186,61 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Connection:
+    """A relationship outside of any group: with a mediator, or with an agent that may be somebody else's program."""
+
+    id: str
+    label: str
+    envelope: str
+    relationship: Relationship
+    state: Literal["offered", "requested", "established", "ended"]
+    pthid: str
+    """The id of the invitation that it began with."""
+    begun: int
+    """UTC ms."""
+    route: Route | None = None
+    """Where the peer is reached; None: only where it has just written from."""
+    exchange: Requester | None = None
+    """v1: the DID exchange that we have asked for, until it is answered."""
+    mediation: Mediated | None = None
+    """What it does for us as our mediator; None: it is none."""
+    errors: int = 0
+    """Problem reports in a row: a conversation about errors must end (`problem.Breaker`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A URI that did not take what we posted."""
+
+    tries: int
+    """How often in a row."""
+    until: int
+    """Leave it alone before this time, UTC ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whom:
+    """One peer: a member of a group, or a connection."""
+
+    group: str = ""
+    member: str = ""
+    connection: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something that we asked a peer, and when (UTC ms)."""
+
+    about: Literal["ping", "features"]
+    whom: Whom
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """One person's or bot's agent: its groups, its open invitations and its joins."""
 
     label: str
-    envelope: str = "didcomm/v2"
     reach: Reach | None = None
     groups: dict[str, Group] = field(default_factory=dict)
     invitations: dict[bytes, OpenInvitation] = field(default_factory=dict)
@@ -195,3 +249,12 @@ class Agent:
     """By the link on which they knock."""
     up: frozenset[bytes] = frozenset()
     """The links that are connected right now."""
+    connections: dict[str, Connection] = field(default_factory=dict)
+    web: tuple[str, ...] = ()
+    """Where envelopes reach us over HTTP and WebSocket; empty unless asked for."""
+    web_up: frozenset[str] = frozenset()
+    """The WebSockets of ours that are open right now."""
+    faults: dict[str, Fault] = field(default_factory=dict)
+    """By URI: those that did not take what we posted."""
+    questions: dict[str, Question] = field(default_factory=dict)
+    """By thread; as short-lived as the connections they went over."""

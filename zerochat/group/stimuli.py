@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from zerochat.didcomm.invitation import Endpoint, Invitation
+from zerochat.didcomm.endpoint import Endpoint
+from zerochat.didcomm.invitation import Invitation
+from zerochat.didcomm.protocols.oob import OutOfBand
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class CreateGroup:
     name: str
     label: str
     """What the others will call me in this group."""
+    envelope: str = "didcomm/v2"
+    """The kind of envelopes that everything in this group travels in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,76 @@ class LeaveGroup:
     group: str
 
 
-Command: TypeAlias = CreateGroup | CreateInvitation | AcceptInvitation | SendPost | LeaveGroup
+@dataclass(frozen=True, slots=True)
+class PingPeer:
+    """Trust Ping to a member or a connection."""
+
+    peer: str
+    """A connection's label or id, a member's label or DID, or `group/label` where that alone is not clear."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskFeatures:
+    """Discover Features of a member or a connection."""
+
+    peer: str
+    match: str
+    """Protocols whose URI matches this; `*` at the end stands for anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class RotateDid:
+    """Replace the DID that a member or a connection knows us by."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A basic message to a connection."""
+
+    peer: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Accept an out-of-band invitation of an agent that may be anybody's."""
+
+    invitation: OutOfBand
+    label: str
+    mediate: bool = False
+    """Ask that agent to be our mediator."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferConnection:
+    """Make an out-of-band invitation to connect, outside of any group."""
+
+    envelope: str
+    label: str
+    lifetime_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndConnection:
+    peer: str
+
+
+Command: TypeAlias = (
+    CreateGroup
+    | CreateInvitation
+    | AcceptInvitation
+    | SendPost
+    | LeaveGroup
+    | PingPeer
+    | AskFeatures
+    | RotateDid
+    | Tell
+    | Connect
+    | OfferConnection
+    | EndConnection
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +151,10 @@ class Started:
     queue: Endpoint
     server_key: bytes
     """The CURVE public key of both bound sockets, 32 bytes."""
+    web: tuple[str, ...] = ()
+    """The URIs at which envelopes come in over HTTP and WebSocket; none unless asked for."""
+    hidden: bool = False
+    """Nobody can dial us, so `pair` and `queue` are told to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,5 +192,35 @@ class Recalled:
     records: tuple[bytes, ...]
 
 
-Input: TypeAlias = Started | Received | LinkUp | LinkDown | TimerFired | Recalled
+@dataclass(frozen=True, slots=True)
+class Mailed:
+    """One envelope came in over the web: posted to us, or on a WebSocket that we or somebody else opened."""
+
+    envelope: bytes
+    handle: int | None = None
+    """Where an answer can go back at once; None: nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostFailed:
+    """An envelope could not be handed over at this URI."""
+
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class WebUp:
+    """The WebSocket that `Hold` asked for is open."""
+
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class WebDown:
+    uri: str
+
+
+Input: TypeAlias = (
+    Started | Received | LinkUp | LinkDown | TimerFired | Recalled | Mailed | PostFailed | WebUp | WebDown
+)
 Stimulus: TypeAlias = Ask | Input

@@ -13,7 +13,8 @@ from itertools import islice
 from typing import Any
 
 from zerochat.didcomm.message import Message, new_id
-from zerochat.group.effects import Dispatch, Notify, Recall
+from zerochat.group import mail
+from zerochat.group.effects import Notify, Recall
 from zerochat.group.event import Event, load_event
 from zerochat.group.membership import heads_of, missing
 from zerochat.group.notices import Receipt, ViewChanged
@@ -26,6 +27,8 @@ QUIET_MS = 150
 """How long an acknowledgement waits for a post to ride on."""
 RETRY_MS, RETRY_MS_MAX = 1_000, 30_000
 """The first repair comes this long after sending; each further one waits twice as long, up to the greatest."""
+MAIL_RETRY_MS, MAIL_RETRY_MS_MAX = 20_000, 24 * 3_600_000
+"""The same where a mediator is in between: it keeps what its owner has not fetched, so repeating only piles it up."""
 REPAIR_EVENTS_MAX = 64
 """Events in one repair (UPSYCLE's answer to a need has the same bound); the acknowledgement asks for the next."""
 ASK_MS = 500
@@ -109,9 +112,11 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
     group = turn.group(name)
     peer = group.peers[member]
     relationship = group.relationships.get(member)
-    reach = turn.agent.reach
-    if relationship is None or not relationship.established or peer.link not in turn.agent.up or reach is None:
+    if relationship is None or not relationship.established or turn.agent.reach is None:
         return
+    if not mail.reachable(turn, name, member):
+        return
+    reach = mail.own_reach(turn, group.seed)
     body: dict[str, Any] = {
         "group": name,
         "view": group.view.checksum,
@@ -119,13 +124,15 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         "since": peer.base,
         "yours": group.chains.get(member, Chain()).seq,
         "heads": list(heads_of(group.control)[:HEADS_MAX]),
-        "pair": str(reach.pair),
-        "queue": str(reach.queue),
+        "pair": str(reach.pair or ""),
+        "queue": str(reach.queue or ""),
     }
+    if reach.mail:
+        body["mail"] = [{"uri": way.uri, "keys": list(way.routing_keys)} for way in reach.mail]
     if group.limbo.get(member):
         body["gap"] = True
     message = Message(type=SYNC, id=new_id(turn.moment.random), body=body)
-    turn.say(Dispatch(peer.link, pack(relationship, message, turn.packer, turn.moment.random)))
+    mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
 
 
 def ask(turn: Turn, name: str, member: str) -> None:
@@ -152,15 +159,24 @@ def expect_acknowledgement(turn: Turn, name: str, seq: int, audience: Iterable[s
         member: replace(
             group.peers[member],
             # Whoever lacked nothing until now gets the full time; whoever lags keeps the deadline it has.
-            retry_at=group.peers[member].retry_at if _lagged(group, member, seq) else turn.now + RETRY_MS,
+            retry_at=group.peers[member].retry_at
+            if _lagged(group, member, seq)
+            else turn.now + _patience(turn, name, member),
         )
         for member in audience
     }
-    owed = group.owed - set(audience) if turn.agent.up else group.owed
+    owed = group.owed - {member for member in audience if mail.reachable(turn, name, member)}
     turn.edit(name, peers={**group.peers, **changed}, owed=owed)
-    due = [peer.retry_at - turn.now for peer in changed.values() if peer.link in turn.agent.up]
+    due = [peer.retry_at - turn.now for member, peer in changed.items() if mail.reachable(turn, name, member)]
     if due:
         turn.timer("repair", name, min(due))
+
+
+def _patience(turn: Turn, name: str, member: str, tries: int = 0) -> int:
+    """How long to wait for an acknowledgement before the next repair, in ms."""
+    if mail.by_mail(turn, name, member):
+        return min(MAIL_RETRY_MS << min(tries, 20), MAIL_RETRY_MS_MAX)
+    return min(RETRY_MS << min(tries, 10), RETRY_MS_MAX)
 
 
 def _lagged(group: Group, member: str, seq: int) -> bool:
@@ -174,12 +190,12 @@ def repair(turn: Turn, name: str) -> None:
     waits = []
     for member, peer in group.peers.items():
         relationship = group.relationships.get(member)
-        if peer.link not in turn.agent.up or relationship is None or not relationship.established:
+        if relationship is None or not relationship.established or not mail.reachable(turn, name, member):
             continue
         if not lacks(group, member) or member not in group.view.members:
             continue
         if peer.retry_at <= turn.now:
-            delay = min(RETRY_MS << min(peer.tries, 10), RETRY_MS_MAX)
+            delay = _patience(turn, name, member, peer.tries)
             turn.edit_peer(name, member, retry_at=turn.now + delay, tries=peer.tries + 1)
             after = max(peer.acked.get(group.me, 0), peer.base)
             turn.say(Recall(name, member, group.me, after, REPAIR_EVENTS_MAX))
@@ -205,12 +221,13 @@ def recalled(turn: Turn, name: str, member: str, records: Iterable[bytes]) -> No
 def _send_record(turn: Turn, name: str, member: str, record: bytes) -> None:
     group = turn.group(name)
     peer, relationship = group.peers.get(member), group.relationships.get(member)
-    if peer is None or relationship is None or not relationship.established or peer.link not in turn.agent.up:
+    if peer is None or relationship is None or not relationship.established or not mail.reachable(turn, name, member):
         return
     body = event_body(group, load_event(record))
-    mode, sealed = group.mode.seal(EVENT, body, [relationship], turn.packer, turn.moment)
+    mode, sealed = group.mode.seal(EVENT, body, [relationship], turn.packer_of(name), turn.moment)
     turn.edit(name, mode=mode)
-    turn.say(*(Dispatch(peer.link, one.envelope) for one in sealed))
+    for one in sealed:
+        mail.send(turn, name, member, one.envelope)
 
 
 def answer_gap(turn: Turn, name: str, member: str) -> None:
@@ -248,8 +265,8 @@ def compare_views(turn: Turn, name: str) -> None:
     all, it would cost the square of their number.
     """
     group = turn.group(name)
-    ours, up = group.view.checksum, turn.agent.up
-    differing = [member for member, peer in group.peers.items() if peer.view != ours and peer.link in up]
+    ours = group.view.checksum
+    differing = [m for m, peer in group.peers.items() if peer.view != ours and mail.reachable(turn, name, m)]
     dice = int.from_bytes(turn.moment.random(4), "big")
     for step in range(min(COMPARE_MAX, len(differing))):
         send_sync(turn, name, differing[(dice + step) % len(differing)])
@@ -260,7 +277,7 @@ def compare_views(turn: Turn, name: str) -> None:
 def gossip(turn: Turn, name: str) -> None:
     """Tell one member, drawn by lot, what we have: so a loss at the very end of a conversation is found too."""
     group = turn.group(name)
-    reachable = [member for member, peer in group.peers.items() if peer.link in turn.agent.up]
+    reachable = [member for member in group.peers if mail.reachable(turn, name, member)]
     dice = int.from_bytes(turn.moment.random(4), "big")
     if reachable:
         send_sync(turn, name, reachable[dice % len(reachable)])

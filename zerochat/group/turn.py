@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from zerochat.didcomm.packer import Packer
+from zerochat.errors import Refused
 from zerochat.group.effects import Effect, SetTimer
 from zerochat.group.state import Agent, Group, Peer
 from zerochat.group.stimuli import Moment
@@ -21,7 +22,7 @@ class Turn:
     def __init__(self, agent: Agent, moment: Moment, packers: Mapping[str, Packer]) -> None:
         self.agent = agent
         self.moment = moment
-        self.packer = packers[agent.envelope]
+        self.packers = packers
         self.effects: list[Effect] = []
 
     @property
@@ -51,6 +52,16 @@ class Turn:
 
     def group(self, name: str) -> Group:
         return self.agent.groups[name]
+
+    def packer(self, envelope: str) -> Packer:
+        """The packer of this name. Raises Refused for one that this version does not have."""
+        if envelope not in self.packers:
+            raise Refused(why="envelopes of a kind that this version does not have")
+        return self.packers[envelope]
+
+    def packer_of(self, name: str) -> Packer:
+        """The packer that the group with this id has picked."""
+        return self.packer(self.agent.groups[name].profile.envelope)
 
     def timer(self, kind: str, name: str, delay_ms: int) -> None:
         self.say(SetTimer(f"{kind} {name}", max(1, delay_ms)))

@@ -16,9 +16,10 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from zerochat.didcomm.did import DID_CHARS_MAX
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed
-from zerochat.group.contact import CONTACT_CHARS_MAX
+from zerochat.group.contact import CONTACT_CHARS_MAX, ROUTES_MAX, ROUTING_KEYS_MAX, URI_CHARS_MAX
 from zerochat.group.event import CONTROL_BYTES_MAX, DEPS_MAX, Did, Id
 from zerochat.group.membership import CONTROL_MAX, MEMBERS_MAX
 
@@ -29,8 +30,8 @@ JOIN_REQUEST = PROTOCOL + "join-request"
 WELCOME = PROTOCOL + "welcome"
 PROBLEM = "https://didcomm.org/report-problem/2.0/problem-report"
 
-WELCOME_BYTES_MAX = 128 * 1024
-"""Records in one part of a welcome: half of what a message may have."""
+WELCOME_BYTES_MAX = 64 * 1024
+"""Records in one part of a welcome: it must fit a message after three forwards, each of which adds a third."""
 WELCOME_PARTS_MAX = CONTROL_MAX * CONTROL_BYTES_MAX // WELCOME_BYTES_MAX * 2
 
 HAVE_MAX = MEMBERS_MAX * 2
@@ -40,6 +41,7 @@ HEADS_MAX = DEPS_MAX * 4
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 _Checksum = Annotated[str, msgspec.Meta(max_length=22)]
 _Uri = Annotated[str, msgspec.Meta(max_length=64)]
+_Did = Annotated[str, msgspec.Meta(max_length=DID_CHARS_MAX)]
 
 
 class EventBody(msgspec.Struct, frozen=True):
@@ -50,6 +52,13 @@ class EventBody(msgspec.Struct, frozen=True):
     """The sender's view."""
     have: Annotated[list[_Count], msgspec.Meta(max_length=HAVE_MAX)]
     """How far the sender has each member's chain, members in the order of their DIDs; readable by who has that view."""
+
+
+class RouteBody(msgspec.Struct, frozen=True):
+    """A way to the sender over mediators: where to post, and the keys to wrap for, the outermost first."""
+
+    uri: Annotated[str, msgspec.Meta(max_length=URI_CHARS_MAX)]
+    keys: Annotated[list[_Did], msgspec.Meta(max_length=ROUTING_KEYS_MAX)]
 
 
 class SyncBody(msgspec.Struct, frozen=True):
@@ -66,7 +75,8 @@ class SyncBody(msgspec.Struct, frozen=True):
     """The heads of the sender's membership events."""
     pair: _Uri
     queue: _Uri
-    """Where the sender is reached now."""
+    """Where the sender is reached now; empty: it only dials out."""
+    mail: Annotated[list[RouteBody], msgspec.Meta(max_length=ROUTES_MAX)] = []
     gap: bool = False
     """The sender misses something of the reader's chain: do not wait for the timer."""
 

@@ -41,6 +41,8 @@ class Connection:
     """The link that it belongs to, on the pair socket."""
     routing: bytes = b""
     """The name under which our ROUTER reaches it."""
+    queue: bytes = b""
+    """The queue that it has subscribed to, on the queue socket."""
     words: int = 0
     """Complete messages that the agent has read."""
     taken: int = 0

@@ -11,7 +11,7 @@ import errno
 import threading
 import time
 from collections import Counter, deque
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import zmq
 
@@ -177,6 +177,10 @@ class QueueDoor(Door):
     shifted = False
     """True while libzmq may take one subscriber for another; see `_honour`."""
 
+    def __init__(self, *common: Any, proxied: bool) -> None:
+        super().__init__(*common, proxied=proxied)
+        self._subscribers: Counter[bytes] = Counter()
+
     def bind(self, port: int) -> int:
         self.socket.maxmsgsize = sockets.SUBSCRIBER_BYTES_MAX
         self.socket.rcvbuf = sockets.SUBSCRIBER_BUFFER_BYTES
@@ -229,4 +233,23 @@ class QueueDoor(Door):
             return "cut.shifted"
         else:
             self.socket.setsockopt(zmq.SUBSCRIBE if word[0] else zmq.UNSUBSCRIBE, admission.queue)
+            self._count(subscriber, admission.queue if word[0] else b"")
         return ""
+
+    def has_subscriber(self, queue: bytes) -> bool:
+        """Whether somebody is subscribed to this queue, as far as has been heard."""
+        return self._subscribers[queue] > 0
+
+    def _count(self, subscriber: Connection, queue: bytes) -> None:
+        if subscriber.queue:
+            self._subscribers[subscriber.queue] -= 1
+            self._subscribers += Counter()  # without those that nobody has
+        subscriber.queue = queue
+        if queue:
+            self._subscribers[queue] += 1
+
+    def _forget(self, fd: int) -> None:
+        connection = self.connections.get(fd)
+        super()._forget(fd)
+        if connection is not None:
+            self._count(connection, b"")

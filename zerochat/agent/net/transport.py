@@ -166,8 +166,8 @@ class Transport:
         match effect:
             case Dispatch(link, envelope):
                 self._dispatch(link, envelope)
-            case Publish(queue, envelope):
-                self._publish(queue, envelope)
+            case Publish(queue, envelope, link):
+                self._publish(queue, envelope, link)
             case Reply(handle, envelope):
                 self._reply(handle, envelope)
             case Admit():
@@ -444,9 +444,12 @@ class Transport:
             self._left(caller)  # ROUTER_MANDATORY: EHOSTUNREACH
             return False
 
-    def _publish(self, queue: bytes, envelope: bytes) -> None:
+    def _publish(self, queue: bytes, envelope: bytes, link: bytes) -> None:
         assert len(queue) == QUEUE_BYTES
-        if self._fits(envelope):
+        if link and not self._queue.has_subscriber(queue):
+            # Whoever cannot dial us has only the link that it let us open.
+            self._dispatch(link, envelope)
+        elif self._fits(envelope):
             self._ears.touched(self._queue.hear)
             if not sockets.send(self._queue.socket, [queue, envelope]):
                 self.counts["dropped.full"] += 1

@@ -36,6 +36,9 @@ class Mode(Protocol):
         """The envelopes that carry one message (its type and body) to all of these members."""
         ...
 
-    def open(self, envelope: bytes, sender: Relationship, packer: Packer) -> tuple[Self, Message]:
-        """The message in an envelope that came from this member. Raises Malformed or Unauthentic."""
+    def open(self, envelope: bytes, sender: Relationship, packer: Packer) -> tuple[Self, Relationship, Message]:
+        """The message in an envelope that came from this member, and the relationship after it.
+
+        Raises Malformed or Unauthentic.
+        """
         ...

@@ -30,5 +30,7 @@ class PairwiseMulti:
         message = Message(type=kind, id=new_id(moment.random), body=dict(body))
         return self, [Sealed(pair.member, pack(pair, message, packer, moment.random)) for pair in to]
 
-    def open(self, envelope: bytes, sender: Relationship, packer: Packer) -> tuple["PairwiseMulti", Message]:
-        return self, unpack(sender, envelope, packer)
+    def open(
+        self, envelope: bytes, sender: Relationship, packer: Packer
+    ) -> tuple["PairwiseMulti", Relationship, Message]:
+        return self, *unpack(sender, envelope, packer)

@@ -1,0 +1,62 @@
+"""Other people's implementations behind one door: questions come in, and answers go out, as JSON lines.
+
+It runs in an environment of its own, because the libraries ask for old versions of things, and it is started once,
+because some of them take a second to load. A question is {"peer": NAME, "ask": FUNCTION, "with": {…}}; the answer is
+{"is": …}, or {"error": …} when the library refuses. What each peer can do are the public functions of its module in
+`peers`: `seal` and `open` are envelopes of DIDComm v2, `sign` and `verify` JWS, `seal_v1` and `open_v1` RFC 0019.
+"""
+
+import importlib
+import json
+import sys
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+from typing import Any
+
+MODULES = {
+    "didcomm": "sicpa",
+    "aries-askar": "askar",
+    "joserfc": "joserfc_",
+    "jwcrypto": "jwcrypto_",
+    "didcomm-messaging": "messaging",
+    "did-peer-2": "did_peer_2_",
+    "did-peer-4": "did_peer_4_",
+}
+"""By the name of the package on PyPI."""
+
+_loaded: dict[str, ModuleType] = {}
+
+
+def peers() -> dict[str, Any]:
+    """Each peer's version, or why it is not there."""
+    found = {}
+    for package, name in MODULES.items():
+        try:
+            _loaded[package] = importlib.import_module(f"peers.{name}")
+            found[package] = {"version": version(package)}
+        except (ImportError, PackageNotFoundError) as error:
+            found[package] = {"missing": str(error)}
+    return found
+
+
+def answer(question: dict[str, Any]) -> dict[str, Any]:
+    if question["ask"] == "peers":
+        return {"is": peers()}
+    function = getattr(_loaded[question["peer"]], question["ask"])
+    try:
+        return {"is": function(**question["with"])}
+    except Exception as error:  # noqa: BLE001 - whatever a library raises is its refusal
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")  # what other people's code is warned of is not our news
+    replies = sys.stdout
+    sys.stdout = sys.stderr  # a library that prints must not come between two answers
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""One module for each implementation by somebody else; bytes travel as base64url without padding."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import sha256
+
+
+def b64(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def unb64(text: str) -> bytes:
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def apv_of(kids: list[str]) -> bytes:
+    """What DIDComm v2 puts into `apv`: the hash of the recipients' key ids."""
+    return sha256(".".join(sorted(kids)).encode()).digest()

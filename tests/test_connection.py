@@ -1,0 +1,212 @@
+"""Connections outside of any group, between two cores that post to each other."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from zerochat.crypto.primitives import x25519_public
+from zerochat.didcomm.did import short_form
+from zerochat.didcomm.endpoint import Endpoint
+from zerochat.didcomm.protocols.oob import read_invitation
+from zerochat.group.commands import NotReady, RotationUnderWay
+from zerochat.group.connection import CannotConnect, NoAddress
+from zerochat.group.effects import Answer, Answered, Notify, Post, Refuse
+from zerochat.group.engine import step
+from zerochat.group.notices import ConnectionChanged, FeaturesDisclosed, Pong, Told
+from zerochat.group.state import Agent
+from zerochat.group.stimuli import (
+    Ask,
+    AskFeatures,
+    Connect,
+    EndConnection,
+    Mailed,
+    Moment,
+    OfferConnection,
+    PingPeer,
+    PostFailed,
+    RotateDid,
+    Started,
+    Tell,
+    TimerFired,
+)
+
+ALICE, BOB = "http://192.0.2.1:8080/", "http://192.0.2.2:8080/"
+
+
+class Two:
+    """Two agents and the web between them; what each is told is kept."""
+
+    def __init__(self, alice=(ALICE,), bob=(BOB,)):
+        self.dice = random.Random(7)
+        self.now = 1_750_000_000_000
+        self.agents = {"alice": Agent("alice"), "bob": Agent("bob")}
+        self.at = {ALICE: "alice", BOB: "bob"}
+        self.told = {"alice": [], "bob": []}
+        self.sent = []
+        self.down = set()
+        self.handles = {}
+        for number, (name, web) in enumerate((("alice", alice), ("bob", bob)), 1):
+            host = f"10.0.0.{number}"
+            key = x25519_public(self.dice.randbytes(32))
+            self.hear(name, Started(Endpoint(host, 7000), Endpoint(host, 7001), key, tuple(web)))
+
+    def hear(self, name, stimulus):
+        self.agents[name], effects = step(self.agents[name], stimulus, Moment(self.now, self.dice.randbytes))
+        answer = None
+        for effect in effects:
+            match effect:
+                case Answer() | Refuse():
+                    answer = effect
+                case Notify(notice):
+                    self.told[name].append(notice)
+                case Post(uri, envelope):
+                    self.sent.append(envelope)
+                    if uri in self.down:
+                        self.hear(name, PostFailed(uri))
+                    else:
+                        handle = len(self.handles) + 1
+                        self.handles[handle] = name
+                        self.hear(self.at[uri], Mailed(envelope, handle))
+                case Answered(handle, envelope):
+                    self.sent.append(envelope)
+                    self.hear(self.handles[handle], Mailed(envelope))
+        return answer
+
+    def ask(self, name, command):
+        answer = self.hear(name, Ask(1, command))
+        if isinstance(answer, Refuse):
+            raise answer.error
+        return answer.result
+
+    def connect(self, envelope="didcomm/v2"):
+        offered = self.ask("alice", OfferConnection(envelope, "Alice", 3600))
+        return self.ask("bob", Connect(read_invitation(offered.url), "alice"))
+
+    def one(self, name):
+        (connection,) = self.agents[name].connections.values()
+        return connection
+
+    def news(self, name, kind):
+        return [notice for notice in self.told[name] if isinstance(notice, kind)]
+
+
+@pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
+@pytest.mark.parametrize("web", [(BOB,), ()], ids=["reachable", "only dials out"])
+class TestConnecting:
+    def test_an_invitation_leads_to_a_connection(self, envelope, web):
+        two = Two(bob=web)
+        two.connect(envelope)
+        alice, bob = two.one("alice"), two.one("bob")
+        assert alice.state == bob.state == "established"
+        assert short_form(alice.relationship.theirs) == bob.relationship.mine.short
+        assert short_form(bob.relationship.theirs) == alice.relationship.mine.short
+        assert alice.relationship.mine.did != alice.relationship.asked, "the invitation's DID is rotated away"
+        assert two.news("alice", ConnectionChanged) and two.news("bob", ConnectionChanged)
+
+    def test_bob_pings_asks_and_tells(self, envelope, web):
+        two = Two(bob=web)
+        two.connect(envelope)
+        name = two.one("bob").label
+        ping = two.ask("bob", PingPeer(name))
+        pong = next(notice for notice in two.news("bob", Pong) if notice.thread == ping.thread)
+        assert pong.way == "web" and pong.rtt_ms == 0 and pong.envelope.startswith(envelope)
+        asked = two.ask("bob", AskFeatures(name, "https://didcomm.org/*"))
+        (disclosed,) = two.news("bob", FeaturesDisclosed)
+        assert disclosed.thread == asked.thread
+        listed = {feature for _, feature in disclosed.features}
+        assert any("ping" in feature for feature in listed)
+        assert not any("zerochat.org/group" in feature for feature in listed), "a stranger need not know"
+        two.ask("bob", Tell(name, "hello"))
+        assert [told.text for told in two.news("alice", Told)] == ["hello"]
+
+    def test_nothing_is_said_in_clear(self, envelope, web):
+        two = Two(bob=web)
+        two.connect(envelope)
+        two.ask("bob", Tell(two.one("bob").label, "a secret word"))
+        assert two.sent and not any(b"a secret word" in sent or b"trust" in sent for sent in two.sent)
+
+
+def test_an_invitation_is_for_one():
+    two = Two()
+    offered = two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600))
+    two.ask("bob", Connect(read_invitation(offered.url), "alice"))
+    before = two.one("alice")
+    two.ask("bob", Connect(read_invitation(offered.url), "alice again"))
+    assert two.one("alice") == before
+
+
+def test_an_invitation_that_nobody_answers_is_forgotten():
+    two = Two()
+    offered = two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600))
+    two.now += 3_600_000
+    two.hear("alice", TimerFired(f"offer {offered.connection}"))
+    assert not two.agents["alice"].connections
+
+
+def test_both_rotate_and_go_on():
+    two = Two()
+    two.connect()
+    for name, other in (("bob", "alice"), ("alice", "bob"), ("bob", "alice")):
+        old = two.one(name).relationship.mine.short
+        two.ask(name, RotateDid(two.one(name).id))
+        assert two.one(name).relationship.mine.short != old
+        assert short_form(two.one(other).relationship.theirs) == two.one(name).relationship.mine.short
+        assert two.one(name).relationship.handover is None, "the other side has answered to the new DID"
+        two.ask(other, Tell(two.one(other).id, f"still here, {name}"))
+        assert two.news(name, Told)[-1].text == f"still here, {name}"
+
+
+def test_a_second_rotation_waits_until_the_first_is_known():
+    two = Two()
+    two.connect()
+    two.down = {ALICE}
+    two.ask("bob", RotateDid(two.one("bob").id))
+    with pytest.raises(RotationUnderWay):
+        two.ask("bob", RotateDid(two.one("bob").id))
+
+
+def test_what_the_old_did_says_is_not_heard():
+    two = Two()
+    two.connect()
+    two.ask("bob", Tell(two.one("bob").id, "before"))
+    recorded = two.sent[-1]
+    two.ask("bob", RotateDid(two.one("bob").id))
+    before, told = two.agents["alice"], len(two.told["alice"])
+    two.hear("alice", Mailed(recorded))
+    assert two.agents["alice"] == before and len(two.told["alice"]) == told
+
+
+def test_a_rotation_to_nothing_ends_it():
+    two = Two()
+    two.connect()
+    two.ask("bob", EndConnection(two.one("bob").id))
+    assert not two.agents["bob"].connections
+    assert two.one("alice").state == "ended" and "ended" in two.news("alice", ConnectionChanged)[-1].text
+    with pytest.raises(NotReady):
+        two.ask("alice", Tell(two.one("alice").id, "are you there?"))
+
+
+def test_junk_and_foreign_mail_change_nothing():
+    two = Two()
+    two.connect()
+    two.ask("bob", Tell(two.one("bob").id, "hello"))
+    envelope = two.sent[-1]
+    before = two.agents["alice"]
+    for junk in (b"", b"{}", b"[]", b"\xff" * 40, envelope[:-1], envelope[:200] + b"AAAA" + envelope[204:]):
+        two.hear("alice", Mailed(junk, 3))
+        assert two.agents["alice"] == before
+
+
+def test_without_an_address_nobody_is_invited():
+    two = Two(alice=())
+    with pytest.raises(NoAddress):
+        two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600))
+
+
+def test_an_invitation_without_a_way_is_refused():
+    two = Two()
+    offered = read_invitation(two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600)).url)
+    stranger = replace(offered.inviters[0], did="did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK")
+    with pytest.raises(CannotConnect):
+        two.ask("bob", Connect(replace(offered, inviters=(stranger,)), "x"))

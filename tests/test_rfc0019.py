@@ -1,0 +1,537 @@
+"""DIDComm v1: its plaintext, its envelope, and what its envelope cannot promise."""
+
+import base64
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nacl import bindings as sodium
+
+from zerochat.crypto.encoding import b64url_bytes, base58, compact_json, did_key
+from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.didcomm.attachment import Attachment
+from zerochat.didcomm.did import Identity, new_peer4, resolve
+from zerochat.didcomm.iso8601 import SECONDS_MAX, iso_seconds, iso_time
+from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
+from zerochat.didcomm.packer import TheirKey, Unpacked, envelope_kind
+from zerochat.didcomm.rfc0019 import RECIPIENTS_MAX, Rfc0019Packer
+from zerochat.didcomm.v1 import dump_v1, parse_v1
+from zerochat.errors import Malformed, RemoteError, Unauthentic
+
+BODY = '{"text":"See you at eight? – naïve 日本語 ✓"}'.encode()
+PACKER = Rfc0019Packer()
+TYPE = "https://didcomm.org/basicmessage/1.0/message"
+
+Json = Any
+
+
+def dice(seed: int) -> Callable[[int], bytes]:
+    return random.Random(seed).randbytes
+
+
+ALICE, BOB, CAROL = (new_peer4(dice(seed), []) for seed in (1, 2, 3))
+
+
+def verkey(person: Identity) -> str:
+    return base58(person.signing_public)
+
+
+def their_key(person: Identity) -> TheirKey:
+    return PACKER.their_key(resolve(person.did), person.short)
+
+
+def authcrypt(plain: bytes = BODY, sender: Identity = ALICE, recipient: Identity = BOB, seed: int = 7) -> bytes:
+    own = PACKER.own_key(sender, sender.short)
+    return PACKER.authcrypt(plain, sender=own, recipient=their_key(recipient), random=dice(seed))
+
+
+def anoncrypt(plain: bytes = BODY, recipient: Identity = BOB) -> bytes:
+    return PACKER.anoncrypt(plain, recipient=their_key(recipient), random=dice(8))
+
+
+def secrets(*people: Identity) -> Callable[[str], SecretKey | None]:
+    return {verkey(person): SecretKey("Ed25519", person.signing_seed) for person in people}.get
+
+
+def unpack(envelope: bytes, *people: Identity) -> Unpacked:
+    return PACKER.unpack(envelope, secret_of=secrets(*people or (BOB,)), public_of=lambda kid: pytest.fail(kid))
+
+
+def opened(envelope: bytes) -> tuple[Json, Json]:
+    """The members of an envelope, and of its header."""
+    tree = json.loads(envelope)
+    return tree, json.loads(base64.urlsafe_b64decode(tree["protected"]))
+
+
+def closed(tree: Json, header: Json | bytes) -> bytes:
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return json.dumps({**tree, "protected": base64.urlsafe_b64encode(raw).decode()}).encode()
+
+
+# --- the envelope ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plain", [b"", b"{}", BODY, b"x" * MESSAGE_BYTES_MAX], ids=len)
+def test_what_is_packed_is_unpacked(plain: bytes) -> None:
+    unpacked = unpack(authcrypt(plain))
+    assert (unpacked.plain, unpacked.kind, unpacked.sender_kid) == (plain, "authcrypt", verkey(ALICE))
+    assert (unpacked.recipient_kid, unpacked.forgeable) == (verkey(BOB), False)
+    unpacked = unpack(anoncrypt(plain))
+    assert (unpacked.plain, unpacked.kind, unpacked.sender_kid) == (plain, "anoncrypt", None)
+    assert envelope_kind(authcrypt(plain)) == envelope_kind(anoncrypt(plain)) == "didcomm/v1"
+
+
+def x_keys(person: Identity) -> tuple[bytes, bytes]:
+    pair = person.signing_seed + person.signing_public
+    public = sodium.crypto_sign_ed25519_pk_to_curve25519(person.signing_public)
+    return public, sodium.crypto_sign_ed25519_sk_to_curve25519(pair)
+
+
+def test_envelopes_are_those_of_the_rfc() -> None:
+    """Opened as RFC 0019, "Unpack Algorithm", has it, with libsodium's own functions, in padded base64url."""
+    tree, header = opened(authcrypt())
+    assert list(tree) == ["protected", "iv", "ciphertext", "tag"]
+    [recipient] = header.pop("recipients")
+    assert header == {"enc": "xchacha20poly1305_ietf", "typ": "JWM/1.0", "alg": "Authcrypt"}
+    assert recipient["header"]["kid"] == verkey(BOB)
+    raw = {name: base64.urlsafe_b64decode(value) for name, value in tree.items()}
+    inner = {name: base64.urlsafe_b64decode(recipient["header"][name]) for name in ("sender", "iv")}
+    bobs, secret = x_keys(BOB)
+    assert sodium.crypto_box_seal_open(inner["sender"], bobs, secret).decode() == verkey(ALICE)
+    key = sodium.crypto_box_open(
+        base64.urlsafe_b64decode(recipient["encrypted_key"]), inner["iv"], x_keys(ALICE)[0], secret
+    )
+    aad = tree["protected"].encode()
+    sealed = raw["ciphertext"] + raw["tag"]
+    assert sodium.crypto_aead_chacha20poly1305_ietf_decrypt(sealed, aad, raw["iv"], key) == BODY
+
+    tree, header = opened(anoncrypt())
+    [recipient] = header["recipients"]
+    assert header["alg"] == "Anoncrypt" and recipient["header"] == {"kid": verkey(BOB)}
+    key = sodium.crypto_box_seal_open(base64.urlsafe_b64decode(recipient["encrypted_key"]), bobs, secret)
+    assert len(key) == 32
+
+
+def test_no_two_envelopes_share_a_key_or_a_sealed_sender() -> None:
+    headers = [opened(authcrypt(seed=seed))[1]["recipients"][0] for seed in range(20)]
+    for name in ("sender", "iv"):
+        assert len({header["header"][name] for header in headers}) == 20
+    assert len({header["encrypted_key"] for header in headers}) == 20
+
+
+def test_only_the_recipient_opens() -> None:
+    for envelope in (authcrypt(), anoncrypt()):
+        for people in ((ALICE,), (CAROL,), (ALICE, CAROL)):
+            with pytest.raises(Unauthentic):
+                unpack(envelope, *people)
+    mine = SecretKey("Ed25519", CAROL.signing_seed)
+    with pytest.raises(Unauthentic):
+        PACKER.unpack(authcrypt(), secret_of=lambda kid: mine)
+    with pytest.raises(Unauthentic):
+        PACKER.unpack(authcrypt(), secret_of=lambda kid: SecretKey("X25519", BOB.agreement_secret))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(["authcrypt", "anoncrypt"]), st.randoms(use_true_random=False))
+def test_a_changed_character_opens_nothing(kind: str, dice: random.Random) -> None:
+    """Anywhere in the header, the nonce, the ciphertext or the tag, and in whatever is sealed into the header."""
+    tree, _ = opened(authcrypt() if kind == "authcrypt" else anoncrypt())
+    place = dice.choice(["protected", "iv", "ciphertext", "tag"])
+    text = tree[place]
+    at = dice.randrange(len(text))
+    other = dice.choice([c for c in "ABCxyz019-_=!" if c != text[at]])
+    with pytest.raises(RemoteError):
+        unpack(json.dumps({**tree, place: text[:at] + other + text[at + 1 :]}).encode())
+
+
+def test_what_others_write_is_read() -> None:
+    tree, header = opened(authcrypt())
+    bare = {name: value.rstrip("=") for name, value in tree.items() if name != "protected"}
+    assert unpack(json.dumps({**tree, **bare}).encode()).plain == BODY
+    # The tag cut off in the wrong place, by characters instead of bytes (ACA-Py and others).
+    sealed = b64url_bytes(tree["ciphertext"]) + b64url_bytes(tree["tag"])
+    cut = {"ciphertext": sealed[:13], "tag": sealed[13:]}
+    wrong = {name: base64.urlsafe_b64encode(value).decode() for name, value in cut.items()}
+    assert unpack(json.dumps({**tree, **wrong}).encode()).plain == BODY
+    # The rest of what others do is in the header, which is additional data: so it is sealed anew.
+    for change in (
+        {"enc": "chacha20poly1305_ietf"},
+        {"enc": "xchachapoly1305_ietf"},
+        {"alg": "authcrypt"},
+        {"alg": "AUTHCRYPT"},
+    ):
+        assert unpack(resealed(header={**header, **change})).plain == BODY
+    anonymous = opened(anoncrypt())[1]
+    anonymous["recipients"][0]["header"] |= {"sender": None, "iv": None}
+    assert unpack(resealed(header=anonymous, envelope=anoncrypt())).plain == BODY
+    spaced = json.dumps(header, indent=2).encode()
+    assert unpack(resealed(header=spaced)).plain == BODY
+
+
+def resealed(header: Json | bytes, plain: bytes = BODY, envelope: bytes | None = None) -> bytes:
+    """Our own envelope with another header, sealed by Bob, who has its key, as any recipient of it has."""
+    envelope = envelope or authcrypt()
+    _, original = opened(envelope)
+    [recipient] = original["recipients"]
+    bobs, secret = x_keys(BOB)
+    boxed = base64.urlsafe_b64decode(recipient["encrypted_key"])
+    if original["alg"] == "Authcrypt":
+        nonce = base64.urlsafe_b64decode(recipient["header"]["iv"])
+        key = sodium.crypto_box_open(boxed, nonce, x_keys(ALICE)[0], secret)
+    else:
+        key = sodium.crypto_box_seal_open(boxed, bobs, secret)
+    return sealed_under(key, header, plain)
+
+
+def sealed_under(key: bytes, header: Json | bytes, plain: bytes) -> bytes:
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    aad = base64.urlsafe_b64encode(raw)
+    sealed = sodium.crypto_aead_chacha20poly1305_ietf_encrypt(plain, aad, bytes(12), key)
+    parts = {"iv": bytes(12), "ciphertext": sealed[:-16], "tag": sealed[-16:]}
+    return closed({name: base64.urlsafe_b64encode(part).decode() for name, part in parts.items()}, raw)
+
+
+WRONG_HEADERS: dict[str, Callable[[Json], object]] = {
+    "another typ": lambda h: h.update(typ="JWM/2.0"),
+    "no typ": lambda h: h.pop("typ"),
+    "another enc": lambda h: h.update(enc="XC20P"),
+    "enc not text": lambda h: h.update(enc=["xchacha20poly1305_ietf"]),
+    "another alg": lambda h: h.update(alg="Unknown"),
+    "alg not text": lambda h: h.update(alg=1),
+    "crit": lambda h: h.update(crit=["b64"]),
+    "zip": lambda h: h.update(zip="DEF"),
+    "no recipients": lambda h: h.update(recipients=[]),
+    "recipients not a list": lambda h: h.update(recipients={}),
+    "a recipient not an object": lambda h: h.update(recipients=["x"]),
+    "a recipient twice": lambda h: h["recipients"].append(h["recipients"][0]),
+    "too many recipients": lambda h: h["recipients"].extend(
+        {**h["recipients"][0], "header": {**h["recipients"][0]["header"], "kid": str(n)}} for n in range(RECIPIENTS_MAX)
+    ),
+    "blank kid": lambda h: h["recipients"][0]["header"].update(kid=""),
+    "no kid": lambda h: h["recipients"][0]["header"].pop("kid"),
+    "sender without iv": lambda h: h["recipients"][0]["header"].pop("iv"),
+    "iv without sender": lambda h: h["recipients"][0]["header"].update(sender=None),
+    "anonymous with sender": lambda h: h.update(alg="Anoncrypt"),
+    "short iv": lambda h: h["recipients"][0]["header"].update(iv="AAAA"),
+    "short sender": lambda h: h["recipients"][0]["header"].update(sender="AAAA"),
+    "short key": lambda h: h["recipients"][0].update(encrypted_key="AAAA"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_HEADERS)
+def test_a_wrong_header_is_refused(name: str) -> None:
+    """Each is sealed as it should be, so it is the header that is refused, and not the seal."""
+    header = opened(authcrypt())[1]
+    assert unpack(resealed(header)).plain == BODY
+    WRONG_HEADERS[name](header)
+    with pytest.raises(Malformed):
+        unpack(resealed(header))
+
+
+def test_every_text_has_one_reading() -> None:
+    tree, header = opened(authcrypt())
+    envelope = json.dumps(tree)
+    twice = envelope[:-1] + f', "tag": "{tree["tag"]}"}}'
+    raw = json.dumps(header).encode()
+    for wrong in (
+        twice.encode(),
+        resealed(raw[:-1] + b',"enc":"xchacha20poly1305_ietf"}'),
+        json.dumps({**tree, "recipients": header["recipients"]}).encode(),
+        json.dumps({**tree, "tag": tree["tag"] + "="}).encode(),
+        json.dumps({**tree, "tag": tree["tag"][:-3] + "B=="}).encode(),
+        json.dumps({**tree, "iv": tree["iv"][:-4]}).encode(),
+        json.dumps({**tree, "tag": None}).encode(),
+        b"[]",
+        b"null",
+        b"",
+        b"\xff",
+    ):
+        with pytest.raises(Malformed):
+            unpack(wrong)
+
+
+@pytest.mark.parametrize("sealed", [b"z" * 43, b"1" * 32, verkey(ALICE)[:-1].encode() + b"0", bytes(44), b"\xff" * 43])
+def test_a_sealed_sender_that_is_no_key_is_like_any_other_that_does_not_open(sealed: bytes) -> None:
+    tree, header = opened(authcrypt())
+    box = sodium.crypto_box_seal(sealed, x_keys(BOB)[0])
+    header["recipients"][0]["header"]["sender"] = base64.urlsafe_b64encode(box).decode()
+    with pytest.raises(Unauthentic):
+        unpack(closed(tree, header))
+
+
+def test_nothing_is_sealed_for_what_is_no_key() -> None:
+    for key in (
+        PublicKey("Ed25519", bytes(32)),
+        PublicKey("Ed25519", b"\1"),
+        PublicKey("X25519", BOB.agreement_public),
+    ):
+        with pytest.raises(RemoteError):
+            PACKER.anoncrypt(b"{}", recipient=TheirKey("#", key), random=dice(1))
+        with pytest.raises(RemoteError):
+            PACKER.authcrypt(
+                b"{}", sender=PACKER.own_key(ALICE, ALICE.did), recipient=TheirKey("#", key), random=dice(1)
+            )
+    with pytest.raises(Malformed):
+        anoncrypt(b"x" * (MESSAGE_BYTES_MAX + 1))
+
+
+# --- several recipients ---------------------------------------------------------------------------------------------
+
+
+def to_several(plain: bytes, key: bytes, *people: Identity) -> tuple[bytes, Json]:
+    """What some libraries write: an envelope from Alice to several, and its header."""
+    recipients = []
+    for number, person in enumerate(people):
+        public, nonce = x_keys(person)[0], bytes([number]) * 24
+        parts = {"sender": sodium.crypto_box_seal(verkey(ALICE).encode(), public), "iv": nonce}
+        header = {name: base64.urlsafe_b64encode(part).decode() for name, part in parts.items()}
+        boxed = sodium.crypto_box(key, nonce, public, x_keys(ALICE)[1])
+        encoded = base64.urlsafe_b64encode(boxed).decode()
+        recipients.append({"encrypted_key": encoded, "header": {"kid": verkey(person), **header}})
+    header = {"enc": "xchacha20poly1305_ietf", "typ": "JWM/1.0", "alg": "Authcrypt", "recipients": recipients}
+    return sealed_under(key, header, plain), header
+
+
+def test_a_recipient_forges_what_the_others_take_for_the_senders() -> None:
+    """Why zerochat writes to one recipient, and marks what was written to several (didcomm-messaging has no such hole:
+    there the content's tag goes into the derivation of the key)."""
+    key = b"k" * 32
+    genuine, header = to_several(BODY, key, BOB, CAROL)
+    assert unpack(genuine, BOB).plain == unpack(genuine, CAROL).plain == BODY
+    # Carol opened her box, so she has the key. The header stays as Alice made it.
+    forged = sealed_under(key, header, b'{"text":"I owe Carol a thousand"}')
+    seen = unpack(forged, BOB)
+    assert seen.plain == b'{"text":"I owe Carol a thousand"}' and seen.sender_kid == verkey(ALICE)
+    assert seen.forgeable
+    message = Message(type=TYPE, id="1", from_=ALICE.did)
+    with pytest.raises(Unauthentic):
+        PACKER.check_sender(message, seen, resolve)
+
+    # She can even leave herself out, and then nothing shows: the mark is about envelopes, the rule about writers.
+    header["recipients"] = header["recipients"][:1]
+    stripped = unpack(sealed_under(key, header, b'{"text":"I owe Carol a thousand"}'), BOB)
+    assert stripped.sender_kid == verkey(ALICE) and not stripped.forgeable
+
+
+def test_an_envelope_that_names_two_of_our_keys_is_refused() -> None:
+    genuine, _ = to_several(BODY, b"k" * 32, BOB, CAROL)
+    with pytest.raises(Unauthentic):
+        unpack(genuine, BOB, CAROL)
+
+
+# --- whose key it is ------------------------------------------------------------------------------------------------
+
+
+def test_the_sender_is_whoever_has_the_key_in_the_document() -> None:
+    unpacked = unpack(authcrypt())
+    for did in (ALICE.did, ALICE.short):
+        message = Message(type=TYPE, id="1", from_=did)
+        assert PACKER.check_sender(message, unpacked, lambda did: resolve(did, {ALICE.short: ALICE.did})) == did
+    with pytest.raises(Unauthentic):
+        PACKER.check_sender(Message(type=TYPE, id="1", from_=CAROL.did), unpacked, resolve)
+    nameless = PACKER.check_sender(Message(type=TYPE, id="1"), unpacked, resolve)
+    assert nameless == did_key(ALICE.signing_public)
+    assert PACKER.check_sender(Message(type=TYPE, id="1", from_=nameless), unpacked, resolve) == nameless
+    with pytest.raises(Unauthentic):
+        PACKER.check_sender(Message(type=TYPE, id="1", from_=ALICE.did), unpack(anoncrypt()), resolve)
+
+
+def test_a_document_without_a_verkey_is_not_written_to() -> None:
+    x25519_only = "did:key:z6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc"
+    with pytest.raises(Malformed):
+        PACKER.their_key(resolve(x25519_only), x25519_only)
+
+
+# --- the plaintext --------------------------------------------------------------------------------------------------
+
+TEXT = st.text(max_size=20)
+IDS = st.text("abcXYZ019-._~/:", min_size=1, max_size=40)
+TIMES = st.none() | st.integers(0, SECONDS_MAX)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+BODY_NAMES = TEXT.filter(lambda name: not name.startswith(("@", "~")))
+ATTACHMENTS = st.builds(
+    Attachment,
+    id=st.none() | st.text("abc-19", min_size=1, max_size=9),
+    media_type=st.none() | TEXT,
+    format=st.none() | TEXT,
+    filename=st.none() | TEXT,
+    description=st.none() | TEXT,
+    base64=TEXT,
+    json=st.none() | st.booleans(),
+    links=st.just(("https://example.com/1",)),
+    hash=TEXT,
+    lastmod_time=TIMES,
+    byte_count=st.none() | st.integers(0, 2**53 - 1),
+    jws=st.none() | st.just({"signature": "x"}),
+)
+MESSAGES = st.builds(
+    Message,
+    type=st.text("abc:/.019", min_size=1, max_size=40),
+    id=IDS,
+    body=st.dictionaries(BODY_NAMES, JSON_VALUES, max_size=4),
+    from_=st.none() | st.sampled_from([ALICE.did, ALICE.short]),
+    to=st.lists(st.sampled_from([BOB.short, CAROL.did]), max_size=3).map(tuple),
+    thid=st.none() | IDS,
+    pthid=st.none() | IDS,
+    created_time=TIMES,
+    expires_time=TIMES,
+    from_prior=st.none() | st.text("ab.", min_size=1, max_size=9),
+    attachments=st.lists(ATTACHMENTS, max_size=2).map(tuple),
+    please_ack=st.lists(st.just("") | IDS, max_size=3).map(tuple),
+    ack=st.lists(IDS, max_size=3).map(tuple),
+    lang=st.none() | st.sampled_from(["en", "pt-BR"]),
+    accept_lang=st.lists(st.sampled_from(["de", "fr"]), max_size=2).map(tuple),
+    return_route=st.sampled_from([None, "none", "all", "thread"]),
+    delay_milli=st.none() | st.integers(-(10**6), 10**6),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(MESSAGES)
+def test_what_is_dumped_is_parsed(message: Message) -> None:
+    assert parse_v1(dump_v1(message)) == message
+
+
+def test_headers_are_the_decorators_of_the_rfcs() -> None:
+    message = Message(
+        type=TYPE,
+        id="m-1",
+        body={"content": "hello", "files~attach": [1]},
+        thid="t-1",
+        pthid="did:example:123#service",
+        created_time=1_548_266_607,
+        expires_time=1_548_440_700,
+        delay_milli=-5,
+        please_ack=("",),
+        lang="pt-BR",
+        return_route="thread",
+        attachments=(Attachment(id="a-1", media_type="text/plain", base64="aGk", lastmod_time=0),),
+    )
+    assert json.loads(dump_v1(message)) == {
+        "@type": TYPE,
+        "@id": "m-1",
+        "~thread": {"thid": "t-1", "pthid": "did:example:123#service"},
+        "~timing": {"out_time": "2019-01-23T18:03:27Z", "expires_time": "2019-01-25T18:25:00Z", "delay_milli": -5},
+        "~please_ack": {"on": ["RECEIPT"]},
+        "~l10n": {"locale": "pt-BR"},
+        "~transport": {"return_route": "thread", "return_route_thread": "t-1"},
+        "~attach": [
+            {
+                "@id": "a-1",
+                "mime-type": "text/plain",
+                "lastmod_time": "1970-01-01T00:00:00Z",
+                "data": {"base64": "aGk"},
+            }
+        ],
+        "content": "hello",
+        "files~attach": [1],
+    }
+
+
+def test_what_others_write_is_understood() -> None:
+    digest = "1d4db525c5ee4a2d42899040cd3728c0f0945faf9eb668b53d99c002123f1ffa"
+    message = parse_v1(
+        compact_json(
+            {
+                "@type": "did:sov:BzCbsNYhMrjHiqZDTUASHg;spec/trust_ping/1.0/ping",
+                "@id": "518be002-de8e-456e-b3d5-8fe472477a86",
+                "~thread": None,
+                "~timing": {"out_time": "2018-12-15 04:29:23.5Z", "expires_time": "soon", "stale_time": 5},
+                "~please_ack": {},
+                "~l10n": {"locale": 7},
+                "~transport": [],
+                "~unheard-of": {"x": 1},
+                "~attach": [{"data": {"sha256": digest, "links": ["s3://bucket/key"]}}],
+                "comment": None,
+                "comment~l10n": {"de": "Hallo"},
+            }
+        )
+    )
+    assert message == Message(
+        type="https://didcomm.org/trust_ping/1.0/ping",
+        id="518be002-de8e-456e-b3d5-8fe472477a86",
+        body={"comment": None, "comment~l10n": {"de": "Hallo"}},
+        created_time=1_544_848_163,
+        please_ack=("",),
+        attachments=(Attachment(links=("s3://bucket/key",), hash="1220" + digest),),
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"@id": None},
+        {"@type": None},
+        {"@id": 5},
+        {"@id": ""},
+        {"@id": "two words"},
+        {"@id": "x" * 257},
+        {"@type": "x" * 513},
+        {"~thread": "t"},
+        {"~thread": {"thid": 5}},
+        {"~from": "alice"},
+        {"~to": BOB.did},
+        {"~to": ["bob"]},
+        {"~to": [BOB.did] * 65},
+        {"~from_prior": {}},
+        {"~attach": [{}]},
+        {"~attach": [{"data": {}}]},
+        {"~attach": [{"@id": "a", "id": "b", "data": {"base64": ""}}]},
+        {"~attach": {}},
+    ],
+    ids=str,
+)
+def test_nonsense_is_refused(change: dict[str, object]) -> None:
+    good = {"@id": "1", "@type": TYPE}
+    assert parse_v1(compact_json(good)).id == "1"
+    with pytest.raises(Malformed):
+        parse_v1(compact_json({**good, **change}))
+
+
+def test_what_would_be_read_as_something_else_is_not_written() -> None:
+    for body in ({"~thread": {}}, {"@id": "2"}):
+        with pytest.raises(Malformed):
+            dump_v1(Message(type=TYPE, id="1", body=body))
+    with pytest.raises(Malformed):
+        dump_v1(Message(type=TYPE, id="1", created_time=SECONDS_MAX + 1))
+    with pytest.raises(Malformed):
+        dump_v1(Message(type=TYPE, id="1", body={"text": "x" * MESSAGE_BYTES_MAX}))
+
+
+@given(st.integers(0, SECONDS_MAX))
+def test_a_time_is_what_it_was(seconds: int) -> None:
+    assert iso_seconds(iso_time(seconds)) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2024-02-29T23:59:59Z", 1_709_251_199),
+        ("2024-02-29 23:59:59.999999999Z", 1_709_251_199),
+        ("2024-02-29T23:59Z", 1_709_251_140),
+        ("2024-02-29T23:59", 1_709_251_140),
+        ("2024-03-01T01:29:59+01:30", 1_709_251_199),
+        ("2024-02-29T18:29:59-0530", 1_709_251_199),
+        ("1970-01-01T00:00:00+00:01", None),
+        ("2023-02-29T00:00:00Z", None),
+        ("1900-02-29T00:00:00Z", None),
+        ("2024-13-01T00:00:00Z", None),
+        ("2024-00-01T00:00:00Z", None),
+        ("2024-04-31T00:00:00Z", None),
+        ("2024-01-01T24:00:00Z", None),
+        ("2024-01-01T00:60:00Z", None),
+        ("2024-01-01", None),
+        ("٢٠٢٤-01-01T00:00:00Z", None),
+        ("", None),
+    ],
+)
+def test_times_of_others(text: str, seconds: int | None) -> None:
+    assert iso_seconds(text) == seconds

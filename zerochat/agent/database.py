@@ -1,0 +1,249 @@
+"""An encrypted SQLite file that survives a power cut: how it is opened, and what its failures are called.
+
+Why each setting is what it is: a write-ahead log with `synchronous=FULL` loses nothing acknowledged in a simulated
+power cut, and with NORMAL, the usual advice, it loses a third; SQLite from 3.51.3 on is free of the corruption that
+several connections could cause in a write-ahead log, and there is only one connection anyway, which the exclusive
+lock makes sure of (so there is no shared-memory file either); memory-mapped pages are of no use when each is
+encrypted. The cipher is ChaCha20-Poly1305 by page under a raw 32-byte key, so whoever changes a byte is found out.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
+
+import apsw
+
+from zerochat.errors import LocalError
+
+KEY_BYTES: Final = 32
+SQLITE_VERSION_MIN: Final = 3_051_003
+BUSY_MS: Final = 1_000
+"""Another program that only looks at the file for a moment, such as a backup, is waited for."""
+WAL_BYTES_KEPT: Final = 4 << 20
+"""A write-ahead log that has grown beyond this is cut again at the next checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What a file says it is."""
+
+    mark: int
+    """Where SQLite keeps the mark of the program that a file belongs to (`application_id`)."""
+    version: int
+    """Of the tables (`user_version`); a file of a later version is not touched."""
+
+
+class DiskFull(LocalError):
+    """The disk is full: there is no room left at {path}. Nothing that was confirmed is lost, and nothing new is kept
+    until there is room: free some space, and zerochat goes on."""
+
+
+class ReadOnly(LocalError):
+    """{path} cannot be written: {why}. Make it writable for this user, or choose another place with ZEROCHAT_HOME."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class DiskFailed(LocalError):
+    """The disk does not do what it is asked to at {path}: {why}. Nothing that was confirmed is lost as long as the disk
+    is sound; check it, and start zerochat again."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class WrongKey(LocalError):
+    """The journal {path} does not open with the key of this profile. If the two were copied from somewhere, copy both
+    again from the same backup; if not, the beginning of the file is damaged."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class NotAJournal(LocalError):
+    """{path} is not a journal of zerochat: {why}. It has not been touched: put the journal back from a backup, or
+    choose another profile with `--profile`."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class NewerJournal(LocalError):
+    """The journal {path} was written by a newer zerochat (its format is {found}, and this one knows {known}). It has
+    not been touched: use the newer version."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class JournalInUse(LocalError):
+    """Another program has the journal {path} open. Close it, and try again."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class JournalDamaged(LocalError):
+    """The journal {path} is damaged: {why}. Keep a copy of the file, and put the last good one back from a backup; what
+    is missing there, the other members still have."""
+
+    exit_code: ClassVar[int] = 7
+
+
+class CipherMissing(LocalError):
+    """This installation cannot encrypt its journal: {why}. Nothing was written: install zerochat again, with the
+    package apsw-sqlite3mc and without the package apsw."""
+
+    exit_code: ClassVar[int] = 6
+
+
+# --- opening ---------------------------------------------------------------------------------------------------------
+
+
+def create_database(path: Path, key: bytes, *, vfs: str | None = None, busy_ms: int = BUSY_MS) -> apsw.Connection:
+    """A new file without any tables, that only `key` (32 bytes) opens. Whoever makes the tables sets the mark and the
+    version of the format too, in the same transaction. Raises NotAJournal when something is there."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        raise NotAJournal(path=path, why="something else is in its place already") from None
+    except OSError as error:
+        raise fault_of_disk(error, path) from error
+    return _connect(path, key, None, vfs, busy_ms)
+
+
+def open_database(
+    path: Path, key: bytes, format_: Format, *, vfs: str | None = None, busy_ms: int = BUSY_MS
+) -> apsw.Connection:
+    """An existing file. One that does not open is left exactly as it is.
+
+    `vfs`: a file system of apsw's making, for tests that cut the power. Raises WrongKey, NotAJournal, NewerJournal,
+    JournalInUse, ReadOnly, or what every use of it may raise (`faults`).
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        raise NotAJournal(path=path, why="there is no such file") from None
+    except OSError as error:
+        raise fault_of_disk(error, path) from error
+    if not stat.S_ISREG(mode):
+        raise NotAJournal(path=path, why="it is no plain file")
+    return _connect(path, key, format_, vfs, busy_ms)
+
+
+def _connect(path: Path, key: bytes, expected: Format | None, vfs: str | None, busy_ms: int) -> apsw.Connection:
+    assert len(key) == KEY_BYTES
+    if apsw.SQLITE_VERSION_NUMBER < SQLITE_VERSION_MIN:
+        raise CipherMissing(path=path, why=f"its SQLite is {apsw.sqlite_lib_version()}, which is too old")
+    # No link may stand in the file's place. One further up may well: home folders and /tmp often are.
+    resolved = path.parent.resolve() / path.name
+    with faults(path):
+        db = apsw.Connection(str(resolved), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW, vfs=vfs)
+    try:
+        with faults(path, db):
+            _prepare(db, path, key, busy_ms)
+            if expected is not None:
+                _check(db, path, expected)
+            if db.pragma("journal_mode", "WAL") != "wal":
+                raise DiskFailed(path=path, why="this file system cannot hold a write-ahead log")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _prepare(db: apsw.Connection, path: Path, key: bytes, busy_ms: int) -> None:
+    """Everything that changes nothing in the file."""
+    if db.readonly("main"):
+        raise ReadOnly(path=path, why="the file is read-only")
+    if db.pragma("cipher", "chacha20") != "chacha20":
+        raise CipherMissing(path=path, why="its SQLite has no cipher")
+    db.pragma("key", "raw:" + key.hex())
+    db.set_busy_timeout(busy_ms)
+    for name, value in (
+        ("locking_mode", "EXCLUSIVE"),
+        ("trusted_schema", 0),
+        ("cell_size_check", 1),
+        ("mmap_size", 0),
+        ("temp_store", "MEMORY"),
+        ("secure_delete", 1),
+        ("synchronous", "FULL"),
+        ("fullfsync", 1),  # on macOS, where fsync alone does not reach the disk
+        ("checkpoint_fullfsync", 1),
+        ("journal_size_limit", WAL_BYTES_KEPT),
+    ):
+        db.pragma(name, value)
+    db.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # the first page: here a wrong key shows
+
+
+def _check(db: apsw.Connection, path: Path, expected: Format) -> None:
+    """Whether it is a file that this version can write."""
+    mark, version = db.pragma("application_id"), db.pragma("user_version")
+    if mark != expected.mark:
+        raise NotAJournal(path=path, why="it belongs to another program, or was never finished")
+    if version > expected.version:
+        raise NewerJournal(path=path, found=version, known=expected.version)
+
+
+@contextmanager
+def faults(path: Path, db: apsw.Connection | None = None) -> Iterator[None]:
+    """What SQLite says, in our own words: DiskFull, ReadOnly, DiskFailed, WrongKey, NotAJournal, JournalDamaged or
+    JournalInUse."""
+    try:
+        yield
+    except apsw.FullError as error:
+        raise DiskFull(path=path) from error
+    except apsw.ReadOnlyError as error:
+        raise ReadOnly(path=path, why="the file is read-only") from error
+    except apsw.NotADBError as error:
+        raise _misfit(path) from error
+    except apsw.CorruptError as error:
+        raise JournalDamaged(path=path, why="a page is not as it was written") from error
+    except (apsw.BusyError, apsw.LockedError) as error:
+        raise JournalInUse(path=path) from error
+    except (apsw.IOError, apsw.CantOpenError) as error:
+        # SQLite knows a full disk only from a plain write that failed; a quota, say, it does not know.
+        number = db.system_errno if db is not None else 0
+        why = OSError(number, os.strerror(number) if number else str(error))
+        raise fault_of_disk(why, path) from error
+
+
+@contextmanager
+def transaction(path: Path, db: apsw.Connection) -> Iterator[None]:
+    """All or nothing: on disk when the context ends, and as before when anything raises in it."""
+    with faults(path, db):
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:  # after some faults SQLite has rolled back by itself
+                db.execute("ROLLBACK")
+            raise
+
+
+def fault_of_disk(error: OSError, path: Path) -> LocalError:
+    """The sentence for a failed system call at `path`."""
+    why = (error.strerror or str(error)).lower()
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return DiskFull(path=path)
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            return ReadOnly(path=path, why=why)
+        case _:
+            return DiskFailed(path=path, why=why)
+
+
+def _misfit(path: Path) -> LocalError:
+    """What to say of a file whose first page the key does not open.
+
+    SQLite3 Multiple Ciphers leaves bytes 16 to 23 of an encrypted file readable: the page size, and three numbers that
+    are the same in every SQLite file.
+    """
+    with path.open("rb") as file:
+        head = file.read(24)
+    if head.startswith(b"SQLite format 3\0"):
+        return NotAJournal(path=path, why="it is a database without encryption")
+    if head[21:24] != b"\x40\x20\x20":
+        return NotAJournal(path=path, why="it is no encrypted database")
+    return WrongKey(path=path)

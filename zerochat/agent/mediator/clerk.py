@@ -1,0 +1,227 @@
+"""What a mediator says to its recipients: coordinate-mediation 2.0 and 3.0, and pickup 3.0.
+
+Whoever is heard here is authenticated. Whatever changes something is written in the turn that is under way, and the
+answer goes out after that.
+"""
+
+import hmac
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from zerochat.agent.mediator.limits import DAY_S, Limits
+from zerochat.agent.mediator.registry import canonical, goes_on, key_names
+from zerochat.agent.mediator.session import Session
+from zerochat.agent.mediator.store import Kept, Recipient, Store
+from zerochat.didcomm.did import DID_CHARS_MAX, Document, short_form
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.protocols import mediation, pickup, problem
+from zerochat.didcomm.protocols.mediation import Change, Changed, Listed, Result
+from zerochat.didcomm.protocols.pickup import DELIVERY_BYTES_MAX, DELIVERY_MAX, Parcel, Waiting
+from zerochat.errors import RemoteError
+
+HEARD_EVERY_S = 3_600
+"""How exactly it is written down when a recipient was heard of."""
+NOT_GRANTED = "e.p.req"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Who is taken in."""
+
+    invitation: str
+    """The id of the mediator's invitation: whoever names it as the parent thread holds it."""
+    is_open: bool = False
+    """Anybody at all."""
+
+    def admits(self, asked: Message) -> bool:
+        named = (asked.pthid or "").encode()
+        return self.is_open or hmac.compare_digest(named, self.invitation.encode())
+
+
+class Clerk:
+    """Answers recipients. `stirred` are those for whom something may have to be pushed now."""
+
+    def __init__(
+        self,
+        store: Store,
+        limits: Limits,
+        policy: Policy,
+        routing_did: str,
+        own: frozenset[str],
+        resolve: Callable[[str], Document],
+        random: Callable[[int], bytes],
+    ) -> None:
+        self._store, self._limits, self._policy = store, limits, policy
+        self._routing_did, self._own = routing_did, own
+        self._resolve, self._random = resolve, random
+        self.counts: Counter[str] = Counter()
+        self.live: dict[int, list[Session]] = {}
+        """Connections in live mode, by recipient."""
+        self.stirred: set[int] = set()
+
+    def recipient(self, sender: str, now_s: int) -> Recipient | None:
+        """The recipient with this DID, in either form, if there is one."""
+        found = self._store.recipient(short_form(sender))
+        if found is not None and now_s - found.heard >= HEARD_EVERY_S:
+            self._store.heard(found.id, now_s)
+        return found
+
+    def answer(self, message: Message, sender: str, session: Session, now_s: int) -> Message | None:
+        """The answer to a message of one of the two protocols; None for any other. Raises RemoteError."""
+        asked, fetched = mediation.kind_of(message), pickup.kind_of(message)
+        if asked is None and fetched is None:
+            return None
+        recipient = self.recipient(sender, now_s)
+        if asked is not None and asked[1] == "request":
+            return self._request(message, sender, recipient, now_s)
+        if recipient is None:
+            self.counts["stranger"] += 1
+            return problem.problem(NOT_GRANTED, message, self._random, comment="No mediation was granted to this DID.")
+        match asked[1] if asked is not None else fetched:
+            case "update":
+                return self._update(message, recipient, now_s)
+            case "query":
+                return self._query(message, recipient)
+            case "status-request":
+                return self._status(message, recipient, session, now_s, pickup.read_status_request(message))
+            case "delivery-request":
+                return self._deliver(message, recipient, session, now_s)
+            case "messages-received":
+                return self._received(message, recipient, session, now_s)
+            case "live-delivery-change":
+                return self._live(message, recipient, session, now_s)
+        return None
+
+    # --- mediation --------------------------------------------------------------------------------------------------
+
+    def _request(self, message: Message, sender: str, recipient: Recipient | None, now_s: int) -> Message:
+        if recipient is None:
+            if not self._policy.admits(message) or self._store.recipients() >= self._limits.recipients:
+                self.counts["denied"] += 1
+                return mediation.deny(message, self._random)
+            self._store.grant(short_form(sender), self._resolve(sender).did, now_s)
+            self.counts["granted"] += 1
+        return mediation.grant(message, self._routing_did, self._random)
+
+    def _update(self, message: Message, recipient: Recipient, now_s: int) -> Message | None:
+        """An update that somebody recorded and sends again must not bring back what has been changed since."""
+        changes = mediation.read_update(message)
+        if not self._store.first_time(recipient.id, message.id, now_s + 90 * DAY_S):
+            return None
+        changed = [Changed(each.did, each.action, self._change(each, recipient)) for each in changes]
+        return mediation.update_response(message, changed, self._random)
+
+    def _change(self, change: Change, recipient: Recipient) -> Result:
+        try:
+            name = canonical(change.did)
+        except RemoteError:
+            return "client_error"
+        place = self._store.place(name)
+        if change.action == "remove":
+            if place is None or place.recipient != recipient.id:
+                return "no_change"
+            self._store.unregister(place)
+            return "success"
+        if place is not None:
+            return "no_change" if place.recipient == recipient.id else "client_error"
+        if name in self._own or len(change.did) > DID_CHARS_MAX:
+            return "client_error"
+        if self._store.dids(recipient.id) >= self._limits.dids:
+            return "client_error"
+        names, relay = self._facts(change.did)
+        self._store.register(recipient.id, name, change.did, names, relay)
+        return "success"
+
+    def _facts(self, did: str) -> tuple[tuple[str, ...], bool]:
+        """The keys of a DID, and whether its messages go on. Of one that cannot be resolved here nothing is known: its
+        messages wait."""
+        try:
+            document = self._resolve(did.partition("#")[0])
+        except RemoteError:
+            return (), False
+        return key_names(document), goes_on(document, self._own, self._resolve)
+
+    def _query(self, message: Message, recipient: Recipient) -> Message:
+        page = mediation.read_query(message)
+        dids = self._store.listing(recipient.id, page.offset, page.limit)
+        remaining = max(self._store.dids(recipient.id) - page.offset - len(dids), 0)
+        return mediation.listing(message, Listed(tuple(dids), page.offset, remaining), self._random)
+
+    # --- pickup -----------------------------------------------------------------------------------------------------
+
+    def _status(
+        self, message: Message, recipient: Recipient, session: Session, now_s: int, did: str | None = None
+    ) -> Message:
+        if did is None:
+            waiting = self._store.ends(recipient.id)
+        else:
+            place = self._store.place(canonical(did))
+            mine = place is not None and place.recipient == recipient.id
+            waiting = self._store.ends(recipient.id, place.did if place is not None and mine else 0)
+        count, size, oldest, newest = waiting
+        live = session.recipient is not None and session.recipient.id == recipient.id
+        return pickup.status(message, Waiting(count, size, oldest, newest, live, did), now_s, self._random)
+
+    def _deliver(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message:
+        wanted = pickup.read_delivery_request(message)
+        number: int | None = None
+        if wanted.did is not None:
+            place = self._store.place(canonical(wanted.did))
+            number = place.did if place is not None and place.recipient == recipient.id else 0
+        recent = now_s - self._limits.redeliver_s
+        under_way = {name for name, (_, at) in session.under_way.items() if at > recent}
+        found = self._store.fetch(recipient.id, wanted.limit + len(under_way), did=number)
+        parcels = self.parcels([kept for kept in found if kept.id not in under_way], session, now_s, wanted.limit)
+        if not parcels:
+            return self._status(message, recipient, session, now_s, wanted.did)
+        return pickup.delivery(parcels, self._random, thid=message.thread, did=wanted.did)
+
+    def parcels(self, found: list[Kept], session: Session, now_s: int, limit: int = DELIVERY_MAX) -> list[Parcel]:
+        """As many of these as fit one delivery; they count as under way from now on."""
+        parcels: list[Parcel] = []
+        room = DELIVERY_BYTES_MAX
+        for kept in found[:limit]:
+            room -= pickup.delivery_size(len(kept.envelope))
+            if parcels and room < 0:
+                break
+            parcels.append(Parcel(kept.id, kept.envelope))
+            if session.stays:
+                session.under_way[kept.id] = (len(kept.envelope), now_s)
+        self.counts["delivered"] += len(parcels)
+        return parcels
+
+    def _received(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message:
+        names = pickup.read_received(message)
+        self.counts["acknowledged"] += self._store.received(recipient.id, names, now_s + self._limits.dedupe_s)
+        for each in (session, *self.live.get(recipient.id, ())):
+            for name in names:
+                each.under_way.pop(name, None)
+        self.stirred.add(recipient.id)
+        return self._status(message, recipient, session, now_s)
+
+    def _live(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message:
+        if not pickup.read_live_change(message):
+            self.close(session)
+        elif not session.stays or not session.returns:
+            text = "Connection does not support Live Delivery"
+            return problem.problem(pickup.LIVE_MODE_NOT_SUPPORTED, message, self._random, comment=text)
+        elif session.recipient is None or session.recipient.id != recipient.id:
+            self.close(session)
+            session.recipient, session.after = replace(recipient), self._store.latest()
+            connections = self.live.setdefault(recipient.id, [])
+            connections.append(session)
+            if len(connections) > self._limits.live:
+                self.close(connections[0])
+        return self._status(message, recipient, session, now_s)
+
+    def close(self, session: Session) -> None:
+        """No more live mode on this connection: it was turned off, or is gone."""
+        if session.recipient is None:
+            return
+        left = [each for each in self.live.get(session.recipient.id, ()) if each is not session]
+        if left:
+            self.live[session.recipient.id] = left
+        else:
+            self.live.pop(session.recipient.id, None)
+        session.recipient = None

@@ -1,0 +1,384 @@
+"""A mediator without sockets: what it hears, what it keeps, and what it says.
+
+Whoever posts a forward is anonymous, and learns nothing: whether the recipient exists, whether its queue is full,
+whether the envelope could be read, the answer is always the same. So every refusal here is a count and no more.
+
+    with store.turn():                     everything that came in together
+        outcome = mediator.hear(…)         … is heard, and written
+    mediator.pushes(…)                     then it may be told: answers, live deliveries, what is sent on
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from zerochat.agent.mediator.clerk import Clerk, Policy
+from zerochat.agent.mediator.limits import Limits
+from zerochat.agent.mediator.registry import canonical, ways
+from zerochat.agent.mediator.session import Session
+from zerochat.agent.mediator.store import Due, Place, Store
+from zerochat.crypto.encoding import b64url
+from zerochat.crypto.keys import PublicKey, SecretKey, ed25519_to_x25519
+from zerochat.crypto.primitives import ed25519_to_x25519_secret
+from zerochat.didcomm.did import Document, Identity, did_key_of, resolve
+from zerochat.didcomm.layers import open_layers
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.packer import PACKERS, Profile, envelope_kind
+from zerochat.didcomm.protocols import STANDARD, mediation, pickup, problem, routing, standard_answer
+from zerochat.didcomm.protocols.features import Features
+from zerochat.didcomm.protocols.routing import UNWRAP_DEPTH_MAX, Forward
+from zerochat.errors import Malformed, RemoteError, Unauthentic
+
+SPOKEN = STANDARD | Features(
+    protocols=(
+        (routing.PROTOCOL, ("mediator",)),
+        (mediation.PROTOCOL + "2.0", ("mediator",)),
+        (mediation.PROTOCOL + "3.0", ("mediator",)),
+        (pickup.PROTOCOL, ("mediator",)),
+    )
+)
+UNSUPPORTED = "e.m.msg.unsupported"
+UNDER_WAY_MS = 30_000
+"""When to look again after what is under way to another address; after a crash it is sent again then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an envelope: a word for the statistics, and the answer over the same connection, if any."""
+
+    what: str
+    answer: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """An envelope for a live connection."""
+
+    handle: int
+    envelope: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """An envelope for another address; `ticket` comes back in `dispatched`."""
+
+    ticket: int
+    uri: str
+    envelope: bytes = field(repr=False)
+    media_type: str
+
+
+class Mediator:
+    """Everything but sockets and the clock. `hear`, `due`, `dispatched` and `sweep` want a turn of the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        *,
+        policy: Policy,
+        uris: tuple[str, ...],
+        random: Callable[[int], bytes],
+        limits: Limits | None = None,
+        noise_chance: float = 0.0,
+    ) -> None:
+        """`uris`: under which others reach this mediator; what is registered with one of them waits here."""
+        self.store, self.identity, self.limits = store, identity, limits or Limits()
+        self._random, self._noise_chance = random, noise_chance
+        self.mix_nodes: tuple[str, ...] = ()
+        """The DIDs of mediators that let our detours through."""
+        self._secrets = _secrets(identity)
+        own = frozenset({identity.short, *self._secrets, *uris, *(uri.rstrip("/") for uri in uris)})
+        self.clerk = Clerk(store, self.limits, policy, identity.did, own, self.resolve, random)
+        self._sent: set[int] = set()
+        """What is under way to other addresses, by its number in the store."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        return self.clerk.counts
+
+    def resolve(self, did: str) -> Document:
+        """The document of a DID; of a recipient's in its short form too. Raises Malformed."""
+        known = None
+        if did.startswith("did:peer:4") and ":" not in did[len("did:peer:4") :]:
+            found = self.store.recipient(did)
+            known = None if found is None else {did: found.long}
+        return resolve(did, known)
+
+    # --- hearing ----------------------------------------------------------------------------------------------------
+
+    def hear(self, envelope: bytes, session: Session, now_ms: int) -> Outcome:
+        """An envelope from somebody."""
+        try:
+            outcome = self._hear(envelope, session, now_ms, UNWRAP_DEPTH_MAX)
+        except RemoteError:
+            outcome = Outcome("unreadable")
+        self.counts[outcome.what] += 1
+        return outcome
+
+    def _hear(self, envelope: bytes, session: Session, now_ms: int, depth: int) -> Outcome:
+        profile = envelope_kind(envelope)
+        unpacked = PACKERS[profile].unpack(envelope, secret_of=self._secret_of, public_of=self._public_of)
+        if unpacked.kind == "anoncrypt":
+            try:
+                wanted = routing.forward_in(unpacked.plain)
+            except Malformed:
+                wanted = None  # another layer, perhaps
+            if wanted is not None:
+                return self._forward(wanted, session, now_ms, depth)
+        opened = open_layers(envelope, secret_of=self._secret_of, resolve=self.resolve)
+        if routing.is_forward(opened.message):
+            return self._forward(routing.read_forward(opened.message), session, now_ms, depth)
+        sender = opened.sender or opened.signer
+        if sender is None or opened.profile != "didcomm/v2":
+            raise Unauthentic()
+        return self._message(opened.message, sender, session, now_ms // 1000)
+
+    def _secret_of(self, kid: str) -> SecretKey | None:
+        """Ours are the keys of the DID, and the same keys alone, for those who route to a key."""
+        owner = kid.partition("#")[0]
+        secret = self._secrets.get(owner)
+        if secret is None or owner == kid:
+            return secret
+        try:
+            resolve(owner).agreement_key(kid)
+        except RemoteError:
+            return None
+        return secret
+
+    def _public_of(self, kid: str) -> PublicKey:
+        return self.resolve(kid.partition("#")[0]).agreement_key(kid)
+
+    def _message(self, message: Message, sender: str, session: Session, now_s: int) -> Outcome:
+        if message.expires_time is not None and message.expires_time <= now_s:
+            return Outcome("expired")
+        if message.return_route in ("all", "none") and session.stays:
+            session.returns = message.return_route == "all"
+        reply = self.clerk.answer(message, sender, session, now_s)
+        if reply is None and mediation.kind_of(message) is None:
+            reply = standard_answer(message, disclosed=SPOKEN, random=self._random)
+            if reply is None and problem.may_report(message) and self.clerk.recipient(sender, now_s) is not None:
+                reply = problem.problem(UNSUPPORTED, message, self._random)
+        if reply is None or not (session.returns or message.return_route in ("all", "thread")):
+            return Outcome("heard")
+        return Outcome("answered", self.sealed(reply, sender))
+
+    def opened(self, envelope: bytes) -> tuple[Message, str]:
+        """A message whose sender is proven, and who that is. Raises RemoteError."""
+        opened = open_layers(envelope, secret_of=self._secret_of, resolve=self.resolve)
+        if opened.sender is None or opened.profile != "didcomm/v2":
+            raise Unauthentic()
+        return opened.message, opened.sender
+
+    def sealed(self, message: Message, recipient: str) -> bytes:
+        """A message of ours for a DID. Raises Malformed, Unauthentic for one without a key that fits ours."""
+        packer = PACKERS["didcomm/v2"]
+        whole = replace(message, from_=self.identity.did, to=(recipient,))
+        return packer.authcrypt(
+            packer.dump(whole),
+            sender=packer.own_key(self.identity, self.identity.did),
+            recipient=packer.their_key(self.resolve(recipient), recipient),
+            random=self._random,
+        )
+
+    # --- forwards ---------------------------------------------------------------------------------------------------
+
+    def _forward(self, wanted: Forward, session: Session, now_ms: int, depth: int) -> Outcome:
+        now_s = now_ms // 1000
+        if wanted.expires_time is not None and wanted.expires_time <= now_s:
+            return Outcome("dropped.expired")
+        name = canonical(wanted.next)
+        if name in self._secrets or name == self.identity.short:
+            return self._unwrapped(wanted, session, now_ms, depth)
+        place = self.store.place(name)
+        if place is None:
+            return Outcome("dropped.unknown")
+        outcomes = [self._take(envelope, place, wanted, now_ms) for envelope in wanted.envelopes]
+        for what in outcomes[1:]:
+            self.counts[what] += 1
+        return Outcome(outcomes[0])
+
+    def _unwrapped(self, wanted: Forward, session: Session, now_ms: int, depth: int) -> Outcome:
+        """A forward for ourselves holds what we had sent on a detour, or what another mediator has wrapped again."""
+        if depth == 0:
+            raise Malformed(why="forwards inside forwards")
+        passing = Session(session.handle, stays=False)
+        for envelope in wanted.envelopes:
+            outcome = self._hear(envelope, passing, now_ms, depth - 1)
+            self.counts[outcome.what] += 1
+        return Outcome("unwrapped")
+
+    def _take(self, envelope: bytes, place: Place, wanted: Forward, now_ms: int) -> str:
+        limits, usage, now_s = self.limits, self.store.usage[place.recipient], now_ms // 1000
+        if len(envelope) > limits.envelope_bytes:
+            return "dropped.large"
+        if self.store.is_known(place, envelope):
+            return "dropped.twice"
+        if usage.messages >= limits.messages or usage.bytes + len(envelope) > limits.bytes:
+            return "dropped.full"
+        if self.store.total.bytes + len(envelope) > limits.total_bytes:
+            return "dropped.full"
+        expires = now_s + limits.age_s
+        if wanted.expires_time is not None:
+            expires = min(expires, wanted.expires_time)
+        due = routing.ready_at(wanted, now_ms, self._random)
+        detour = routing.detour(wanted.mix, self.mix_nodes, self._random, self._noise_chance)
+        if detour is not None:
+            around = self._around(envelope, place, detour, expires)
+            self.store.wait(place, detour.via, around, due, expires, digest=self._random(16))
+            return "detoured"
+        if place.relay:
+            self.store.wait(place, place.long, envelope, due, expires)
+            return "relayed"
+        if due > now_ms:
+            self.store.wait(place, None, envelope, due, expires)
+            return "delayed"
+        self._keep(place, envelope, now_s, expires)
+        return "kept"
+
+    def _around(self, envelope: bytes, place: Place, detour: routing.Detour, expires: int) -> bytes:
+        """The envelope on its way through another mediator and back to us: that one learns only that it is for us."""
+        profile: Profile = "didcomm/v2"
+        home = routing.rewrap(
+            envelope,
+            self.identity.did,
+            inner=place.long,
+            resolve=self.resolve,
+            random=self._random,
+            profile=profile,
+            expires_time=expires,
+        )
+        return routing.rewrap(
+            home,
+            detour.via,
+            inner=self.identity.did,
+            resolve=self.resolve,
+            random=self._random,
+            profile=profile,
+            mix=detour.mix,
+            noise=detour.noise,
+            expires_time=expires,
+        )
+
+    def _keep(self, place: Place, envelope: bytes, now_s: int, expires: int) -> None:
+        self.store.keep(place, b64url(self._random(16)), envelope, now_s, expires)
+        self.clerk.stirred.add(place.recipient)
+
+    # --- what goes out by itself ------------------------------------------------------------------------------------
+
+    def pushes(self, now_s: int) -> list[Push]:
+        """What live connections are to get now. Call it after a turn; what does not reach them is asked for again."""
+        pushes: list[Push] = []
+        stirred, self.clerk.stirred = self.clerk.stirred, set()
+        for recipient in stirred:
+            for session in self.clerk.live.get(recipient, ()):
+                pushes += self._push(session, now_s)
+        return pushes
+
+    def _push(self, session: Session, now_s: int) -> list[Push]:
+        pushes: list[Push] = []
+        while session.recipient is not None:
+            room = self.limits.window - len(session.under_way)
+            if room <= 0 or session.bytes_under_way >= self.limits.window_bytes:
+                break
+            limit = min(room, pickup.DELIVERY_MAX)
+            found = self.store.fetch(session.recipient.id, limit, after=session.after)
+            parcels = self.clerk.parcels(found, session, now_s, limit)
+            if not parcels:
+                break
+            session.after = found[len(parcels) - 1].seq
+            message = pickup.delivery(parcels, self._random)
+            pushes.append(Push(session.handle, self.sealed(message, session.recipient.long)))
+        return pushes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be sent to other addresses at once."""
+        return len(self._sent) < self.limits.relays_at_once
+
+    def next_due(self) -> int | None:
+        """When `due` has something to do, in UTC milliseconds; None: not before something else happens."""
+        return self.store.next_due(sending=self.has_room)
+
+    def due(self, now_ms: int) -> list[Dispatch]:
+        """What is to be sent on now; what was delayed is put into its queue."""
+        dispatches = []
+        for row in self.store.due(now_ms, self.limits.relays_at_once, sending=self.has_room):
+            if row.target is None:
+                self.store.done(row.seq, None)
+                self._keep(row.place, row.envelope, now_ms // 1000, row.expires)
+            elif row.seq in self._sent:
+                self.store.postpone(row.seq, now_ms + UNDER_WAY_MS, row.tries)
+            elif self.has_room:
+                dispatch = self._dispatch(row, row.target)
+                if dispatch is None:
+                    self._later(row, now_ms)
+                    continue
+                self.store.postpone(row.seq, now_ms + UNDER_WAY_MS, row.tries)
+                self._sent.add(row.seq)
+                dispatches.append(dispatch)
+        return dispatches
+
+    def _dispatch(self, row: Due, target: str) -> Dispatch | None:
+        """The next of the target's addresses, in turn; None: it cannot be reached now."""
+        found = ways(target, self.resolve)
+        if not found:
+            return None
+        way = found[row.tries % len(found)]
+        envelope = row.envelope
+        try:
+            if way.routing_keys:
+                envelope = routing.wrap(
+                    envelope, way, target, resolve=self.resolve, random=self._random, expires_time=row.expires
+                )
+            media_type = PACKERS[envelope_kind(envelope)].media_type
+        except RemoteError:
+            return None
+        return Dispatch(row.seq, way.uri, envelope, media_type)
+
+    def dispatched(self, ticket: int, is_delivered: bool, now_ms: int) -> None:
+        """What became of a dispatch."""
+        self._sent.discard(ticket)
+        if is_delivered:
+            self.store.done(ticket, now_ms // 1000 + self.limits.dedupe_s)
+            self.counts["sent"] += 1
+            return
+        self.counts["unsent"] += 1
+        row = self.store.waiting(ticket)
+        if row is not None:
+            self._later(row, now_ms)
+
+    def _later(self, row: Due, now_ms: int) -> None:
+        pause = min(self.limits.relay_retry_s << min(row.tries, 20), self.limits.relay_retry_s_max)
+        self.store.postpone(row.seq, now_ms + pause * 1000, row.tries + 1)
+
+    def under_way(self) -> frozenset[int]:
+        """The tickets of dispatches that have not come back."""
+        return frozenset(self._sent)
+
+    def undo(self, under_way: frozenset[int]) -> None:
+        """The turn has not happened: under way is what was so before it."""
+        self._sent = set(under_way)
+        self.clerk.stirred.clear()
+
+    def sweep(self, now_s: int) -> None:
+        self.counts["swept"] += self.store.sweep(now_s, self.limits.recipient_idle_s)
+
+    def closed(self, session: Session) -> None:
+        """A connection is gone."""
+        self.clerk.close(session)
+
+
+def _secrets(identity: Identity) -> dict[str, SecretKey]:
+    """The secrets by the DIDs that have them, and by the verkey that v1 knows us by."""
+    verkey = PublicKey("Ed25519", identity.signing_public)
+    twin = SecretKey("X25519", ed25519_to_x25519_secret(identity.signing_seed))
+    agreement = SecretKey("X25519", identity.agreement_secret)
+    v1 = PACKERS["didcomm/v1"].own_key(identity, identity.did)
+    return {
+        identity.did: agreement,
+        did_key_of(PublicKey("X25519", identity.agreement_public)): agreement,
+        did_key_of(verkey): twin,
+        did_key_of(ed25519_to_x25519(verkey)): twin,
+        v1.kid: v1.key,
+    }

@@ -1,0 +1,113 @@
+"""Other mediators that messages may take a detour through: how this one becomes known to them.
+
+A detour leads back here, so the other mediator must let through what is for our DID; and that is what mediation is for.
+So this mediator becomes a recipient of the other one, by its invitation like anybody else, and registers its own DID,
+whose document has an address: what comes for it is sent on. Until that has been confirmed nothing takes that way, and
+it is asked again every hour, in case it was forgotten there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final
+
+from zerochat.agent.mediator.registry import ways
+from zerochat.didcomm.did import Document, same_did, short_form
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.protocols import mediation, oob
+from zerochat.didcomm.protocols.mediation import Change
+from zerochat.errors import LocalError, RemoteError
+
+RETRY_S: Final = 30
+CONFIRM_S: Final = 3_600
+NODES_MAX: Final = 16
+
+
+class BadMixLink(LocalError):
+    """This is not the invitation of a mediator: {why}. Give the whole link that `zerochat mediator` prints there."""
+
+    exit_code: ClassVar[int] = 2
+
+
+@dataclass(slots=True)
+class Node:
+    """Another mediator."""
+
+    did: str
+    uri: str
+    pthid: str = field(repr=False)
+    is_ready: bool = False
+    asked_s: int = -CONFIRM_S
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A message for a mediator, which answers in its response."""
+
+    did: str
+    uri: str
+    message: Message
+
+
+class Mixing:
+    """The mediators that were named, and which of them are ready."""
+
+    def __init__(
+        self, links: tuple[str, ...], own_did: str, resolve: Callable[[str], Document], random: Callable[[int], bytes]
+    ) -> None:
+        """Raises BadMixLink."""
+        self._own, self._random = own_did, random
+        if len(links) > NODES_MAX:
+            raise BadMixLink(why=f"there are more than {NODES_MAX}")
+        self._nodes = [_node(link, resolve) for link in links]
+
+    @property
+    def ready(self) -> tuple[str, ...]:
+        return tuple(node.did for node in self._nodes if node.is_ready)
+
+    def due(self, now_s: int) -> list[Asked]:
+        """What to ask now."""
+        asked = []
+        for node in self._nodes:
+            if now_s - node.asked_s >= (CONFIRM_S if node.is_ready else RETRY_S):
+                node.asked_s = now_s
+                asked.append(Asked(node.did, node.uri, mediation.request(self._random, pthid=node.pthid)))
+        return asked
+
+    def heard(self, message: Message, sender: str) -> list[Asked]:
+        """What a mediator answered; and what to ask next. Raises Malformed."""
+        node = next((node for node in self._nodes if same_did(node.did, sender)), None)
+        kind = mediation.kind_of(message)
+        if node is None or kind is None:
+            return []
+        match kind[1]:
+            case "grant":
+                update = mediation.update([Change(self._own, "add")], self._random)
+                return [Asked(node.did, node.uri, update)]
+            case "deny":
+                node.is_ready = False
+            case "updated":
+                rows = mediation.read_update_response(message)
+                ours = [row for row in rows if short_form(row.did) == short_form(self._own)]
+                node.is_ready = any(row.result in ("success", "no_change") for row in ours)
+        return []
+
+
+def addressed(asked: Asked, own_did: str) -> Message:
+    return replace(asked.message, from_=own_did, to=(asked.did,))
+
+
+def _node(link: str, resolve: Callable[[str], Document]) -> Node:
+    try:
+        found = oob.read_invitation(link)
+        if not isinstance(found, oob.OutOfBand):
+            raise BadMixLink(why="it is a short link, and nobody is asked what it stands for")
+        did = found.inviters[0].did
+        if did is None:
+            raise BadMixLink(why="it names no DID")
+        resolve(did)
+    except RemoteError as error:
+        raise BadMixLink(why=error.fields.get("why", "it is damaged")) from error
+    http = [way.uri for way in ways(did, resolve) if way.uri.startswith("http") and not way.routing_keys]
+    if not http:
+        raise BadMixLink(why="it is not reached over HTTP")
+    return Node(did, http[0], found.id)

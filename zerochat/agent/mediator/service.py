@@ -1,0 +1,257 @@
+"""The loop around a mediator: wait, hear everything that has come, write it in one transaction, and then answer.
+
+The transaction is what costs time, because it waits for the disk; so while it does, whatever arrives is gathered, and
+has the next one together. Nobody hears that something was accepted before it is on the disk. When the disk fails,
+nobody hears anything but 503, and all of them repeat.
+"""
+
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import urlsplit
+
+from zerochat.agent.address import own_address, parse_listen
+from zerochat.agent.mediator import mixing
+from zerochat.agent.mediator.clerk import Policy
+from zerochat.agent.mediator.limits import DAY_S, Limits
+from zerochat.agent.mediator.mediator import Dispatch, Mediator, Outcome
+from zerochat.agent.mediator.mixing import Asked, Mixing
+from zerochat.agent.mediator.session import Session
+from zerochat.agent.mediator.standing import Standing, open_store, public_uri, stand, usual_port
+from zerochat.agent.mediator.store import Store
+from zerochat.agent.places import Places
+from zerochat.agent.vault import JournalKey, lock_profile
+from zerochat.agent.web import Arrived, Closed, Delivered, Failed, News, Opened, Web, WebFailed
+from zerochat.agent.web.news import ENCRYPTED
+from zerochat.didcomm.did import resolve
+from zerochat.errors import LocalError, RemoteError
+
+LISTEN: Final = "0.0.0.0"  # noqa: S104  # a mediator is for others
+SWEEP_S: Final = 30
+IDLE_S: Final = 1.0
+"""The longest wait: signals and clocks are looked at this often."""
+SHORT_LINK_S: Final = 3650 * DAY_S
+FULL_PAUSE_S: Final = 1.0
+"""After a turn that could not be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How somebody wants a mediator to be."""
+
+    listen: str | None = None
+    """HOST or HOST:PORT; None: all addresses, at the port of the last start."""
+    public_uri: str | None = None
+    is_open: bool = False
+    new_invitation: bool = False
+    mix_with: tuple[str, ...] = ()
+    """The invitations of other mediators."""
+    noise_chance: float = 0.0
+    tls: tuple[str, str] | None = None
+    socks: str | None = None
+    ca_file: str | None = None
+
+
+class Service:
+    """A running mediator. Make it, `start` it, `serve` until `stop`, all in one thread but the last."""
+
+    def __init__(
+        self,
+        places: Places,
+        key: JournalKey,
+        wishes: Wishes,
+        *,
+        limits: Limits | None = None,
+        say: Callable[[str, str], None] = lambda event, text: None,
+    ) -> None:
+        """`say` hears what the operator should know: the kind of event, and a sentence."""
+        self._places, self._key, self._wishes, self._limits, self._say = places, key, wishes, limits or Limits(), say
+        self._ear, self._bell = socket.socketpair()
+        self._ear.setblocking(False)
+        self._bell.setblocking(False)
+        self._open = ExitStack()
+        self._open.callback(self._ear.close)
+        self._open.callback(self._bell.close)
+        self._stopping = False
+        self._sessions: dict[int, Session] = {}
+        self._again: list[News] = []
+        """What could not be written the last time."""
+        self._failing = False
+        self._next_sweep = 0.0
+        self._next_ask = 0.0
+        self.standing: Standing
+        self.mediator: Mediator
+        self._store: Store
+        self._web: Web
+        self._mixing: Mixing
+
+    # --- its life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Own the profile, open the store and the listener. Raises LocalErrors of all three, MediatorMoved and so on;
+        then nothing is left open."""
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        wishes = self._wishes
+        if wishes.public_uri is not None:
+            public_uri(wishes.public_uri)
+        self._open.enter_context(lock_profile(self._places))
+        self._store = self._open.enter_context(open_store(self._places, self._key))
+        host, port, _ = parse_listen(wishes.listen or LISTEN)
+        where = f"[{host}]" if ":" in host else host
+        listen = wishes.listen if port and wishes.listen else f"{where}:{usual_port(self._store)}"
+        self._web = Web(listen, tls=wishes.tls, socks=wishes.socks, ca_file=wishes.ca_file, wake=self._ring)
+        [bound] = self._web.start()
+        self._open.callback(self._web.stop)
+        parts = urlsplit(bound)
+        found = own_address(host)
+        uri = f"{parts.scheme}://{f'[{found}]' if ':' in found else found}:{parts.port}"
+        self.standing = stand(
+            self._store, uri, wishes.public_uri, parts.port or 0, new_invitation=wishes.new_invitation
+        )
+        if wishes.public_uri is None and self.standing.uri != uri:
+            self._say("address", f"Others know this mediator as {self.standing.uri}; it listens at {bound}.")
+        self.mediator = Mediator(
+            self._store,
+            self.standing.identity,
+            policy=Policy(self.standing.invitation, wishes.is_open),
+            uris=self.standing.uris,
+            random=os.urandom,
+            limits=self._limits,
+            noise_chance=wishes.noise_chance,
+        )
+        self._mixing = Mixing(wishes.mix_with, self.standing.identity.did, resolve, os.urandom)
+        self._web.publish_invitation(self.standing.oobid, self.standing.link, SHORT_LINK_S)
+
+    def serve(self) -> None:
+        """Until `stop`. Raises WebFailed when the web thread has died."""
+        while not self._stopping:
+            select.select([self._ear], [], [], self._patience())
+            with suppress(BlockingIOError):
+                self._ear.recv(4096)
+            self._turn()
+            if not self._web.alive and not self._stopping:
+                raise WebFailed(why="it has ended by itself")
+
+    def stop(self) -> None:
+        """End soon. For any thread, and for signal handlers."""
+        self._stopping = True
+        self._ring()
+
+    def close(self) -> None:
+        """Let go of everything; what was accepted is on disk already."""
+        self._open.close()
+
+    def _ring(self) -> None:
+        with suppress(OSError):  # full: it will be heard; closed: nobody is left to hear
+            self._bell.send(b"!")
+
+    def _patience(self) -> float:
+        if self._failing:
+            return FULL_PAUSE_S
+        next_due = self.mediator.next_due()
+        pause = IDLE_S if next_due is None else min(next_due / 1000 - time.time(), IDLE_S)
+        return max(pause, 0.01) if not self._again else 0.0
+
+    # --- a turn -----------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        news = [*self._again, *self._web.take()]
+        self._again = []
+        now_ms = time.time_ns() // 1_000_000
+        before = self.mediator.under_way()
+        try:
+            heard, dispatches = self._written(news, now_ms)
+        except LocalError as error:
+            self._undo(news, before, error)
+            return
+        self._failing = False
+        for handle, outcome in heard:
+            self._answer(handle, outcome)
+        for push in self.mediator.pushes(now_ms // 1000):
+            self._web.answer(push.handle, push.envelope)
+        for dispatch in dispatches:
+            self._dispatch(dispatch)
+        self._mix(news, now_ms // 1000)
+
+    def _written(self, news: list[News], now_ms: int) -> tuple[list[tuple[int, Outcome]], list[Dispatch]]:
+        """Everything that happens in one turn of the store, if anything does."""
+        next_due = self.mediator.next_due()
+        sweeping = time.monotonic() >= self._next_sweep
+        if not news and not sweeping and (next_due is None or next_due > now_ms):
+            return [], []
+        heard: list[tuple[int, Outcome]] = []
+        with self._store.turn():
+            for item in news:
+                match item:
+                    case Arrived(handle=handle, way="post"):
+                        heard.append((handle, self.mediator.hear(item.envelope, Session(handle, False), now_ms)))
+                    case Arrived(handle=handle, way="session"):
+                        session = self._sessions.setdefault(handle, Session(handle, True))
+                        heard.append((handle, self.mediator.hear(item.envelope, session, now_ms)))
+                    case Delivered(ticket) | Failed(ticket):
+                        if ticket > 0:
+                            self.mediator.dispatched(ticket, isinstance(item, Delivered), now_ms)
+                    case Opened(handle):
+                        self._sessions[handle] = Session(handle, True)
+                    case Closed(handle):
+                        if (gone := self._sessions.pop(handle, None)) is not None:
+                            self.mediator.closed(gone)
+            if sweeping:
+                self.mediator.sweep(now_ms // 1000)
+            dispatches = self.mediator.due(now_ms)
+        if sweeping:
+            self._next_sweep = time.monotonic() + SWEEP_S
+        return heard, dispatches
+
+    def _undo(self, news: list[News], before: frozenset[int], error: LocalError) -> None:
+        """Nothing of it has happened: whoever posted hears so, and what can be kept in mind is tried again."""
+        self.mediator.undo(before)
+        for item in news:
+            match item:
+                case Arrived(handle=handle, way="post" | "session"):
+                    self._web.refuse(handle)
+                case Delivered() | Failed() | Closed():
+                    self._again.append(item)
+        if not self._failing:
+            self._say("failing", error.sentence())
+        self._failing = True
+
+    def _answer(self, handle: int, outcome: Outcome) -> None:
+        if outcome.answer is not None:
+            self._web.answer(handle, outcome.answer, ENCRYPTED)
+        self._web.accept(handle)
+
+    def _dispatch(self, dispatch: Dispatch) -> None:
+        if not self._web.send(dispatch.uri, dispatch.envelope, dispatch.media_type, dispatch.ticket):
+            self._again.append(Failed(dispatch.ticket, "queue"))
+
+    def _mix(self, news: list[News], now_s: int) -> None:
+        asked: list[Asked] = []
+        for item in news:
+            if isinstance(item, Arrived) and item.way == "reply":
+                with suppress(RemoteError):
+                    asked += self._mixing.heard(*self.mediator.opened(item.envelope))
+        if time.monotonic() >= self._next_ask:
+            self._next_ask = time.monotonic() + IDLE_S
+            asked += self._mixing.due(now_s)
+        for each in asked:
+            message = mixing.addressed(each, self.standing.identity.did)
+            with suppress(RemoteError):
+                self._web.send(each.uri, self.mediator.sealed(message, each.did), ENCRYPTED, -1, return_route=True)
+        self.mediator.mix_nodes = self._mixing.ready
+
+
+def with_limits(limits: Limits, **wanted: int | None) -> Limits:
+    """The limits with those that somebody has named."""
+    return replace(limits, **{name: value for name, value in wanted.items() if value is not None})

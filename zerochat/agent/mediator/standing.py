@@ -1,0 +1,142 @@
+"""What a mediator is made of once and stays: its DID, which holds its address, its invitation, and its port.
+
+The DID is a did:peer:2, because it is copied into the DID document of every recipient's every relationship, and that is
+the shortest which holds an address, and the one that most other implementations read. An address in a DID cannot be
+changed: recipients and whoever writes to them know no other.
+"""
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Final
+from urllib.parse import urlsplit
+
+from zerochat.agent.mediator.store import Store
+from zerochat.agent.places import Places
+from zerochat.agent.vault import JournalKey
+from zerochat.crypto.encoding import b64url
+from zerochat.crypto.primitives import hkdf_sha256
+from zerochat.didcomm.did import Identity, new_peer2
+from zerochat.didcomm.protocols import inviting
+from zerochat.errors import LocalError
+
+GOAL_CODE: Final = "request-mediate"
+"""What mediators of several makers write into their invitations."""
+GOAL: Final = "Request mediation"
+_WEBSOCKET: Final = {"http": "ws", "https": "wss"}
+
+
+class MediatorMoved(LocalError):
+    """This mediator's DID says that it is reached at {old}, and everybody whom it serves knows only that. Leave
+    `--public-uri` away or give the old one; for a mediator at {new}, choose another profile (`--profile NAME`)."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class BadPublicUri(LocalError):
+    """{uri} cannot be the address of a mediator. It must be what others reach it by, such as
+    https://relay.example.org or http://203.0.113.7:8080."""
+
+    exit_code: ClassVar[int] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a mediator is, from its first start on."""
+
+    identity: Identity
+    uri: str
+    """Its public http or https URI; under ws or wss, the same."""
+    invitation: str = field(repr=False)
+    """The id of its invitation."""
+    oobid: str = field(repr=False)
+    """Under which the short link finds it."""
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        return (self.uri, _websocket(self.uri))
+
+    @property
+    def link(self) -> str:
+        """The invitation, all of it."""
+        message = inviting.invitation(self.identity.did, os.urandom, goal_code=GOAL_CODE, goal=GOAL)
+        return inviting.link(self.uri, replace(message, id=self.invitation))
+
+    @property
+    def short_link(self) -> str:
+        """A link to the invitation, which the mediator itself serves: short enough for a QR code."""
+        return inviting.short_link(self.uri, self.oobid)
+
+
+def store_path(places: Places) -> Path:
+    return places.data / "mediator.db"
+
+
+def open_store(places: Places, key: JournalKey) -> Store:
+    """The profile's store, made if it is not there. Raises the errors of `database.py`."""
+    path, own_key = store_path(places), hkdf_sha256(key, b"zerochat/mediator-store/1")
+    return Store.open(path, own_key) if path.exists() else Store.create(path, own_key)
+
+
+def usual_port(store: Store) -> int:
+    """The port of the last start; 0: there was none."""
+    return int(store.meta_get("port") or b"0")
+
+
+def stand(store: Store, uri: str, asked: str | None, port: int, *, new_invitation: bool = False) -> Standing:
+    """What the mediator is, made now if this is its first start.
+
+    `uri`: where it is reached as far as it knows; `asked`: where it shall be, if somebody said so. Raises
+    MediatorMoved, BadPublicUri.
+    """
+    wanted = None if asked is None else public_uri(asked)
+    old = store.meta_get("uri")
+    if old is not None and wanted is not None and wanted != old.decode():
+        raise MediatorMoved(old=old.decode(), new=wanted)
+    with store.turn():
+        store.meta_set("port", b"%d" % port)
+        if old is None:
+            _found(store, wanted or uri)
+        if old is None or new_invitation:
+            store.meta_set("invitation", b64url(os.urandom(16)).encode())
+            store.meta_set("oobid", b64url(os.urandom(16)).encode())
+    did, seed, secret = (store.meta_get(name) for name in ("did", "signing_seed", "agreement_secret"))
+    now, invitation, oobid = (store.meta_get(name) for name in ("uri", "invitation", "oobid"))
+    assert did and seed and secret and now and invitation and oobid
+    return Standing(Identity(did.decode(), seed, secret), now.decode(), invitation.decode(), oobid.decode())
+
+
+def _found(store: Store, uri: str) -> None:
+    identity = new_peer2(os.urandom, [_service(number, each) for number, each in enumerate((uri, _websocket(uri)))])
+    store.meta_set("uri", uri.encode())
+    store.meta_set("did", identity.did.encode())
+    store.meta_set("signing_seed", identity.signing_seed)
+    store.meta_set("agreement_secret", identity.agreement_secret)
+
+
+def _service(number: int, uri: str) -> dict[str, object]:
+    endpoint = {"uri": uri, "accept": ["didcomm/v2"]}
+    return {
+        "id": f"#service-{number}" if number else "#service",
+        "type": "DIDCommMessaging",
+        "serviceEndpoint": endpoint,
+    }
+
+
+def _websocket(uri: str) -> str:
+    scheme, mark, rest = uri.partition("://")
+    return _WEBSOCKET[scheme] + mark + rest
+
+
+def public_uri(text: str) -> str:
+    """The URI in the one spelling in which it is kept. Raises BadPublicUri."""
+    uri = text.strip().rstrip("/")
+    try:
+        parts = urlsplit(uri)
+        port = parts.port
+    except ValueError:
+        raise BadPublicUri(uri=ascii(text[:256])) from None
+    odd = parts.query or parts.fragment or parts.username or parts.password
+    if parts.scheme not in _WEBSOCKET or not parts.hostname or odd or port == 0 or len(uri) > 512 or not uri.isascii():
+        raise BadPublicUri(uri=ascii(text[:256]))
+    return uri

@@ -1,0 +1,444 @@
+"""What a mediator keeps: its recipients, their DIDs, and the envelopes that wait, in one encrypted SQLite file.
+
+    recipients   whom it was granted to
+    dids names   what they have registered, and every name under which that may come in a forward
+    messages     envelopes that wait to be fetched; `seq` is the order in which they came
+    waiting      envelopes that wait for a time (a delay), or to be sent on (`target`)
+    seen         digests of messages that are gone, so that a sender's repetition is not delivered again
+
+Everything happens inside a `turn`: one transaction for all that has come in together, which is on disk when it ends.
+Only then may anybody be told. How much waits for whom is also kept in memory, because every message asks.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from zerochat.agent.database import Format, create_database, faults, open_database, transaction
+from zerochat.errors import LocalError
+
+APPLICATION_ID: Final = 0x7A63_6D64
+"""`zcmd`."""
+SCHEMA_VERSION: Final = 1
+_FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION)
+SWEEP_MAX: Final = 1_000
+"""Rows that one sweep takes away, so that a turn stays short."""
+
+_SCHEMA: Final = f"""
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE recipients (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    did TEXT NOT NULL UNIQUE,
+    long TEXT NOT NULL,
+    heard INTEGER NOT NULL
+) STRICT;
+CREATE INDEX recipients_by_heard ON recipients (heard);
+CREATE TABLE dids (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    recipient INTEGER NOT NULL,
+    did TEXT NOT NULL UNIQUE,
+    long TEXT NOT NULL,
+    relay INTEGER NOT NULL CHECK (relay IN (0, 1))
+) STRICT;
+CREATE INDEX dids_by_recipient ON dids (recipient, id);
+CREATE TABLE names (name TEXT PRIMARY KEY, did INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX names_by_did ON names (did);
+CREATE TABLE messages (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    recipient INTEGER NOT NULL,
+    did INTEGER NOT NULL,
+    envelope BLOB NOT NULL,
+    digest BLOB NOT NULL UNIQUE,
+    received INTEGER NOT NULL,
+    expires INTEGER NOT NULL
+) STRICT;
+CREATE INDEX messages_in_order ON messages (recipient, seq);
+CREATE INDEX messages_by_expiry ON messages (expires);
+CREATE TABLE waiting (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    recipient INTEGER NOT NULL,
+    did INTEGER NOT NULL,
+    target TEXT,
+    envelope BLOB NOT NULL,
+    digest BLOB NOT NULL UNIQUE,
+    due INTEGER NOT NULL,
+    expires INTEGER NOT NULL,
+    tries INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX waiting_by_due ON waiting (due);
+CREATE INDEX waiting_by_expiry ON waiting (expires);
+CREATE INDEX waiting_by_recipient ON waiting (recipient);
+CREATE TABLE seen (digest BLOB PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX seen_by_end ON seen (until);
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+_SET: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+_TICK: Final = "INSERT INTO meta VALUES ('turn', randomblob(8)) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+_FORGET: Final = "INSERT INTO seen VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET until = max(until, excluded.until)"
+_WAITING: Final = """
+SELECT waiting.seq, waiting.recipient, waiting.did, coalesce(dids.long, ''), coalesce(dids.relay, 0), target, envelope,
+    expires, tries FROM waiting LEFT JOIN dids ON dids.id = waiting.did
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    id: int
+    did: str
+    """The short form."""
+    long: str
+    heard: int
+    """UTC seconds; not exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a name in a forward leads."""
+
+    recipient: int
+    did: int
+    """The number of the registered DID."""
+    long: str
+    relay: bool
+    """Whether it is sent on to the DID's own address, instead of waiting here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An envelope that waits to be fetched."""
+
+    seq: int
+    id: str
+    envelope: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """An envelope whose time has come: for `target`, or (None) for the recipient."""
+
+    seq: int
+    place: Place
+    target: str | None
+    envelope: bytes = field(repr=False)
+    expires: int
+    tries: int
+
+
+@dataclass(slots=True)
+class Usage:
+    """How much waits: messages and bytes."""
+
+    messages: int = 0
+    bytes: int = 0
+
+    def add(self, messages: int, size: int) -> None:
+        self.messages += messages
+        self.bytes += size
+
+
+class Store:
+    """An open store. One thread uses it, and a context closes it. Everything raises the errors of `database.faults`."""
+
+    def __init__(self, path: Path, connection: Any) -> None:
+        """Use `create` or `open`."""
+        self.path = path
+        self._db = connection
+        self.usage: defaultdict[int, Usage] = defaultdict(Usage)
+        """By recipient."""
+        self.total = Usage()
+        self._inside = False
+
+    @classmethod
+    def create(cls, path: Path, key: bytes) -> Self:
+        store = cls(path, create_database(path, key))
+        try:
+            with transaction(path, store._db):
+                store._db.execute(_SCHEMA)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def open(cls, path: Path, key: bytes) -> Self:
+        store = cls(path, open_database(path, key, _FORMAT))
+        store._count()
+        return store
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with faults(self.path, self._db):
+            self._db.close()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """All or nothing: on disk when the context ends, and as before when anything raises in it.
+
+        Every turn writes something, so that nobody can tell by the time that an answer takes whether a message was
+        kept or dropped.
+        """
+        try:
+            with transaction(self.path, self._db):
+                self._inside = True
+                self._db.execute(_TICK)
+                yield
+        except BaseException:
+            with suppress(LocalError):  # a disk that cannot be read fails the next turn anyway
+                self._count()
+            raise
+        finally:
+            self._inside = False
+
+    # --- meta -------------------------------------------------------------------------------------------------------
+
+    def meta_get(self, key: str) -> bytes | None:
+        rows = self._rows("SELECT value FROM meta WHERE key = ?", (key,))
+        return rows[0][0] if rows else None
+
+    def meta_set(self, key: str, value: bytes) -> None:
+        self._write(_SET, (key, value))
+
+    # --- recipients -------------------------------------------------------------------------------------------------
+
+    def recipients(self) -> int:
+        """How many there are."""
+        return int(self._rows("SELECT count(*) FROM recipients")[0][0])
+
+    def recipient(self, did: str) -> Recipient | None:
+        """By the short form of its DID."""
+        rows = self._rows("SELECT id, did, long, heard FROM recipients WHERE did = ?", (did,))
+        return Recipient(*rows[0]) if rows else None
+
+    def grant(self, did: str, long: str, now_s: int) -> Recipient:
+        self._write("INSERT INTO recipients (did, long, heard) VALUES (?, ?, ?)", (did, long, now_s))
+        found = self.recipient(did)
+        assert found is not None
+        return found
+
+    def heard(self, recipient: int, now_s: int) -> None:
+        self._write("UPDATE recipients SET heard = ? WHERE id = ?", (now_s, recipient))
+
+    # --- their DIDs -------------------------------------------------------------------------------------------------
+
+    def place(self, name: str) -> Place | None:
+        """Where a name leads; None: nobody has registered it."""
+        rows = self._rows(
+            "SELECT recipient, dids.id, long, relay FROM names JOIN dids ON dids.id = names.did WHERE name = ?", (name,)
+        )
+        return _place(rows[0]) if rows else None
+
+    def dids(self, recipient: int) -> int:
+        """How many it has registered."""
+        query = "SELECT count(DISTINCT dids.id) FROM dids JOIN names ON names.did = dids.id WHERE recipient = ?"
+        return int(self._rows(query, (recipient,))[0][0])
+
+    def listing(self, recipient: int, offset: int, limit: int) -> list[str]:
+        """The DIDs that a recipient has registered, as it wrote them, in the order in which it did."""
+        query = (
+            "SELECT long FROM dids WHERE recipient = ? AND EXISTS (SELECT 1 FROM names WHERE did = dids.id)"
+            " ORDER BY id LIMIT ? OFFSET ?"
+        )
+        return [row[0] for row in self._rows(query, (recipient, limit, offset))]
+
+    def register(self, recipient: int, did: str, long: str, names: Sequence[str], relay: bool) -> None:
+        """Let messages for a DID in, which nobody has registered: under its short form `did`, and further names that
+        nobody else has."""
+        self._write(
+            "INSERT INTO dids (recipient, did, long, relay) VALUES (?, ?, ?, ?) ON CONFLICT (did)"
+            " DO UPDATE SET recipient = excluded.recipient, long = excluded.long, relay = excluded.relay",
+            (recipient, did, long, relay),
+        )
+        number = self._rows("SELECT id FROM dids WHERE did = ?", (did,))[0][0]
+        for name in (did, *names):
+            self._write("INSERT INTO names VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, number))
+
+    def unregister(self, place: Place) -> None:
+        """Let nothing more in. What is waiting stays until it is fetched."""
+        self._write("DELETE FROM names WHERE did = ?", (place.did,))
+
+    def first_time(self, recipient: int, name: str, until_s: int) -> bool:
+        """Whether a recipient has not sent the message `name` before; it is remembered until `until_s`."""
+        digest = hashlib.sha256(b"%d message %s" % (recipient, name.lower().encode())).digest()[:16]
+        if self._rows("SELECT 1 FROM seen WHERE digest = ?", (digest,)):
+            return False
+        self._write(_FORGET, (digest, until_s))
+        return True
+
+    # --- messages ---------------------------------------------------------------------------------------------------
+
+    def is_known(self, place: Place, envelope: bytes) -> bool:
+        """Whether this has come before, for the same DID: it waits, or was fetched not long ago."""
+        digest = _digest(place, envelope)
+        query = (
+            "SELECT 1 FROM messages WHERE digest = ?1 UNION ALL SELECT 1 FROM waiting WHERE digest = ?1"
+            " UNION ALL SELECT 1 FROM seen WHERE digest = ?1 LIMIT 1"
+        )
+        return bool(self._rows(query, (digest,)))
+
+    def keep(self, place: Place, name: str, envelope: bytes, now_s: int, expires: int) -> None:
+        """Put an envelope, which is not known, into the recipient's queue, as the message `name`."""
+        self._write(
+            "INSERT INTO messages (id, recipient, did, envelope, digest, received, expires) VALUES (?,?,?,?,?,?,?)",
+            (name, place.recipient, place.did, envelope, _digest(place, envelope), now_s, expires),
+        )
+        self._used(place.recipient, 1, len(envelope))
+
+    def wait(
+        self, place: Place, target: str | None, envelope: bytes, due_ms: int, expires: int, digest: bytes | None = None
+    ) -> None:
+        """Put an envelope aside until its time has come. `digest`: what it is known by, if not by itself."""
+        self._write(
+            "INSERT INTO waiting (recipient, did, target, envelope, digest, due, expires) VALUES (?,?,?,?,?,?,?)",
+            (place.recipient, place.did, target, envelope, digest or _digest(place, envelope), due_ms, expires),
+        )
+        self._used(place.recipient, 1, len(envelope))
+
+    def latest(self) -> int:
+        """The number of the last message that came."""
+        return int(self._rows("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'messages'")[0][0])
+
+    def fetch(self, recipient: int, limit: int, *, after: int = 0, did: int | None = None) -> list[Kept]:
+        """The oldest messages that wait for a recipient (or for one of its DIDs), after the number `after`."""
+        query = "SELECT seq, id, envelope FROM messages WHERE recipient = ?1 AND seq > ?2"
+        query += " ORDER BY seq LIMIT ?3" if did is None else " AND did = ?4 ORDER BY seq LIMIT ?3"
+        bindings = (recipient, after, limit) if did is None else (recipient, after, limit, did)
+        return [Kept(*row) for row in self._rows(query, bindings)]
+
+    def ends(self, recipient: int, did: int | None = None) -> tuple[int, int, int | None, int | None]:
+        """How many messages wait, their bytes, and when (UTC seconds) the oldest and the newest came."""
+        query = "SELECT count(*), coalesce(sum(length(envelope)), 0), min(received), max(received) FROM messages"
+        if did is None:
+            row = self._rows(query + " WHERE recipient = ?", (recipient,))[0]
+        else:
+            row = self._rows(query + " WHERE recipient = ? AND did = ?", (recipient, did))[0]
+        return row[0], row[1], row[2], row[3]
+
+    def received(self, recipient: int, names: Sequence[str], until_s: int) -> int:
+        """Forget messages that a recipient has; their digests only at `until_s`. How many there were."""
+        gone = 0
+        for name in names:
+            rows = self._rows(
+                "DELETE FROM messages WHERE id = ? AND recipient = ? RETURNING digest, length(envelope)",
+                (name, recipient),
+            )
+            for digest, size in rows:
+                self._write(_FORGET, (digest, until_s))
+                self._used(recipient, -1, -size)
+                gone += 1
+        return gone
+
+    # --- what waits for its time ------------------------------------------------------------------------------------
+
+    def due(self, now_ms: int, limit: int, *, sending: bool = True) -> list[Due]:
+        """What is to be done now, the oldest first; without `sending`, only what stays here."""
+        where = "" if sending else " AND target IS NULL"
+        return [
+            _due(row) for row in self._rows(f"{_WAITING} WHERE due <= ?{where} ORDER BY due LIMIT ?", (now_ms, limit))
+        ]
+
+    def waiting(self, seq: int) -> Due | None:
+        """What waits under this number, if it still does."""
+        rows = self._rows(f"{_WAITING} WHERE waiting.seq = ?", (seq,))
+        return _due(rows[0]) if rows else None
+
+    def next_due(self, *, sending: bool = True) -> int | None:
+        """When something is to be done next, in UTC milliseconds."""
+        where = "" if sending else " WHERE target IS NULL"
+        return self._rows(f"SELECT min(due) FROM waiting{where}")[0][0]  # type: ignore[no-any-return]
+
+    def postpone(self, seq: int, due_ms: int, tries: int) -> None:
+        self._write("UPDATE waiting SET due = ?, tries = ? WHERE seq = ?", (due_ms, tries, seq))
+
+    def done(self, seq: int, until_s: int | None) -> None:
+        """Take away what waited; its digest is kept until `until_s`, or (None) not at all."""
+        rows = self._rows("DELETE FROM waiting WHERE seq = ? RETURNING recipient, digest, length(envelope)", (seq,))
+        for recipient, digest, size in rows:
+            if until_s is not None:
+                self._write(_FORGET, (digest, until_s))
+            self._used(recipient, -1, -size)
+
+    # --- tidying ----------------------------------------------------------------------------------------------------
+
+    def sweep(self, now_s: int, idle_s: int) -> int:
+        """Take away what has expired, and recipients that were not heard of for `idle_s`. How many messages went."""
+        gone = 0
+        for table in ("messages", "waiting"):
+            rows = self._rows(
+                f"DELETE FROM {table} WHERE seq IN (SELECT seq FROM {table} WHERE expires <= ? LIMIT {SWEEP_MAX})"  # noqa: S608
+                " RETURNING recipient, length(envelope)",
+                (now_s,),
+            )
+            for recipient, size in rows:
+                self._used(recipient, -1, -size)
+            gone += len(rows)
+        self._write(
+            f"DELETE FROM seen WHERE digest IN (SELECT digest FROM seen WHERE until <= ? LIMIT {SWEEP_MAX})",  # noqa: S608
+            (now_s,),
+        )
+        for (idle,) in self._rows("SELECT id FROM recipients WHERE heard <= ? LIMIT 16", (now_s - idle_s,)):
+            self._drop(idle)
+        self._write(
+            "DELETE FROM dids WHERE id NOT IN (SELECT did FROM names) AND id NOT IN (SELECT did FROM messages)"
+            " AND id NOT IN (SELECT did FROM waiting)",
+            (),
+        )
+        return gone
+
+    def _drop(self, recipient: int) -> None:
+        self._write("DELETE FROM names WHERE did IN (SELECT id FROM dids WHERE recipient = ?)", (recipient,))
+        for table in ("messages", "waiting"):
+            self._write(f"DELETE FROM {table} WHERE recipient = ?", (recipient,))  # noqa: S608
+        self._write("DELETE FROM recipients WHERE id = ?", (recipient,))
+        gone = self.usage.pop(recipient, Usage())
+        self.total.add(-gone.messages, -gone.bytes)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _used(self, recipient: int, messages: int, size: int) -> None:
+        self.usage[recipient].add(messages, size)
+        self.total.add(messages, size)
+
+    def _count(self) -> None:
+        """Count afresh what is on disk."""
+        self.usage.clear()
+        self.total = Usage()
+        for table in ("messages", "waiting"):
+            query = f"SELECT recipient, count(*), sum(length(envelope)) FROM {table} GROUP BY recipient"  # noqa: S608
+            for recipient, messages, size in self._rows(query):
+                self._used(recipient, messages, size)
+
+    def _rows(self, query: str, bindings: Sequence[object] = ()) -> list[Any]:
+        with faults(self.path, self._db):
+            return list(self._db.execute(query, bindings))
+
+    def _write(self, query: str, bindings: Sequence[object]) -> None:
+        assert self._inside
+        with faults(self.path, self._db):
+            self._db.execute(query, bindings)
+
+
+def _place(row: tuple[int, int, str, int]) -> Place:
+    return Place(row[0], row[1], row[2], row[3] == 1)
+
+
+def _due(row: tuple[int, int, int, str, int, str | None, bytes, int, int]) -> Due:
+    seq, recipient, did, long, relay, target, envelope, expires, tries = row
+    return Due(seq, Place(recipient, did, long, relay == 1), target, envelope, expires, tries)
+
+
+def _digest(place: Place, envelope: bytes) -> bytes:
+    return hashlib.sha256(place.did.to_bytes(8, "big") + envelope).digest()[:16]

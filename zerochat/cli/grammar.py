@@ -1,0 +1,143 @@
+"""What the grammar of the command line is made of: the options of every verb, how a verb is declared, kinds of values.
+
+Nothing here does anything, and nothing heavy is imported: `zerochat VERB --help` answers at once.
+"""
+
+import argparse
+from collections.abc import Sequence
+from textwrap import fill
+from typing import NoReturn
+
+from zerochat.cli.exits import ExitCode
+
+FORMATS = ("text", "jsonl")
+ENVELOPES = ("didcomm/v2", "didcomm/v1")
+WIDTH = 79
+EXPIRES_S_MAX = 30 * 86_400
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+class Options(argparse.Namespace):
+    """What was asked for. Only what belongs to the verb is set, beside the first three."""
+
+    verb: str = "chat"
+    profile: str | None = None
+    format: str = "text"
+
+    name: str | None
+    passphrase: bool
+    keyring: bool
+    listen: str | None = None
+    advertise: str | None = None
+    group: str = ""
+    expires_s: int
+    uses: int
+    invitation: str | None
+    message: str | None
+    wait: int | None
+    timeout_s: float
+    since: int | None
+    count: int | None
+    all: bool
+    yes: bool
+    place: str | None
+
+    action: str
+    file: str
+    secrets: str | None = None
+    dids: list[str]
+    documents: list[str]
+    lenient: bool = False
+    to: str | None
+    sender: str | None
+    sign: bool
+    anon: bool
+    envelope: str
+    enc: str | None
+    output: str | None = None
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with a mistake answered in one sentence and a pointer to the help instead of a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(ExitCode.USAGE, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
+
+
+# --- declaring verbs ------------------------------------------------------------------------------------------------
+
+
+def common(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
+    """The options that stand before or after the verb; left unset when absent, so that neither hides the other."""
+    parser.add_argument(
+        "--profile",
+        metavar="NAME",
+        default=argparse.SUPPRESS,
+        help="which of your profiles (default: $ZEROCHAT_PROFILE, or else 'default')",
+    )
+    parser.add_argument(
+        "--format",
+        choices=formats,
+        default=argparse.SUPPRESS,
+        help="how standard output is written (default: text); jsonl: one JSON object a line, in ASCII",
+    )
+
+
+Verbs = argparse._SubParsersAction  # no public name, and the only type that add_parser is declared on
+
+
+def add_verb(
+    verbs: "Verbs[Parser]", name: str, summary: str, text: str, examples: str, formats: Sequence[str] = FORMATS
+) -> Parser:
+    parser = verbs.add_parser(
+        name,
+        help=summary,
+        description=fill(" ".join(text.split()), WIDTH),
+        epilog="examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    common(parser, formats)
+    return parser
+
+
+def group_argument(parser: Parser) -> None:
+    parser.add_argument("group", metavar="GROUP", help="a group's name, its id, or the first letters of its id")
+
+
+def timeout_option(parser: Parser, default: float, text: str) -> None:
+    parser.add_argument("--timeout", dest="timeout_s", type=seconds_of, default=default, metavar="S", help=text)
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 15:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    if not (number := count(text)):
+        raise argparse.ArgumentTypeError("it must be at least 1")
+    return number
+
+
+def seconds_of(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
+    return seconds
+
+
+def lifetime(text: str) -> int:
+    """`90s`, `30m`, `24h`, `7d` in seconds."""
+    number, unit = text[:-1], _UNITS.get(text[-1:])
+    if unit is None or not number.isdecimal() or not 0 < int(number[:12]) * unit <= EXPIRES_S_MAX or len(number) > 12:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time like 90s, 30m, 24h or 7d, of at most 30 days")
+    return int(number) * unit

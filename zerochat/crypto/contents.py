@@ -1,0 +1,107 @@
+"""The content encryptions of JOSE that DIDComm uses, by the names that JOSE gives them.
+
+RFC 7518, section 5, and draft-amringer-jose-chacha. Keys and initialisation vectors are passed in; opening fails with
+the same `Unauthentic` whatever it was, and with `Malformed` for a length that is wrong for everybody to see.
+"""
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from nacl import bindings as sodium
+from nacl.exceptions import CryptoError
+
+from zerochat.crypto.primitives import check_length
+from zerochat.errors import Unauthentic
+
+_BLOCK = 16
+_PADS = [bytes([size]) * size for size in range(_BLOCK + 1)]
+
+
+def cbc_hs512_seal(key: bytes, iv: bytes, plain: bytes, aad: bytes) -> tuple[bytes, bytes]:
+    """A256CBC-HS512 (RFC 7518, section 5.2.5): 64-byte key, 16-byte IV; the ciphertext and its 32-byte tag."""
+    encryptor = Cipher(algorithms.AES(key[32:]), modes.CBC(iv)).encryptor()
+    ciphertext = encryptor.update(plain + _PADS[_BLOCK - len(plain) % _BLOCK]) + encryptor.finalize()
+    return ciphertext, _cbc_tag(key, iv, ciphertext, aad)
+
+
+def cbc_hs512_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: bytes) -> bytes:
+    """The plaintext; the tag is checked before anything is decrypted, so the padding tells nobody anything."""
+    check_length(key, 64)
+    check_length(iv, 16)
+    check_length(tag, 32)
+    if not hmac.compare_digest(tag, _cbc_tag(key, iv, ciphertext, aad)) or not ciphertext or len(ciphertext) % _BLOCK:
+        raise Unauthentic()
+    decryptor = Cipher(algorithms.AES(key[32:]), modes.CBC(iv)).decryptor()
+    padded = decryptor.update(ciphertext) + decryptor.finalize()
+    pad = padded[-1]
+    if not 1 <= pad <= _BLOCK or not padded.endswith(_PADS[pad]):
+        raise Unauthentic()
+    return padded[:-pad]
+
+
+def _cbc_tag(key: bytes, iv: bytes, ciphertext: bytes, aad: bytes) -> bytes:
+    covered = b"".join((aad, iv, ciphertext, (len(aad) * 8).to_bytes(8, "big")))
+    return hmac.digest(key[:32], covered, "sha512")[:32]
+
+
+def gcm_seal(key: bytes, iv: bytes, plain: bytes, aad: bytes) -> tuple[bytes, bytes]:
+    """A256GCM: 32-byte key, 12-byte IV; the ciphertext and its 16-byte tag."""
+    sealed = AESGCM(key).encrypt(iv, plain, aad)
+    return sealed[:-16], sealed[-16:]
+
+
+def gcm_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: bytes) -> bytes:
+    check_length(key, 32)
+    check_length(iv, 12)
+    check_length(tag, 16)
+    try:
+        return AESGCM(key).decrypt(iv, ciphertext + tag, aad)
+    except InvalidTag:
+        raise Unauthentic() from None
+
+
+def xc20p_seal(key: bytes, iv: bytes, plain: bytes, aad: bytes) -> tuple[bytes, bytes]:
+    """XC20P, that is XChaCha20-Poly1305: 32-byte key, 24-byte IV; the ciphertext and its 16-byte tag."""
+    sealed = bytes(sodium.crypto_aead_xchacha20poly1305_ietf_encrypt(plain, aad, iv, key))
+    return sealed[:-16], sealed[-16:]
+
+
+def xc20p_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: bytes) -> bytes:
+    check_length(key, 32)
+    check_length(iv, 24)
+    check_length(tag, 16)
+    try:
+        return bytes(sodium.crypto_aead_xchacha20poly1305_ietf_decrypt(ciphertext + tag, aad, iv, key))
+    except (CryptoError, ValueError):
+        raise Unauthentic() from None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A content encryption: its name, the sizes of its parts in bytes, and the two functions.
+
+    `seal(key, iv, plain, aad)` gives ciphertext and tag; `open(key, iv, ciphertext, tag, aad)` the plaintext.
+    """
+
+    name: str
+    key: int
+    iv: int
+    tag: int
+    commits: bool
+    """Whether a ciphertext opens under one key only: without that, several recipients can be made to read several
+    texts, and an authcrypt with it proves nothing to them."""
+    seal: Callable[[bytes, bytes, bytes, bytes], tuple[bytes, bytes]]
+    open: Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
+
+
+CBC_HS512 = Content("A256CBC-HS512", 64, 16, 32, True, cbc_hs512_seal, cbc_hs512_open)
+GCM = Content("A256GCM", 32, 12, 16, False, gcm_seal, gcm_open)
+XC20P = Content("XC20P", 32, 24, 16, False, xc20p_seal, xc20p_open)
+
+CONTENTS: Mapping[str, Content] = MappingProxyType({content.name: content for content in (CBC_HS512, GCM, XC20P)})
+"""All of them by name."""

@@ -1,0 +1,47 @@
+"""DIDs: making a did:peer:4 or did:peer:2, and reading those, did:peer:0 and did:key.
+
+All of them carry their document inside, so nothing is ever looked up anywhere.
+
+    forms       which DIDs are one identity
+    document    keys and services of a DID document
+    key peer2 peer4    the methods, one file each
+    resolver    from a DID to its document, with a bounded cache
+    identity    DIDs of our own
+"""
+
+from zerochat.didcomm.did.document import (
+    KEYS_MAX,
+    SERVICES_MAX,
+    Document,
+    Method,
+    Service,
+    read_document,
+)
+from zerochat.didcomm.did.forms import DID_CHARS_MAX, same_did, short_form
+from zerochat.didcomm.did.identity import AGREEMENT_FRAGMENT, AUTHENTICATION_FRAGMENT, Identity, new_peer2, new_peer4
+from zerochat.didcomm.did.key import did_key_of
+from zerochat.didcomm.did.peer2 import peer2
+from zerochat.didcomm.did.peer4 import peer4
+from zerochat.didcomm.did.resolver import DOCUMENTS_CACHED, resolve
+
+__all__ = [
+    "AGREEMENT_FRAGMENT",
+    "AUTHENTICATION_FRAGMENT",
+    "DID_CHARS_MAX",
+    "DOCUMENTS_CACHED",
+    "KEYS_MAX",
+    "SERVICES_MAX",
+    "Document",
+    "Identity",
+    "Method",
+    "Service",
+    "did_key_of",
+    "new_peer2",
+    "new_peer4",
+    "peer2",
+    "peer4",
+    "read_document",
+    "resolve",
+    "same_did",
+    "short_form",
+]

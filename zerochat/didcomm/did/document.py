@@ -1,0 +1,212 @@
+"""DID documents: the keys for two uses and the services, out of whatever else other people's documents hold.
+
+A document may name its keys by relative or absolute ids, put them where they are used or refer to them, and write them
+in three ways. What zerochat cannot use (keys of other kinds, keys of other DIDs) is left out and harms nobody; what
+contradicts itself is refused, because two readers would see two different things in it.
+
+Specified in: DID Core 1.0, section 5; Multikey (W3C Controlled Identifiers 1.0, section 2.2.2); JsonWebKey2020; the
+suites Ed25519VerificationKey2018/2020 and X25519KeyAgreementKey2019/2020.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from zerochat.crypto.encoding import base58_bytes
+from zerochat.crypto.keys import AGREEMENT_KINDS, KeyKind, PublicKey, checked, jwk_public, multikey, multikey_known
+from zerochat.didcomm.did.forms import same_did
+from zerochat.errors import Malformed
+
+KEYS_MAX = 16
+"""Of one use. Every key costs a point check of up to some 100 microseconds."""
+SERVICES_MAX = 16
+VERIFYING_KINDS: tuple[KeyKind, ...] = ("Ed25519", "P-256", "P-384", "P-521", "secp256k1")
+"""Whatever can sign at all; which signatures are read is for the JWS to say."""
+
+_KIND_OF_TYPE: dict[str, KeyKind] = {
+    "Ed25519VerificationKey2018": "Ed25519",
+    "X25519KeyAgreementKey2019": "X25519",
+    "EcdsaSecp256k1VerificationKey2019": "secp256k1",
+    "P256Key2021": "P-256",
+    "P384Key2021": "P-384",
+    "P521Key2021": "P-521",
+}
+"""The types whose base58 text is the bare key; all others say themselves which kind they are."""
+_KEY_BYTES_MAX = 67
+"""A compressed point of P-521."""
+_MULTIKEY_CHARS_MAX = 128
+"""A key of P-521 has 96. Longer ones are of kinds that are not known here, and take long to decode."""
+_KEY_SPELLINGS = ("publicKeyMultibase", "publicKeyJwk", "publicKeyBase58")
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A key of a DID document, with its absolute id."""
+
+    kid: str
+    key: PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One service of a DID document; `properties` are all its members but id and type, as they came."""
+
+    id: str
+    type: str
+    properties: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What zerochat reads of a DID document, each list in the document's own order. Any of them may be empty."""
+
+    did: str
+    agreement: tuple[Method, ...]
+    """Keys to encrypt to: X25519, P-256, P-384, P-521."""
+    authentication: tuple[Method, ...]
+    """Keys to verify with: Ed25519, P-256, P-384, P-521, secp256k1."""
+    services: tuple[Service, ...]
+
+    def agreement_key(self, kid: str) -> PublicKey:
+        """The key to encrypt to that a key id names, in any of its spellings. Raises Malformed."""
+        return _named(kid, self.did, self.agreement).key
+
+    def authentication_key(self, kid: str) -> PublicKey:
+        """The key to verify with that a key id names, in any of its spellings. Raises Malformed."""
+        return _named(kid, self.did, self.authentication).key
+
+
+def _named(kid: str, did: str, methods: tuple[Method, ...]) -> Method:
+    """did:peer:2 is written with four ways of naming keys (peer-did-method-spec, pull request 62); all are read."""
+    theirs, mark, fragment = kid.partition("#")
+    if fragment and same_did(theirs, did):
+        for method in methods:
+            if method.kid.endswith(mark + fragment):
+                return method
+        if did.startswith(("did:peer:0", "did:peer:2")):
+            for method in methods:
+                text = multikey(method.key)
+                if fragment in (text, text[1:], text[1:9], text[1:10]):
+                    return method
+    raise Malformed(why="a key id that its DID document does not have")
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_document(did: str, tree: object) -> Document:
+    """The document of a DID, from its JSON. Raises Malformed.
+
+    The document's own `id` is not looked at: whose document this is, the caller knows, from the DID or from a
+    signature. The section `publicKey` and the references from `authentication` to it are those of Aries RFC 0067.
+    """
+    if not isinstance(tree, dict):
+        raise Malformed(why="a DID document that is not an object")
+    listed = _objects(tree, "verificationMethod", KEYS_MAX) + _objects(tree, "publicKey", KEYS_MAX)
+    methods: dict[str, dict[str, object]] = {}
+    for method in listed:
+        kid = _absolute(did, _text(method, "id"))
+        if kid in methods:
+            raise Malformed(why="a DID document with two keys of one name")
+        if kid is not None:
+            methods[kid] = method
+    return Document(
+        did,
+        _methods(did, tree, "keyAgreement", methods, AGREEMENT_KINDS),
+        _methods(did, tree, "authentication", methods, VERIFYING_KINDS),
+        read_services(_objects(tree, "service", SERVICES_MAX)),
+    )
+
+
+def read_services(trees: list[dict[str, object]]) -> tuple[Service, ...]:
+    """The services of a document; one with several types counts as several. Raises Malformed."""
+    services = []
+    for tree in trees:
+        properties = MappingProxyType({name: member for name, member in tree.items() if name not in ("id", "type")})
+        kinds = tree.get("type")
+        for kind in kinds if isinstance(kinds, list) else [kinds]:
+            if not isinstance(kind, str):
+                raise Malformed(why="a service without a type")
+            services.append(Service(_text(tree, "id"), kind, properties))
+    if len(services) > SERVICES_MAX:
+        raise Malformed(why="a DID document with too many services")
+    return tuple(services)
+
+
+def known_key(text: str) -> PublicKey | None:
+    """The key of a multikey, not yet checked; None for kinds, or bases, that are not known here. Raises Malformed."""
+    return multikey_known(text) if text.startswith("z") and len(text) <= _MULTIKEY_CHARS_MAX else None
+
+
+def _absolute(did: str, name: str) -> str | None:
+    """A key id with the document's DID before it, in the form in which that was resolved; None for another DID's."""
+    owner, _, fragment = name.partition("#")
+    if owner and not same_did(owner, did):
+        return None
+    if not fragment or "#" in fragment:
+        raise Malformed(why="a key id without one fragment")
+    return f"{did}#{fragment}"
+
+
+def _methods(
+    did: str, tree: dict[str, object], use: str, methods: dict[str, dict[str, object]], kinds: Collection[KeyKind]
+) -> tuple[Method, ...]:
+    """The keys for one use, which stand there themselves or by reference."""
+    found: dict[str, Method] = {}
+    for entry in _list(tree, use, KEYS_MAX):
+        if isinstance(entry, dict) and "id" not in entry:
+            entry = entry.get("publicKey")
+        name = _text(entry, "id") if isinstance(entry, dict) else entry
+        if not isinstance(name, str):
+            raise Malformed(why="a DID document that refers to a key in no way")
+        kid = _absolute(did, name)
+        if kid is None:
+            continue
+        method = methods.setdefault(kid, entry) if isinstance(entry, dict) else methods.get(kid)
+        if method is None:
+            raise Malformed(why="a DID document that refers to a key it does not have")
+        if isinstance(entry, dict) and method != entry:
+            raise Malformed(why="a DID document with two keys of one name")
+        key = _key(method)
+        if key is not None and key.kind in kinds:
+            found[kid] = Method(kid, checked(key))
+    return tuple(found.values())
+
+
+def _key(method: dict[str, object]) -> PublicKey | None:
+    """The key of a verification method; None for a kind, or a spelling, that is not known here."""
+    spellings = [name for name in _KEY_SPELLINGS if method.get(name) is not None]
+    if len(spellings) > 1:
+        raise Malformed(why="a key that is written in two ways")
+    match method:
+        case {"publicKeyMultibase": str(text)}:
+            return known_key(text)
+        case {"publicKeyJwk": dict(jwk)} if jwk.get("crv") in (*AGREEMENT_KINDS, *VERIFYING_KINDS):
+            return jwk_public(jwk)
+        case {"publicKeyBase58": str(text), "type": str(kind)} if kind in _KIND_OF_TYPE:
+            return PublicKey(_KIND_OF_TYPE[kind], base58_bytes(text, _KEY_BYTES_MAX))
+    return None
+
+
+def _text(tree: dict[str, object], name: str) -> str:
+    value = tree.get(name)
+    if not isinstance(value, str):
+        raise Malformed(why=f"a DID document without {name} where it belongs")
+    return value
+
+
+def _list(tree: dict[str, object], name: str, size_max: int) -> list[object]:
+    value = tree.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) > size_max:
+        raise Malformed(why=f"a DID document with a {name} that is no list, or too long")
+    return value
+
+
+def _objects(tree: dict[str, object], name: str, size_max: int) -> list[dict[str, object]]:
+    items = _list(tree, name, size_max)
+    objects = [item for item in items if isinstance(item, dict)]
+    if len(objects) != len(items):
+        raise Malformed(why=f"a DID document with a {name} that holds no objects")
+    return objects

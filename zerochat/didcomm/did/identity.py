@@ -1,0 +1,97 @@
+"""DIDs of our own: fresh keys, the document that shows them, and the ids under which messages name them.
+
+Both kinds name their keys alike: `#key-1` signs (Ed25519), `#key-2` agrees on keys (X25519). A did:peer:4 is for
+relationships, because its short form keeps messages small; a did:peer:2 is for invitations, because it is short itself.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zerochat.crypto.encoding import ED25519, X25519, compact_json, multikey
+from zerochat.crypto.keys import PublicKey
+from zerochat.crypto.primitives import ed25519_public, x25519_public
+from zerochat.didcomm.did.forms import short_form
+from zerochat.didcomm.did.peer2 import peer2
+from zerochat.didcomm.did.peer4 import peer4
+from zerochat.didcomm.did.resolver import resolve
+
+AUTHENTICATION_FRAGMENT = "#key-1"
+AGREEMENT_FRAGMENT = "#key-2"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A did:peer:4 or did:peer:2 of our own with its secrets."""
+
+    did: str
+    """The long form."""
+    signing_seed: bytes = field(repr=False)
+    """32 bytes, Ed25519."""
+    agreement_secret: bytes = field(repr=False)
+    """32 bytes, X25519."""
+
+    @property
+    def short(self) -> str:
+        return short_form(self.did)
+
+    @property
+    def signing_public(self) -> bytes:
+        return ed25519_public(self.signing_seed)
+
+    @property
+    def agreement_public(self) -> bytes:
+        return x25519_public(self.agreement_secret)
+
+    @property
+    def agreement_fragment(self) -> str:
+        return AGREEMENT_FRAGMENT
+
+    @property
+    def kid_long(self) -> str:
+        """The id of the X25519 key, with the long form: for the first message to somebody."""
+        return self.did + AGREEMENT_FRAGMENT
+
+    @property
+    def kid_short(self) -> str:
+        """The id of the X25519 key, with the short form: for everybody who has the long one."""
+        return self.short + AGREEMENT_FRAGMENT
+
+    @property
+    def kid_signing(self) -> str:
+        return self.did + AUTHENTICATION_FRAGMENT
+
+
+def new_peer4(random: Callable[[int], bytes], services: Sequence[Mapping[str, object]]) -> Identity:
+    """A fresh did:peer:4 with an Ed25519 key, an X25519 key and these services (as they stand in a DID document)."""
+    seed, secret = random(32), random(32)
+    document = {
+        "verificationMethod": [
+            {
+                "id": AUTHENTICATION_FRAGMENT,
+                "type": "Multikey",
+                "publicKeyMultibase": multikey(ED25519, ed25519_public(seed)),
+            },
+            {
+                "id": AGREEMENT_FRAGMENT,
+                "type": "Multikey",
+                "publicKeyMultibase": multikey(X25519, x25519_public(secret)),
+            },
+        ],
+        "authentication": [AUTHENTICATION_FRAGMENT],
+        "keyAgreement": [AGREEMENT_FRAGMENT],
+        "service": [dict(service) for service in services],
+    }
+    return _checked(Identity(peer4(compact_json(document)), seed, secret))
+
+
+def new_peer2(random: Callable[[int], bytes], services: Sequence[Mapping[str, object]]) -> Identity:
+    """A fresh did:peer:2 with an Ed25519 key, an X25519 key and these services (as they stand in a DID document)."""
+    seed, secret = random(32), random(32)
+    keys = PublicKey("Ed25519", ed25519_public(seed)), PublicKey("X25519", x25519_public(secret))
+    return _checked(Identity(peer2(keys[:1], keys[1:], services), seed, secret))
+
+
+def _checked(identity: Identity) -> Identity:
+    """What others could not read must not leave this machine, and whoever makes a DID will resolve it."""
+    resolve(identity.did)
+    return identity

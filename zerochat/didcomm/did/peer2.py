@@ -1,0 +1,106 @@
+"""did:peer:2: keys and services one after the other in the DID itself; the shortest DID that has an endpoint.
+
+Writers differ in how they name the keys (see `Document.agreement_key`) and in how they write services: an endpoint as
+an object or as text, a service an element or several in one. All are read.
+
+Specified in: did:peer (decentralized-identity/peer-did-method-spec, numalgo 2).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, strict_json
+from zerochat.crypto.keys import AGREEMENT_KINDS, PublicKey, checked, multikey
+from zerochat.didcomm.did.document import (
+    KEYS_MAX,
+    SERVICES_MAX,
+    VERIFYING_KINDS,
+    Document,
+    Method,
+    Service,
+    known_key,
+    read_services,
+)
+from zerochat.didcomm.did.forms import DID_CHARS_MAX
+from zerochat.errors import Malformed
+
+PREFIX = "did:peer:2."
+
+_SHORT_NAMES = {"t": "type", "s": "serviceEndpoint", "r": "routingKeys", "a": "accept"}
+_ABBREVIATIONS = {name: short for short, name in _SHORT_NAMES.items()}
+_KINDS = {"E": AGREEMENT_KINDS, "V": VERIFYING_KINDS}
+_PURPOSES = ("V", "E", "A", "I", "D")
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def peer2(
+    authentication: Sequence[PublicKey], agreement: Sequence[PublicKey], services: Sequence[Mapping[str, object]]
+) -> str:
+    """The did:peer:2 of these keys, in this order, and services, as they stand in a DID document.
+
+    The keys are `#key-1`, `#key-2` and so on, the signing keys first. No member of a service may have one of the
+    abbreviations t, s, r and a for a name.
+    """
+    elements = ["V" + multikey(key) for key in authentication] + ["E" + multikey(key) for key in agreement]
+    elements += ["S" + b64url(compact_json(_abbreviate(service))) for service in services]
+    return PREFIX + ".".join(elements)
+
+
+def _abbreviate(tree: object) -> object:
+    if isinstance(tree, (list, tuple)):
+        return [_abbreviate(item) for item in tree]
+    if not isinstance(tree, Mapping):
+        return tree
+    assert not tree.keys() & _SHORT_NAMES.keys()
+    short = {_ABBREVIATIONS.get(name, name): _abbreviate(member) for name, member in tree.items()}
+    return short | {"t": "dm"} if short.get("t") == "DIDCommMessaging" else short
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def resolve_peer2(did: str) -> Document:
+    """The document of a did:peer:2. Raises Malformed."""
+    keys: dict[str, list[Method]] = {"E": [], "V": []}
+    services: list[Service] = []
+    count = 0
+    for element in did[len(PREFIX) :].split("."):
+        purpose, value = element[:1], element[1:]
+        if purpose == "S":
+            services += _services(value, len(services))
+        elif purpose in _PURPOSES:
+            count += 1
+            key = known_key(value)
+            if key is not None and key.kind in _KINDS.get(purpose, ()):
+                keys[purpose].append(Method(f"{did}#key-{count}", checked(key)))
+        else:
+            raise Malformed(why="a did:peer:2 with an unknown purpose")
+        if count > KEYS_MAX or len(services) > SERVICES_MAX:
+            raise Malformed(why="a did:peer:2 with too many parts")
+    return Document(did, tuple(keys["E"]), tuple(keys["V"]), tuple(services))
+
+
+def _services(value: str, before: int) -> tuple[Service, ...]:
+    """The service of one element, or the several ones that older writers put into one."""
+    tree = _expand(strict_json(b64url_bytes(value), DID_CHARS_MAX))
+    services = []
+    for number, service in enumerate(tree if isinstance(tree, list) else [tree], before):
+        if not isinstance(service, dict):
+            raise Malformed(why="a service that is not an object")
+        if service.get("type") == "dm":
+            service["type"] = "DIDCommMessaging"
+        services.append({"id": f"#service-{number}" if number else "#service", **service})
+    return read_services(services)
+
+
+def _expand(tree: object) -> object:
+    """A service with its abbreviated names written out, at every level (did:peer:2, "Service Encoding")."""
+    if isinstance(tree, list):
+        return [_expand(item) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    expanded = {_SHORT_NAMES.get(name, name): _expand(member) for name, member in tree.items()}
+    if len(expanded) != len(tree):
+        raise Malformed(why="a service with a name both in full and abbreviated")
+    return expanded

@@ -1,0 +1,28 @@
+"""did:peer:4: a whole DID document in the DID, and a hash that stands for it once the reader has it.
+
+Specified in: did:peer (decentralized-identity/peer-did-method-spec, numalgo 4).
+"""
+
+from zerochat.crypto.encoding import JSON, base58, base58_bytes, strict_json
+from zerochat.didcomm.did.document import Document, read_document
+from zerochat.didcomm.did.forms import DID_CHARS_MAX, peer4_hash, short_form
+from zerochat.errors import Malformed
+
+PREFIX = "did:peer:4"
+
+
+def peer4(document: bytes) -> str:
+    """The long form of the did:peer:4 of a DID document, which is hashed as the bytes that it is."""
+    encoded = "z" + base58(JSON + document)
+    return f"{PREFIX}{peer4_hash(encoded)}:{encoded}"
+
+
+def resolve_peer4(did: str) -> Document:
+    """The document of a did:peer:4 in its long form. Raises Malformed."""
+    encoded = did[len(short_form(did)) + 1 :]
+    if not encoded.startswith("z"):
+        raise Malformed(why="the short form of a did:peer:4 whose long form is not known")
+    data = base58_bytes(encoded[1:], DID_CHARS_MAX)
+    if not data.startswith(JSON):
+        raise Malformed(why="a did:peer:4 that does not hold JSON")
+    return read_document(did, strict_json(data[len(JSON) :], DID_CHARS_MAX))

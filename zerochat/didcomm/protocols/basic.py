@@ -1,0 +1,62 @@
+"""Basic message 2.0 and 1.0: a line of text to one person, the least that agents of all makers can say to each other.
+
+zerochat's groups do not speak it: they have events. It is for conversations with other software.
+
+Specified in: https://didcomm.org/basicmessage/2.0; Aries RFC 0095 (1.0).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+import msgspec
+
+from zerochat.didcomm.iso8601 import iso_seconds, iso_time
+from zerochat.didcomm.message import Message, new_id, same_type
+from zerochat.didcomm.packer import Profile
+from zerochat.didcomm.protocols.bodies import Name, read_body
+
+PROTOCOL: Final = "https://didcomm.org/basicmessage/2.0"
+PROTOCOL_V1: Final = "https://didcomm.org/basicmessage/1.0"
+BASIC, BASIC_V1 = PROTOCOL + "/message", PROTOCOL_V1 + "/message"
+
+CONTENT_CHARS_MAX = 64 * 1024
+"""A quarter of what fits a message even when every character takes four bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basic:
+    """A line of text. `sent` (UTC seconds) and `lang` are the sender's claims, if any."""
+
+    content: str = field(repr=False)
+    sent: int | None = None
+    lang: str | None = None
+
+
+class _BasicBody(msgspec.Struct, frozen=True):
+    content: Annotated[str, msgspec.Meta(max_length=CONTENT_CHARS_MAX)]
+    sent_time: Name | None = None
+
+
+def basic(
+    content: str,
+    now_s: int,
+    random: Callable[[int], bytes],
+    profile: Profile = "didcomm/v2",
+    lang: str | None = None,
+) -> Message:
+    """A line of text, in the version that belongs to the profile of the envelope; `now_s` in UTC seconds."""
+    if profile == "didcomm/v2":
+        return Message(type=BASIC, id=new_id(random), body={"content": content}, created_time=now_s, lang=lang)
+    return Message(type=BASIC_V1, id=new_id(random), body={"content": content, "sent_time": iso_time(now_s)}, lang=lang)
+
+
+def is_basic(message: Message) -> bool:
+    return same_type(message.type, BASIC) or same_type(message.type, BASIC_V1)
+
+
+def read_basic(message: Message) -> Basic:
+    """The text of a basic message. Raises Malformed. A time that is none is absent."""
+    body = read_body(message, _BasicBody)
+    sent = message.created_time if body.sent_time is None else iso_seconds(body.sent_time)
+    return Basic(body.content, sent, message.lang)

@@ -1,0 +1,324 @@
+"""The DIDComm v1 packer: the encryption envelope of Aries RFC 0019, with NaCl boxes and Ed25519 verification keys.
+
+    protected   enc, typ JWM/1.0, alg Authcrypt or Anoncrypt, and for every recipient, by its verkey in base58:
+                authcrypt   the content key in a box; the sender's verkey in a sealed box
+                anoncrypt   the content key in a sealed box
+    ciphertext  the message under that key, ChaCha20-Poly1305 with 12-byte nonces, whatever `enc` says; the header as it
+                was sent is the additional data
+
+Keys are the Ed25519 keys that identities sign with, because this format knows parties by their verkeys; the boxes use
+the X25519 keys at the same points. A verkey belongs to whom a DID document gives it to, which the message's `~from`
+names: `check_sender` looks.
+
+One envelope is for one recipient. All recipients of an envelope share its content key, and nothing ties the ciphertext
+to whoever made the boxes: each of them can put other words under the same key, which the others take for the sender's.
+Such envelopes are read, because some write them, and marked `forgeable`; nothing that they hold proves its sender. The
+mark sees only what is there: a recipient of such an envelope can also strip it down to one that names nobody else. So
+who packs for several has given away its word, and zerochat never does.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
+
+from zerochat.crypto.boxes import (
+    BOX_NONCE_BYTES,
+    CHACHA_NONCE_BYTES,
+    KEY_BYTES,
+    MAC_BYTES,
+    SEAL_BYTES,
+    box,
+    box_open,
+    chacha20_poly1305_open,
+    chacha20_poly1305_seal,
+    seal,
+    seal_open,
+)
+from zerochat.crypto.encoding import b64url_bytes, base58, base58_bytes, did_key, strict_json
+from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.crypto.primitives import (
+    KEYS_CACHED,
+    ed25519_public,
+    ed25519_to_x25519_public,
+    ed25519_to_x25519_secret,
+    x25519_public,
+)
+from zerochat.didcomm.did import Document, Identity
+from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, TheirKey, Unpacked
+from zerochat.didcomm.v1 import dump_v1, parse_v1
+from zerochat.errors import Malformed, RemoteError, Unauthentic
+
+RECIPIENTS_MAX = 64
+"""As in v2. Nobody has more devices behind one party."""
+HEADER_BYTES_MAX = 32 * 1024
+"""The protected header, decoded; a recipient has some 350 bytes."""
+
+TYP: Final = "JWM/1.0"
+ENC: Final = "xchacha20poly1305_ietf"
+_ENC_READ = (ENC, "chacha20poly1305_ietf", "xchachapoly1305_ietf")
+"""The label says XChaCha and means ChaCha: one library wrote what is meant, and the RFC once left out some letters."""
+
+_ENCRYPTED_KEY_BYTES = {"authcrypt": KEY_BYTES + MAC_BYTES, "anoncrypt": KEY_BYTES + SEAL_BYTES}
+_SENDER_BYTES = range(SEAL_BYTES + 32, SEAL_BYTES + 45)
+"""A verkey in base58 has 43 or 44 characters, and fewer only if it begins with zeros."""
+_JWE_ONLY = frozenset(("recipients", "unprotected", "header", "encrypted_key", "aad"))
+"""What would have a meaning outside the header if this were a JWE as RFC 7516 has it."""
+
+
+Kind: TypeAlias = Literal["authcrypt", "anoncrypt"]
+
+# --- keys -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A key of ours as the boxes use it; 32 bytes each."""
+
+    name: bytes
+    """The verkey in base58."""
+    public: bytes
+    secret: bytes = field(repr=False)
+
+
+@lru_cache(maxsize=KEYS_CACHED)
+def _own(key: SecretKey) -> _Own:
+    if key.kind != "Ed25519":
+        raise Unauthentic()
+    secret = ed25519_to_x25519_secret(key.data)
+    return _Own(base58(ed25519_public(key.data)).encode(), x25519_public(secret), secret)
+
+
+@lru_cache(maxsize=KEYS_CACHED)
+def _name(key: PublicKey) -> bytes:
+    """A verkey as envelopes name it. Raises Unauthentic for a key of another kind."""
+    if key.kind != "Ed25519":
+        raise Unauthentic()
+    return base58(key.data).encode()
+
+
+@lru_cache(maxsize=KEYS_CACHED)
+def _verkey(name: str) -> bytes:
+    """The verkey of such a name. Raises Malformed."""
+    verkey = base58_bytes(name, KEY_BYTES)
+    if len(verkey) != KEY_BYTES:
+        raise Malformed(why="a verkey of the wrong length")
+    return verkey
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+_START = f'{{"enc":"{ENC}","typ":"{TYP}","alg":'.encode()
+_AUTHCRYPT = _START + b'"Authcrypt","recipients":[{"encrypted_key":"'
+_ANONCRYPT = _START + b'"Anoncrypt","recipients":[{"encrypted_key":"'
+"""The header is written piece by piece: base64url and base58 need no escaping."""
+
+
+def _seal(plain: bytes, header: bytes, key: bytes, nonce: bytes) -> bytes:
+    """The envelope. Its base64url is padded: old readers want that, and the others do not mind."""
+    if len(plain) > MESSAGE_BYTES_MAX:
+        raise Malformed(why=f"a message of more than {MESSAGE_BYTES_MAX} bytes")
+    protected = urlsafe_b64encode(header)
+    sealed = chacha20_poly1305_seal(key, nonce, plain, protected)
+    return b'{"protected":"%b","iv":"%b","ciphertext":"%b","tag":"%b"}' % (
+        protected,
+        urlsafe_b64encode(nonce),
+        urlsafe_b64encode(sealed[:-MAC_BYTES]),
+        urlsafe_b64encode(sealed[-MAC_BYTES:]),
+    )
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+class _Recipient(NamedTuple):
+    """A recipient as it stands in the header, not decoded yet."""
+
+    kid: str
+    encrypted_key: str
+    sender: str
+    iv: str
+
+
+class _Envelope(NamedTuple):
+    kind: Kind
+    enc: str
+    recipients: tuple[_Recipient, ...]
+    aad: bytes
+    iv: bytes
+    sealed: bytes
+    """The ciphertext and the tag. Some writers cut between them in the wrong place, so they are never taken apart."""
+
+
+def _read(envelope: bytes) -> _Envelope:
+    """The envelope in its parts. Raises Malformed for whatever anybody can see to be wrong with it."""
+    tree = _plain_members(envelope) or _object(strict_json(envelope, ENVELOPE_BYTES_MAX))
+    if not _JWE_ONLY.isdisjoint(tree):
+        raise Malformed(why="envelope: a member that does not belong outside the header")
+    protected = _text(tree, "protected")
+    if len(protected) > HEADER_BYTES_MAX * 4 // 3 + 4:
+        raise Malformed(why=f"envelope: a header of more than {HEADER_BYTES_MAX} bytes")
+    header = _object(strict_json(b64url_bytes(protected), HEADER_BYTES_MAX))
+    enc, kind = header.get("enc"), _KINDS.get(_text(header, "alg").lower())
+    if header.get("typ") != TYP or enc not in _ENC_READ or kind is None or "crit" in header or "zip" in header:
+        raise Malformed(why="envelope: a type or an algorithm that is not supported")
+    listed = header.get("recipients")
+    if not isinstance(listed, list) or not 1 <= len(listed) <= RECIPIENTS_MAX:
+        raise Malformed(why="envelope: no recipients, or too many")
+    recipients = tuple(_recipient(entry, kind) for entry in listed)
+    if len({recipient.kid for recipient in recipients}) != len(recipients):
+        raise Malformed(why="envelope: a recipient twice")
+    ciphertext = b64url_bytes(_text(tree, "ciphertext")) if "ciphertext" in tree else b""
+    iv, tag = b64url_bytes(_text(tree, "iv")), b64url_bytes(_text(tree, "tag"))
+    if len(iv) != CHACHA_NONCE_BYTES or len(tag) < MAC_BYTES:
+        raise Malformed(why="envelope: a nonce or a tag of the wrong length")
+    return _Envelope(kind, str(enc), recipients, protected.encode(), iv, ciphertext + tag)
+
+
+_PLAIN_SHAPE = [b"{", b":", b",", b":", b",", b":", b",", b":", b"}"]
+
+
+def _plain_members(envelope: bytes) -> dict[str, object] | None:
+    """The members of an object of four texts without white space and escapes, as most libraries write it.
+
+    Cutting it at the quotation marks takes a tenth of the time of parsing it. None for whatever else it may be.
+    """
+    parts = envelope.split(b'"', 17) if len(envelope) <= ENVELOPE_BYTES_MAX else []
+    if parts[::2] != _PLAIN_SHAPE or b"\\" in envelope or not envelope.isascii():
+        return None
+    members: dict[str, object] = {parts[at].decode(): parts[at + 2].decode() for at in (1, 5, 9, 13)}
+    return members if len(members) == 4 else None
+
+
+_KINDS: dict[str, Kind] = {"authcrypt": "authcrypt", "anoncrypt": "anoncrypt"}
+"""The RFC's schema has them in lower case, and everybody writes a capital."""
+
+
+def _recipient(entry: object, kind: Kind) -> _Recipient:
+    tree = _object(entry)
+    header = _object(tree.get("header"))
+    kid = _text(header, "kid")
+    if not kid:
+        raise Malformed(why="envelope: a recipient without a name")
+    if kind == "authcrypt":
+        return _Recipient(kid, _text(tree, "encrypted_key"), _text(header, "sender"), _text(header, "iv"))
+    if "sender" in header or "iv" in header:
+        raise Malformed(why="envelope: an anonymous one that names its sender")
+    return _Recipient(kid, _text(tree, "encrypted_key"), "", "")
+
+
+def _object(value: object) -> dict[str, object]:
+    """The members of an object that are not null: real libraries write null for absent."""
+    if not isinstance(value, dict):
+        raise Malformed(why="envelope: something is not an object")
+    return {name: member for name, member in value.items() if member is not None}
+
+
+def _text(tree: dict[str, object], name: str) -> str:
+    value = tree.get(name)
+    if not isinstance(value, str):
+        raise Malformed(why=f"envelope: no {name}")
+    return value
+
+
+def _open_key(envelope: _Envelope, recipient: _Recipient, own: _Own) -> tuple[bytes, str | None]:
+    """The content key and the sender's verkey in base58. Raises Malformed for lengths, Unauthentic for all else."""
+    boxed = b64url_bytes(recipient.encrypted_key)
+    if len(boxed) != _ENCRYPTED_KEY_BYTES[envelope.kind]:
+        raise Malformed(why="envelope: an encrypted key of the wrong length")
+    if envelope.kind == "anoncrypt":
+        return seal_open(boxed, own.public, own.secret), None
+    sealed, nonce = b64url_bytes(recipient.sender), b64url_bytes(recipient.iv)
+    if len(sealed) not in _SENDER_BYTES or len(nonce) != BOX_NONCE_BYTES:
+        raise Malformed(why="envelope: a sender or a nonce of the wrong length")
+    name = seal_open(sealed, own.public, own.secret)
+    try:
+        sender = name.decode("ascii")
+        public = ed25519_to_x25519_public(_verkey(sender))
+    except (UnicodeDecodeError, RemoteError):
+        raise Unauthentic() from None
+    return box_open(boxed, nonce, public, own.secret), sender
+
+
+# --- the packer -----------------------------------------------------------------------------------------------------
+
+
+class Rfc0019Packer:
+    """DIDComm v1, profile `didcomm/aip2;env=rfc19`. It has no state."""
+
+    name: ClassVar[str] = "didcomm/v1"
+    media_type: ClassVar[str] = "application/didcomm-envelope-enc"
+    """As RFC 0044 has it."""
+
+    def dump(self, message: Message) -> bytes:
+        return dump_v1(message)
+
+    def parse(self, plain: bytes) -> Message:
+        return parse_v1(plain)
+
+    def own_key(self, identity: Identity, did: str) -> OwnKey:
+        """The Ed25519 key that the identity signs with, by its verkey in base58, whatever DID it stands under."""
+        return OwnKey(base58(identity.signing_public), SecretKey("Ed25519", identity.signing_seed))
+
+    def their_key(self, document: Document, did: str) -> TheirKey:
+        for method in document.authentication:
+            if method.key.kind == "Ed25519":
+                return TheirKey(base58(method.key.data), method.key)
+        raise Malformed(why="a DID document without an Ed25519 key to authenticate with")
+
+    def authcrypt(self, plain: bytes, *, sender: OwnKey, recipient: TheirKey, random: Callable[[int], bytes]) -> bytes:
+        own, public = _own(sender.key), ed25519_to_x25519_public(recipient.key.data)
+        key, iv, nonce, ephemeral = random(KEY_BYTES), random(CHACHA_NONCE_BYTES), random(BOX_NONCE_BYTES), random(32)
+        header = b'%b%b","header":{"kid":"%b","sender":"%b","iv":"%b"}}]}' % (
+            _AUTHCRYPT,
+            urlsafe_b64encode(box(key, nonce, public, own.secret)),
+            _name(recipient.key),
+            urlsafe_b64encode(seal(own.name, public, ephemeral)),
+            urlsafe_b64encode(nonce),
+        )
+        return _seal(plain, header, key, iv)
+
+    def anoncrypt(self, plain: bytes, *, recipient: TheirKey, random: Callable[[int], bytes]) -> bytes:
+        name, public = _name(recipient.key), ed25519_to_x25519_public(recipient.key.data)
+        key, iv, ephemeral = random(KEY_BYTES), random(CHACHA_NONCE_BYTES), random(32)
+        boxed = urlsafe_b64encode(seal(key, public, ephemeral))
+        return _seal(plain, b'%b%b","header":{"kid":"%b"}}]}' % (_ANONCRYPT, boxed, name), key, iv)
+
+    def unpack(
+        self,
+        envelope: bytes,
+        *,
+        secret_of: Callable[[str], SecretKey | None],
+        public_of: Callable[[str], PublicKey] | None = None,
+    ) -> Unpacked:
+        """Open an envelope that names exactly one key of ours.
+
+        `public_of` is not asked: a verkey is its own name. Whose it is, `check_sender` says.
+        """
+        read = _read(envelope)
+        named = ((recipient, secret_of(recipient.kid)) for recipient in read.recipients)
+        match [(recipient, secret) for recipient, secret in named if secret is not None]:
+            case [(recipient, secret)]:
+                key, sender = _open_key(read, recipient, _own(secret))
+            case _:
+                raise Unauthentic()
+        plain = chacha20_poly1305_open(key, read.iv, read.sealed, read.aad)
+        if len(plain) > MESSAGE_BYTES_MAX:
+            raise Malformed(why=f"a message of more than {MESSAGE_BYTES_MAX} bytes")
+        return Unpacked(plain, read.kind, sender, recipient.kid, read.enc, forgeable=len(read.recipients) > 1)
+
+    def check_sender(self, message: Message, unpacked: Unpacked, resolve: Callable[[str], Document]) -> str:
+        """The DID in `~from`, whose document must have the sender's verkey among its authentication keys.
+
+        A message without one, as others write them, is from the verkey itself, as a did:key.
+        """
+        if unpacked.sender_kid is None or unpacked.forgeable:
+            raise Unauthentic()
+        verkey = _verkey(unpacked.sender_kid)
+        if message.from_ is None:
+            return did_key(verkey)
+        if PublicKey("Ed25519", verkey) not in [method.key for method in resolve(message.from_).authentication]:
+            raise Unauthentic()
+        return message.from_

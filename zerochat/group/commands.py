@@ -1,0 +1,190 @@
+"""What a person or a program at this machine may ask of the core, one command at a time."""
+
+from typing import assert_never
+
+from zerochat.crypto.encoding import b64url, compact_json, did_key
+from zerochat.crypto.primitives import ed25519_public
+from zerochat.errors import (
+    GroupExists,
+    LocalError,
+    NotAMember,
+    PostTooLong,
+)
+from zerochat.group import connection, invite, join, leave, log, mediators, peers, questions, sync
+from zerochat.group.contact import new_identity
+from zerochat.group.effects import (
+    Asked,
+    Connected,
+    GroupCreated,
+    InvitationCreated,
+    JoinStarted,
+    Left,
+    Notify,
+    Offered,
+    Posted,
+    Result,
+)
+from zerochat.group.event import GENESIS, HEADER_BYTES_MAX, POST, POST_BYTES_MAX, RECORD_BYTES_MAX, Event
+from zerochat.group.find import find_group, find_peer
+from zerochat.group.membership import check_control, resolve_view
+from zerochat.group.notices import ViewChanged
+from zerochat.group.state import Chain, Group, Profile
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    AskFeatures,
+    Command,
+    Connect,
+    CreateGroup,
+    CreateInvitation,
+    EndConnection,
+    LeaveGroup,
+    OfferConnection,
+    PingPeer,
+    RotateDid,
+    SendPost,
+    Tell,
+)
+from zerochat.group.turn import Turn
+from zerochat.names import checked_name
+
+
+class NotReady(LocalError):
+    """There is no relationship with {peer} yet, or it has ended. Try again when both are connected."""
+
+
+class RotationUnderWay(LocalError):
+    """{peer} does not know the last DID yet. It hears of it as soon as it can be reached; then you can rotate again."""
+
+
+class NotAConnection(LocalError):
+    """{peer} is a member of a group, and not a connection. `zerochat connections` lists those."""
+
+
+def obey(turn: Turn, command: Command) -> Result:
+    match command:
+        case CreateGroup(name, label, envelope):
+            return GroupCreated(_create(turn, checked_name(name, "group"), checked_name(label, "name"), envelope))
+        case CreateInvitation(wanted, lifetime_s, uses):
+            group = find_group(turn.agent, wanted)
+            return InvitationCreated(group.id, invite.invite(turn, group, lifetime_s, uses))
+        case AcceptInvitation(invitation, label):
+            return JoinStarted(join.accept(turn, invitation, checked_name(label, "name")))
+        case SendPost(wanted, text):
+            return _post(turn, find_group(turn.agent, wanted), text)
+        case LeaveGroup(wanted):
+            return Left(leave.leave(turn, find_group(turn.agent, wanted)))
+        case PingPeer(wanted):
+            return Asked(questions.ask_ping(turn, find_peer(turn.agent, wanted)))
+        case AskFeatures(wanted, match):
+            return Asked(questions.ask_features(turn, find_peer(turn.agent, wanted), match))
+        case RotateDid(wanted):
+            return _rotate(turn, wanted)
+        case Tell(wanted, text):
+            return Asked(_tell(turn, wanted, text))
+        case Connect(invitation, label, mediate):
+            name = connection.accept(turn, invitation, label or turn.agent.label, mediate)
+            if mediate:
+                mediators.begin(turn, name)
+            return Connected(name)
+        case OfferConnection(envelope, label, lifetime_s):
+            return Offered(*connection.offer(turn, envelope, label or turn.agent.label, lifetime_s))
+        case EndConnection(wanted):
+            name = _connection(turn, wanted)
+            if turn.agent.connections[name].mediation is not None:
+                mediators.end(turn, name)
+            connection.end(turn, name)
+            return Connected(name)
+        case _:
+            assert_never(command)
+
+
+def _create(turn: Turn, name: str, label: str, envelope: str) -> str:
+    """Found a group: its genesis event is its name for ever."""
+    if any(group.name == name and group.state != "left" for group in turn.agent.groups.values()):
+        raise GroupExists(group=name)
+    assert turn.agent.reach is not None
+    seed = turn.moment.random(32)
+    contact, profile = new_identity(turn.moment.random, turn.agent.reach, envelope), Profile(envelope=envelope)
+    now = max(1, turn.now)
+    body = {
+        "name": name,
+        "keys": profile.keys,
+        "path": profile.path,
+        "accountability": profile.accountability,
+        "envelope": profile.envelope,
+        "nonce": b64url(turn.moment.random(16)),
+        "label": label,
+        "contact": contact.did,
+    }
+    genesis = Event("", GENESIS, did_key(ed25519_public(seed)), 1, "", (), (), now, now, body).signed(seed)
+    check_control(genesis, {})
+    control = {genesis.id: genesis}
+    view = resolve_view(control)
+    group = Group(
+        id=genesis.id,
+        name=name,
+        profile=profile,
+        state="active",
+        me=genesis.author,
+        seed=seed,
+        contact=contact,
+        control=control,
+        view=view,
+        created=genesis.time,
+        chains={genesis.author: Chain(1, genesis.id, genesis.lamport)},
+        lamport=genesis.lamport,
+        heads=(genesis.id,),
+        named=(genesis.id,),
+    )
+    turn.put(group)
+    log.remember(turn, group.id, genesis, late=False)
+    turn.timer("gossip", group.id, sync.GOSSIP_MS)
+    turn.say(Notify(ViewChanged(group.id)))
+    return group.id
+
+
+def _post(turn: Turn, group: Group, text: str) -> Posted:
+    if group.state != "active":
+        raise NotAMember(group=group.name)
+    size = len(text.encode("utf-8", "surrogatepass"))
+    # Line ends and control characters take two to six bytes each as JSON.
+    if size > POST_BYTES_MAX or len(compact_json(text)) > RECORD_BYTES_MAX - HEADER_BYTES_MAX:
+        raise PostTooLong(size=size, limit=POST_BYTES_MAX)
+    event = log.append(turn, group.id, POST, {"text": text})
+    return Posted(group.id, event.id, event.seq, event.lamport)
+
+
+def _rotate(turn: Turn, wanted: str) -> Connected:
+    """Replace our DID towards a peer, which hears of it at once or with our next message."""
+    whom = find_peer(turn.agent, wanted)
+    if whom.connection:
+        relationship = turn.agent.connections[whom.connection].relationship
+    else:
+        found = turn.group(whom.group).relationships.get(whom.member)
+        if found is None:
+            raise NotReady(peer=wanted)
+        relationship = found
+    if not relationship.established:
+        raise NotReady(peer=wanted)
+    if relationship.handover is not None:
+        raise RotationUnderWay(peer=wanted)
+    if whom.connection:
+        connection.rotated(turn, whom.connection)
+        questions.ask_ping(turn, whom)
+    else:
+        peers.rotate(turn, whom.group, whom.member)
+    return Connected(whom.connection)
+
+
+def _tell(turn: Turn, wanted: str, text: str) -> str:
+    name = _connection(turn, wanted)
+    if not turn.agent.connections[name].relationship.established:
+        raise NotReady(peer=wanted)
+    return questions.tell(turn, name, text)
+
+
+def _connection(turn: Turn, wanted: str) -> str:
+    whom = find_peer(turn.agent, wanted)
+    if not whom.connection:
+        raise NotAConnection(peer=wanted)
+    return whom.connection

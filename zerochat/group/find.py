@@ -1,0 +1,63 @@
+"""Finding what a person or a program means: a group, or a peer, by name, id, or the beginning of an id."""
+
+from zerochat.errors import AmbiguousGroup, LocalError, UnknownGroup
+from zerochat.group.state import Agent, Group, Whom
+
+PREFIX_MIN = 4
+"""The letters of an id or a DID that may stand for all of it."""
+
+
+class UnknownPeer(LocalError):
+    """Nobody here is called {peer}. `zerochat members GROUP` lists a group's members, `zerochat connections` all
+    others."""
+
+
+class AmbiguousPeer(LocalError):
+    """More than one answers to {peer}. Say which one: GROUP/NAME for a member, or the first letters of an id."""
+
+
+def find_group(agent: Agent, wanted: str) -> Group:
+    """The group with this name, this id, or an id that begins so. Raises UnknownGroup or AmbiguousGroup."""
+    if wanted in agent.groups:
+        return agent.groups[wanted]
+    named = [group for group in agent.groups.values() if group.name == wanted]
+    # A group that one has left keeps its name only as long as nobody else needs it.
+    found = [group for group in named if group.state != "left"] or named
+    if not found and len(wanted) >= PREFIX_MIN:
+        found = [group for name, group in agent.groups.items() if name.startswith(wanted)]
+    if not found:
+        raise UnknownGroup(group=wanted)
+    if len(found) > 1:
+        raise AmbiguousGroup(group=wanted)
+    return found[0]
+
+
+def find_peer(agent: Agent, wanted: str) -> Whom:
+    """The member or connection that is meant. Raises UnknownPeer, AmbiguousPeer, or as `find_group` does."""
+    group, slash, name = wanted.rpartition("/")
+    if slash:
+        found = _members(find_group(agent, group), name)
+    else:
+        found = [
+            Whom(connection=one.id)
+            for one in agent.connections.values()
+            if one.label == wanted or (len(wanted) >= PREFIX_MIN and one.id.startswith(wanted))
+        ]
+        for one in agent.groups.values():
+            if one.state == "active":
+                found += _members(one, wanted)
+    if not found:
+        raise UnknownPeer(peer=wanted)
+    if len(found) > 1:
+        raise AmbiguousPeer(peer=wanted)
+    return found[0]
+
+
+def _members(group: Group, wanted: str) -> list[Whom]:
+    long = len(wanted) >= len("did:key:z6Mk") + PREFIX_MIN
+    return [
+        Whom(group.id, member.did)
+        for member in group.view.members.values()
+        if member.did != group.me
+        and (member.label.casefold() == wanted.casefold() or (long and member.did.startswith(wanted)))
+    ]

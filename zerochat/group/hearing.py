@@ -1,0 +1,116 @@
+"""From an envelope to whoever it is for: over a link, whose owner is known, or by mail, where its key ids say it."""
+
+from typing import assert_never
+
+from zerochat.didcomm.packer import addressed_to
+from zerochat.didcomm.protocols import routing
+from zerochat.errors import (
+    Malformed,
+    Refused,
+    Unauthentic,
+)
+from zerochat.group import connection, invite, join, leave, log, mail, mediators, peers, questions
+from zerochat.group.envelope import open_first
+from zerochat.group.state import Agent, Whom
+from zerochat.group.turn import Turn
+from zerochat.group.wire import EVENT, SYNC, EventBody, SyncBody, read_body
+
+
+def whose(agent: Agent, link: bytes) -> tuple[str, str] | None:
+    """The group and the member behind a link."""
+    for name, group in agent.groups.items():
+        for member, peer in group.peers.items():
+            if peer.link == link:
+                return name, member
+    return None
+
+
+def receive(turn: Turn, link: bytes, envelope: bytes, handle: bytes | None) -> None:
+    if link in turn.agent.invitations:
+        invite.hear_knock(turn, link, envelope, handle)
+        return
+    if link in turn.agent.joins:
+        join.hear_answer(turn, link, envelope)
+        return
+    found = whose(turn.agent, link)
+    if found is None:
+        raise Unauthentic()
+    _hear_member(turn, *found, envelope)
+
+
+def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
+    """An envelope from another member of a group: the group's own messages, or the exchange that precedes them."""
+    group = turn.group(name)
+    relationship = group.relationships.get(member)
+    if relationship is not None and relationship.established:
+        try:
+            mode, relationship, message = group.mode.open(envelope, relationship, turn.packer_of(name))
+        except Unauthentic:
+            pass
+        else:
+            turn.edit(name, mode=mode)
+            peers.heard(turn, name, relationship)
+            match message.type:
+                case kind if kind == EVENT:
+                    log.hear(turn, name, member, read_body(message, EventBody))
+                case kind if kind == SYNC:
+                    log.hear_sync(turn, name, member, read_body(message, SyncBody))
+                case _:
+                    questions.hear(turn, Whom(name, member), message, relationship)
+            leave.settle(turn, name)
+            join.progress_all(turn, name)
+            return
+    identities = [group.contact] + ([relationship.mine] if relationship else [])
+    peers.hear_exchange(turn, name, member, open_first(identities, envelope, turn.packer_of(name)))
+    join.progress_all(turn, name)
+
+
+def hear_mail(turn: Turn, envelope: bytes, handle: int | None, depth: int = routing.UNWRAP_DEPTH_MAX) -> None:
+    """An envelope that came over the web: whose it is, its key ids say. Raises RemoteError."""
+    kind, kids = addressed_to(envelope)
+    packer = turn.packer(kind)
+    kid, owner = mail.owner_of(turn, packer, kids)
+    if owner.kind in ("contact", "member", "join", "knock") and kind != _envelope_of(turn, owner):
+        raise Refused(why="an envelope of another kind than the group's")
+    match owner.kind:
+        case "mailbox":
+            if depth == 0:
+                raise Malformed(why="forwards inside forwards")
+            for inner in mail.open_forward(packer, envelope, kid, owner):
+                hear_mail(turn, inner, None, depth - 1)
+        case "member":
+            _hear_member(turn, owner.group, owner.member, envelope)
+        case "contact":
+            opened = open_first([turn.group(owner.group).contact], envelope, packer)
+            member = opened.message.body.get("member")
+            if not isinstance(member, str) or member not in turn.group(owner.group).peers:
+                raise Refused(why="a request for an exchange by somebody who is not a member")
+            peers.hear_exchange(turn, owner.group, member, opened)
+            join.progress_all(turn, owner.group)
+        case "knock":
+            invite.hear_knock(turn, owner.link, envelope, None, mailed=True)
+        case "join":
+            join.hear_answer(turn, owner.link, envelope)
+        case "connection":
+            _hear_connection(turn, owner.connection, envelope, handle)
+        case _:
+            assert_never(owner.kind)
+
+
+def _envelope_of(turn: Turn, owner: mail.Owner) -> str:
+    if owner.kind == "knock":
+        return turn.agent.invitations[owner.link].invitation.envelope
+    if owner.kind == "join":
+        return turn.agent.joins[owner.link].invitation.envelope
+    return turn.group(owner.group).profile.envelope
+
+
+def _hear_connection(turn: Turn, name: str, envelope: bytes, handle: int | None) -> None:
+    message = connection.hear(turn, name, envelope, handle)
+    if message is None or name not in turn.agent.connections:
+        return
+    if mediators.hear(turn, name, message, lambda inner: hear_mail(turn, inner, None)):
+        return
+    relationship = turn.agent.connections[name].relationship
+    back = handle if message.return_route in ("all", "thread") else None
+    questions.hear(turn, Whom(connection=name), message, relationship, back)

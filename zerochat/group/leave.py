@@ -1,0 +1,60 @@
+"""Leaving: saying goodbye to everybody, and staying until somebody has heard it."""
+
+from dataclasses import replace
+
+from zerochat.errors import NotAMember
+from zerochat.group import log, peers, sync
+from zerochat.group.contact import transport_key
+from zerochat.group.effects import (
+    Hangup,
+    Notify,
+    Revoke,
+)
+from zerochat.group.event import LEAVE
+from zerochat.group.notices import ViewChanged
+from zerochat.group.state import Group
+from zerochat.group.turn import Turn
+
+LEAVE_MS_MAX = 20_000
+"""How long a leaver stays to repeat its farewell to whoever has not acknowledged it."""
+
+
+def leave(turn: Turn, group: Group) -> str:
+    """Say goodbye and go; asked a second time, go although nobody has heard it."""
+    if group.state == "leaving":
+        settle(turn, group.id, forced=True)
+        return group.id
+    if group.state != "active":
+        raise NotAMember(group=group.name)
+    log.append(turn, group.id, LEAVE, {})
+    turn.edit(group.id, state="leaving")
+    joins = {k: replace(j, seated=True) if j.group == group.id else j for k, j in turn.agent.joins.items()}
+    turn.change(joins=joins)
+    turn.timer("leave", group.id, LEAVE_MS_MAX)
+    settle(turn, group.id)
+    return group.id
+
+
+def settle(turn: Turn, name: str, final: bool = False, forced: bool = False) -> None:
+    """A leaver goes for good when everybody has heard of it, or after a while when somebody has, who tells the others.
+
+    As long as nobody has, it stays, over restarts too: else the others would wait for it for ever.
+    """
+    group = turn.group(name)
+    if group.state != "leaving":
+        return
+    untold = [member for member in group.others if member in group.peers and sync.lacks(group, member)]
+    if final and untold and len(untold) == len(group.others):
+        turn.timer("leave", name, LEAVE_MS_MAX)
+    elif final or forced or not untold:
+        for link, open_ in turn.agent.invitations.items():
+            if open_.group == name:
+                turn.say(Revoke(open_.knock_key))
+                turn.change(invitations={k: v for k, v in turn.agent.invitations.items() if k != link})
+        for member, peer in group.peers.items():
+            turn.say(Hangup(peer.link))
+            if not peers.opens_an_invitation(turn, transport_key(member)):
+                turn.say(Revoke(transport_key(member)))
+        # What the peers had acknowledged stays: it says who has what was said.
+        turn.edit(name, state="left", relationships={}, limbo={}, waiting={})
+        turn.say(Notify(ViewChanged(name)))

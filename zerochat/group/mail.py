@@ -1,0 +1,229 @@
+"""Mail: envelopes that go over mediators, to members who cannot be dialled and from everybody to us if we cannot.
+
+A member says (in its contact, and in every `sync`) over which mediators it is reached. Whoever has no link to it wraps
+its envelopes in forwards and posts them there; nothing else in the group changes. The innermost forward is for the
+member's own *mailbox* key of that group, so its mediator learns neither the DIDs inside nor how many there are. A URI
+that did not take something is left alone for a while; what was lost is repeated by the log, as always.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from zerochat.crypto.encoding import did_key
+from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_secret
+from zerochat.didcomm.did import Identity, resolve, short_form
+from zerochat.didcomm.invitation import WEB_SCHEMES
+from zerochat.didcomm.packer import Packer
+from zerochat.didcomm.protocols import routing
+from zerochat.didcomm.service import Route, routes
+from zerochat.errors import Refused, Unauthentic
+from zerochat.group.contact import ROUTES_MAX, Reach, mailbox_seed, reach_of
+from zerochat.group.effects import Dispatch, Post, Publish
+from zerochat.group.relationship import own_keys, queue_of
+from zerochat.group.state import Agent, Fault, Group
+from zerochat.group.turn import Turn
+
+ENVELOPE = "didcomm/v2"
+"""What forwards travel in, whatever is inside: mediators speak it, and it hides the sender."""
+RETRY_MS, RETRY_MS_MAX = 2_000, 60_000
+"""A URI that did not take something is tried again after this long, then ever more rarely."""
+FAULTS_MAX = 256
+
+
+# --- where we are reached -------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def mailbox(seed: bytes) -> str:
+    """The did:key under which mediators keep what is for the member with this seed."""
+    return did_key(ed25519_public(mailbox_seed(seed)))
+
+
+def own_reach(turn: Turn, seed: bytes) -> Reach:
+    """Where we are reached as the member with this seed. There must have been a start (`Started`)."""
+    reach = turn.agent.reach
+    assert reach is not None
+    ways: list[Route] = []
+    for one in turn.agent.connections.values():
+        granted = one.mediation is not None and one.mediation.phase == "granted"
+        if one.mediation is not None and granted and one.mediation.routing_did is not None:
+            uri, key = _post_uri(one.mediation.mediator, one.mediation.routing_did), one.mediation.routing_did
+            ways += [Route(uri, (key, mailbox(seed)), (), "final")] if uri else []
+    return Reach(reach.server_key, reach.pair, reach.queue, tuple(ways[:ROUTES_MAX]))
+
+
+@lru_cache(maxsize=64)
+def _post_uri(mediator: str, routing_did: str) -> str:
+    """Where others post what is for us: plain HTTP by preference, because nobody needs an answer."""
+    uris = [way.uri for did in (routing_did, mediator) for way in routes(resolve(did)) if not way.routing_keys]
+    uris = [uri for uri in uris if uri.startswith(WEB_SCHEMES)]
+    return next((uri for uri in uris if uri.startswith("http")), uris[0] if uris else "")
+
+
+def mailboxes(agent: Agent) -> frozenset[str]:
+    """Every mailbox that our mediators should keep."""
+    seeds = [group.seed for group in agent.groups.values() if group.state != "left"]
+    seeds += [join.seed for join in agent.joins.values() if join.phase in ("exchanging", "asking")]
+    seeds += [open_.seed for open_ in agent.invitations.values()]
+    return frozenset(mailbox(seed) for seed in seeds)
+
+
+# --- sending --------------------------------------------------------------------------------------------------------
+
+
+def reach_of_member(group: Group, member: str) -> Reach:
+    """Where a member is reached: as it said last, or as its contact says."""
+    peer = group.peers.get(member)
+    return peer.reach if peer and peer.reach else reach_of(resolve(group.view.members[member].contact))
+
+
+def way_to(turn: Turn, name: str, member: str) -> Route | None:
+    """The way over mediators to a member, if it has one that works as far as we know."""
+    group = turn.group(name)
+    if member not in group.view.members and member not in group.view.former:
+        return None
+    if member in group.view.former and not (group.peers.get(member) and group.peers[member].reach):
+        return None
+    return next((way for way in reach_of_member(group, member).mail if works(turn, way.uri)), None)
+
+
+def reachable(turn: Turn, name: str, member: str) -> bool:
+    """Whether something can be sent to this member now, over its link or by mail."""
+    group = turn.group(name)
+    return group.peers[member].link in turn.agent.up or way_to(turn, name, member) is not None
+
+
+def by_mail(turn: Turn, name: str, member: str) -> bool:
+    """Whether what is sent to this member now goes over a mediator."""
+    return turn.group(name).peers[member].link not in turn.agent.up and way_to(turn, name, member) is not None
+
+
+def send(turn: Turn, name: str, member: str, envelope: bytes) -> None:
+    """Send an envelope to one member, over its link if that is up, by mail otherwise."""
+    peer = turn.group(name).peers[member]
+    way = None if peer.link in turn.agent.up else way_to(turn, name, member)
+    if way is None:
+        turn.say(Dispatch(peer.link, envelope))
+        return
+    group = turn.group(name)
+    relationship = group.relationships.get(member)
+    known = relationship is not None and relationship.established
+    recipient = relationship.theirs if relationship is not None and known else group.view.members[member].contact
+    post(turn, way, recipient, envelope)
+
+
+def publish(turn: Turn, name: str, member: str, envelope: bytes) -> None:
+    """Put an envelope on the queue of one member, or mail it if there is no link."""
+    group = turn.group(name)
+    if by_mail(turn, name, member):
+        send(turn, name, member, envelope)
+    else:
+        queue = queue_of(group.relationships[member], group.id, group.me, member)
+        turn.say(Publish(queue, envelope, group.peers[member].link))
+
+
+def post(turn: Turn, way: Route, recipient: str, envelope: bytes) -> None:
+    """Wrap an envelope for everybody on the way to this DID, and hand it over to the first."""
+    wrapped = routing.wrap(envelope, way, short_form(recipient), resolve=resolve, random=turn.moment.random)
+    turn.say(Post(way.uri, wrapped, turn.packer(ENVELOPE).media_type))
+
+
+def way_of_did(turn: Turn, did: str) -> Route | None:
+    """The way over mediators that a DID document names, if it names one that works as far as we know."""
+    return next((way for way in reach_of(resolve(did)).mail if works(turn, way.uri)), None)
+
+
+def works(turn: Turn, uri: str) -> bool:
+    """Whether a URI takes what we post, as far as we know."""
+    fault = turn.agent.faults.get(uri)
+    return fault is None or fault.until <= turn.now
+
+
+def failed(turn: Turn, uri: str) -> None:
+    """A URI did not take what we posted: leave it alone for a while."""
+    fault = turn.agent.faults.get(uri)
+    if fault is not None and fault.until > turn.now:
+        return
+    again = fault is not None and turn.now - fault.until < RETRY_MS_MAX
+    tries = fault.tries + 1 if fault is not None and again else 1
+    delay = min(RETRY_MS << min(tries - 1, 10), RETRY_MS_MAX)
+    kept = {k: one for k, one in turn.agent.faults.items() if one.until > turn.now}
+    if len(kept) < FAULTS_MAX:
+        turn.change(faults={**kept, uri: Fault(tries, turn.now + delay)})
+        turn.timer("web", uri, delay)
+
+
+# --- receiving ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose key an envelope is addressed to."""
+
+    kind: Literal["mailbox", "contact", "member", "knock", "join", "connection"]
+    key: SecretKey
+    group: str = ""
+    member: str = ""
+    link: bytes = b""
+    connection: str = ""
+
+
+def owner_of(turn: Turn, packer: Packer, kids: tuple[str, ...]) -> tuple[str, Owner]:
+    """The first of these key ids that is ours, and what it is for. Raises Refused."""
+    wanted = set(kids)
+    for kid, owner in _owners(turn, packer):
+        if kid in wanted:
+            return kid, owner
+    raise Refused(why="mail for somebody else")
+
+
+def _owners(turn: Turn, packer: Packer) -> Iterator[tuple[str, Owner]]:
+    agent = turn.agent
+    for name, group in agent.groups.items():
+        if group.state == "left":
+            continue
+        yield from _mailbox_owner(group.seed)
+        for kid, key in own_keys(packer, group.contact).items():
+            yield kid, Owner("contact", key, group=name)
+        for member, one in group.relationships.items():
+            for identity in (one.mine, one.handover.old) if one.handover else (one.mine,):
+                for kid, key in own_keys(packer, identity).items():
+                    yield kid, Owner("member", key, group=name, member=member)
+    for link, open_ in agent.invitations.items():
+        yield from _mailbox_owner(open_.seed)
+        own = Identity(open_.invitation.did, open_.seed, ed25519_to_x25519_secret(open_.seed))
+        for identity in (own, *(claim.relationship.mine for claim in open_.claims.values())):
+            for kid, key in own_keys(packer, identity).items():
+                yield kid, Owner("knock", key, link=link)
+    for link, join in agent.joins.items():
+        yield from _mailbox_owner(join.seed)
+        for kid, key in own_keys(packer, join.relationship.mine).items():
+            yield kid, Owner("join", key, link=link)
+    for name, connection in agent.connections.items():
+        one = connection.relationship
+        for identity in (one.mine, one.handover.old) if one.handover else (one.mine,):
+            for kid, key in own_keys(packer, identity).items():
+                yield kid, Owner("connection", key, connection=name)
+
+
+@lru_cache(maxsize=256)
+def _mailbox_owner(seed: bytes) -> tuple[tuple[str, Owner], ...]:
+    secret = ed25519_to_x25519_secret(mailbox_seed(seed))
+    kid = resolve(mailbox(seed)).agreement[0].kid
+    return ((kid, Owner("mailbox", SecretKey("X25519", secret))),)
+
+
+def open_forward(packer: Packer, envelope: bytes, kid: str, owner: Owner) -> tuple[bytes, ...]:
+    """What a forward to one of our mailboxes holds. Raises RemoteError."""
+
+    def nobody(kid: str) -> PublicKey:
+        raise Unauthentic()
+
+    unpacked = packer.unpack(envelope, secret_of=lambda name: owner.key if name == kid else None, public_of=nobody)
+    message = packer.parse(unpacked.plain)
+    if not routing.is_forward(message):
+        raise Refused(why="mail that is not a forward")
+    return routing.read_forward(message).envelopes

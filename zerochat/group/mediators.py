@@ -1,0 +1,138 @@
+"""Our mediators: asking them to take in what is for us, saying for which mailboxes, and fetching what they have.
+
+A mediator is a connection that we only ever dial out to, over a WebSocket that is held open; what is said on it is
+decided in `didcomm/protocols/mediated.py`. What it delivers goes through the core like anything else, and is
+acknowledged in the same step, so the acknowledgement leaves after the commit and the mediator forgets nothing that is
+not on our disk.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from zerochat.didcomm.did import resolve
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.protocols import mediated, mediation, pickup
+from zerochat.didcomm.protocols.mediated import Mediated, Said
+from zerochat.didcomm.service import routes
+from zerochat.errors import Refused, RemoteError
+from zerochat.group import connection, mail, sync
+from zerochat.group.effects import Hold, Measure, Notify, Release
+from zerochat.group.notices import ConnectionChanged
+from zerochat.group.state import Connection
+from zerochat.group.turn import Turn
+
+POLL_MS = 300_000
+"""How often a mediator is asked although it should have told: in case an answer was lost."""
+
+
+def live_uri(one: Connection) -> str:
+    """Where the mediator takes WebSockets. Raises Refused where it does not."""
+    if one.relationship.established:
+        for way in routes(resolve(one.relationship.theirs)):
+            if way.uri.startswith(("ws://", "wss://")):
+                return way.uri
+    raise Refused(why="a mediator without a WebSocket address")
+
+
+def begin(turn: Turn, name: str) -> None:
+    """Ask a mediator to take us in, as soon as it can be reached; after a start, be there again."""
+    one = turn.agent.connections[name]
+    state = one.mediation or Mediated(one.relationship.theirs, one.relationship.mine.did, one.pthid)
+    _put(turn, one, mediated.closed(state))
+    turn.say(Hold(live_uri(one)))
+    turn.timer("mediator", name, POLL_MS)
+
+
+def end(turn: Turn, name: str) -> None:
+    """We do without this mediator from now on."""
+    one = turn.agent.connections[name]
+    others = (other for other in turn.agent.connections.values() if other.mediation is not None and other.id != name)
+    if one.relationship.established and all(live_uri(other) != live_uri(one) for other in others):
+        turn.say(Release(live_uri(one)))
+    turn.change(connections={**turn.agent.connections, name: replace(one, mediation=None)})
+    _tell_groups(turn)
+
+
+def web_up(turn: Turn, uri: str) -> None:
+    """A WebSocket of ours is open: say what is due, and fetch what waits."""
+    for one in _at(turn, uri):
+        assert one.mediation is not None
+        wanting = replace(one.mediation, wanted=mail.mailboxes(turn.agent))
+        _follow(turn, one, mediated.opened(wanting, turn.moment.random))
+
+
+def web_down(turn: Turn, uri: str) -> None:
+    for one in _at(turn, uri):
+        assert one.mediation is not None
+        _put(turn, one, mediated.closed(one.mediation))
+
+
+def _at(turn: Turn, uri: str) -> list[Connection]:
+    return [one for one in turn.agent.connections.values() if one.mediation is not None and live_uri(one) == uri]
+
+
+def poll(turn: Turn, name: str) -> None:
+    """The timer: ask what is waiting."""
+    one = turn.agent.connections.get(name)
+    if one is not None and one.mediation is not None:
+        _follow(turn, one, mediated.poll(one.mediation, turn.moment.random))
+        turn.timer("mediator", name, POLL_MS)
+
+
+def settle(turn: Turn) -> None:
+    """Groups, joins or invitations may have come or gone: tell every mediator which mailboxes it should keep."""
+    for one in list(turn.agent.connections.values()):
+        if one.mediation is not None and one.mediation.wanted != (wanted := mail.mailboxes(turn.agent)):
+            _follow(turn, one, mediated.want(one.mediation, wanted, turn.moment.random))
+
+
+def hear(turn: Turn, name: str, message: Message, take: Callable[[bytes], None]) -> bool:
+    """A message from a connection: was it for its mediation? `take` hears one envelope. Raises RemoteError."""
+    one = turn.agent.connections[name]
+    if one.mediation is None or (mediation.kind_of(message) is None and pickup.kind_of(message) is None):
+        return False
+    before = one.mediation.phase
+    said = mediated.hear(one.mediation, message, turn.moment.random)
+    _follow(turn, one, said)
+    for parcel in said.parcels:
+        _take(turn, parcel.envelope, take)
+    one = turn.agent.connections[name]
+    if said.parcels and one.mediation is not None:
+        ids = [parcel.id for parcel in said.parcels]
+        _follow(turn, one, mediated.acknowledge(one.mediation, ids, turn.moment.random))
+    if said.state.phase != before and said.state.phase == "granted":
+        text = f"{one.label} takes in what is for you from now on, and the members of your groups are told so."
+        turn.say(Notify(ConnectionChanged(name, text)))
+        _tell_groups(turn)
+    elif said.state.phase != before:
+        turn.say(Notify(ConnectionChanged(name, f"{one.label} does not want to take in what is for you.")))
+    return True
+
+
+def _take(turn: Turn, envelope: bytes, take: Callable[[bytes], None]) -> None:
+    """Hear one envelope. One that is refused now would be refused for ever, so it is acknowledged like the others."""
+    before = turn.agent, list(turn.effects)
+    try:
+        take(envelope)
+    except RemoteError as error:
+        turn.agent, turn.effects = before
+        turn.say(Measure("dropped", error.code))
+
+
+def _tell_groups(turn: Turn) -> None:
+    """Where we are reached has changed: every member hears it."""
+    for name, group in turn.agent.groups.items():
+        if group.state != "left":
+            for member in group.peers:
+                sync.send_sync(turn, name, member)
+
+
+def _follow(turn: Turn, one: Connection, said: Said) -> None:
+    _put(turn, one, said.state)
+    for message in said.messages:
+        connection.send(turn, one.id, message)
+
+
+def _put(turn: Turn, one: Connection, state: Mediated) -> None:
+    now = turn.agent.connections[one.id]
+    turn.change(connections={**turn.agent.connections, one.id: replace(now, mediation=state)})
