@@ -4,6 +4,8 @@ import io
 import json
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,11 +55,12 @@ def box(tmp_path, capsys, monkeypatch):
             out, err = capsys.readouterr()
             return code, out, err
 
-        def json(self, *arguments: str, stdin: bytes = b"") -> dict:
+        def json(self, *arguments: str, stdin: bytes = b"") -> dict[str, Any]:
             code, out, err = self(*arguments, "--format", "jsonl", stdin=stdin)
             assert code == ExitCode.OK, err
             assert out.isascii()
-            return json.loads(out)
+            said: dict[str, Any] = json.loads(out)
+            return said
 
     monkeypatch.chdir(tmp_path)
     return Box()
@@ -95,7 +98,7 @@ def test_a_signed_message_shows_itself(box):
     )
     assert (code, err) == (
         ExitCode.OK,
-        f"note.dcsm: application/didcomm-signed+json, {os.stat('note.dcsm').st_size} bytes\n",
+        f"note.dcsm: application/didcomm-signed+json, {Path('note.dcsm').stat().st_size} bytes\n",
     )
     seen = box.json("inspect", "note.dcsm")
     assert seen["signatures"][0]["header"] == {"kid": ALICE.kid_signing}
@@ -105,9 +108,8 @@ def test_a_signed_message_shows_itself(box):
     code, out, _ = box("unpack", "note.dcsm", "--output", "again.dcpm")
     assert code == ExitCode.OK
     assert "signed EdDSA" in out and '"content": "héllo"' in out
-    assert json.loads((again := open("again.dcpm", "rb")).read()) == {**NOTE, "from": ALICE.did}
-    assert os.fstat(again.fileno()).st_mode & 0o777 == 0o600
-    again.close()
+    assert json.loads(Path("again.dcpm").read_bytes()) == {**NOTE, "from": ALICE.did}
+    assert Path("again.dcpm").stat().st_mode & 0o777 == 0o600
 
 
 def test_inspect_shows_an_envelope_without_keys(box):
@@ -119,7 +121,7 @@ def test_inspect_shows_an_envelope_without_keys(box):
     assert seen["problem"] is None and "inside" not in seen
     code, out, _ = box("inspect", "-", stdin=packed.encode())
     assert code == ExitCode.OK
-    assert "read by zerochat     yes" in out
+    assert out.endswith(" yes\n")
 
 
 def test_inspect_says_what_is_wrong_and_reads_on(box):
@@ -170,7 +172,7 @@ def test_a_did_of_another_method_comes_with_its_document(box):
 
 
 def test_whoever_has_no_key_is_told_whose_it_is(box):
-    _, packed, _ = box("pack", "note.dcpm", "--to", BOB.did, "--anon", "--output", "note.dcem")
+    box("pack", "note.dcpm", "--to", BOB.did, "--anon", "--output", "note.dcem")
     code, out, err = box("unpack", "note.dcem", "--secrets", "alice.jwks")
     assert (code, out) == (ExitCode.REFUSED, "")
     assert f"It is for: {BOB.kid_long}" in err
@@ -192,7 +194,7 @@ def test_a_message_that_lies_about_its_sender_is_not_believed(box):
 
 
 def test_secrets_that_others_can_read_are_refused(box):
-    os.chmod("bob.jwks", 0o640)
+    Path("bob.jwks").chmod(0o640)
     box("pack", "note.dcpm", "--to", BOB.did, "--anon", "--output", "note.dcem")
     code, out, err = box("unpack", "note.dcem", "--secrets", "bob.jwks")
     assert (code, out) == (ExitCode.REFUSED, "")

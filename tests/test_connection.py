@@ -5,9 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from zerochat.crypto.keys import SecretKey
 from zerochat.crypto.primitives import x25519_public
-from zerochat.didcomm.did import short_form
+from zerochat.didcomm import PACKERS
+from zerochat.didcomm.did import resolve, short_form
 from zerochat.didcomm.endpoint import Endpoint
+from zerochat.didcomm.layers import seal_layers
+from zerochat.didcomm.packer import OwnKey
+from zerochat.didcomm.protocols.basic import basic
 from zerochat.didcomm.protocols.oob import read_invitation
 from zerochat.group.commands import NotReady, RotationUnderWay
 from zerochat.group.connection import CannotConnect, NoAddress
@@ -210,3 +215,25 @@ def test_an_invitation_without_a_way_is_refused():
     stranger = replace(offered.inviters[0], did="did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK")
     with pytest.raises(CannotConnect):
         two.ask("bob", Connect(replace(offered, inviters=(stranger,)), "x"))
+
+
+@pytest.mark.parametrize("form", ["anon(auth)", "anon(sign)", "sign"])
+def test_what_others_protect_in_other_ways_is_heard(form):
+    two = Two()
+    two.connect()
+    mine = two.one("bob").relationship.mine
+    theirs = two.one("alice").relationship.mine
+    packer = PACKERS["didcomm/v2"]
+    message = replace(basic("wrapped", two.now // 1000, two.dice.randbytes), from_=mine.short, to=(theirs.short,))
+    signer = OwnKey(mine.short + "#key-1", SecretKey("Ed25519", mine.signing_seed))
+    envelope = seal_layers(
+        message,
+        sender=packer.own_key(mine, mine.short) if form == "anon(auth)" else None,
+        signer=None if form == "anon(auth)" else signer,
+        recipient=None if form == "sign" else packer.their_key(resolve(theirs.did), theirs.short),
+        protect_sender=form == "anon(auth)",
+        random=two.dice.randbytes,
+    )
+    two.hear("alice", Mailed(envelope))
+    heard = [told.text for told in two.news("alice", Told)]
+    assert heard == ([] if form == "sign" else ["wrapped"]), "what is not encrypted is not for anybody"

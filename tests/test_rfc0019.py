@@ -292,8 +292,8 @@ def to_several(plain: bytes, key: bytes, *people: Identity) -> tuple[bytes, Json
         boxed = sodium.crypto_box(key, nonce, public, x_keys(ALICE)[1])
         encoded = base64.urlsafe_b64encode(boxed).decode()
         recipients.append({"encrypted_key": encoded, "header": {"kid": verkey(person), **header}})
-    header = {"enc": "xchacha20poly1305_ietf", "typ": "JWM/1.0", "alg": "Authcrypt", "recipients": recipients}
-    return sealed_under(key, header, plain), header
+    whole = {"enc": "xchacha20poly1305_ietf", "typ": "JWM/1.0", "alg": "Authcrypt", "recipients": recipients}
+    return sealed_under(key, whole, plain), whole
 
 
 def test_a_recipient_forges_what_the_others_take_for_the_senders() -> None:

@@ -4,13 +4,14 @@ import json
 from collections.abc import Mapping
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tests.vectors import Json, cases, load
-from zerochat.crypto.contents import CBC_HS512
-from zerochat.crypto.encoding import b64url, b64url_bytes
+from zerochat.crypto.contents import CBC_HS512, CONTENTS
+from zerochat.crypto.encoding import b64url, b64url_bytes, strict_json
 from zerochat.crypto.kdf import concat_kdf, other_info
-from zerochat.crypto.keys import SecretKey, agree, agree_once, agree_static, jwk_secret, public_of
-from zerochat.crypto.primitives import key_wrap, x25519_once
+from zerochat.crypto.keys import SecretKey, agree, agree_once, agree_static, jwk_public, jwk_secret, public_of
+from zerochat.crypto.primitives import key_unwrap, key_wrap, x25519_once
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.message import parse
 from zerochat.didcomm.packer import Unpacked, check_addressing, envelope_kind
@@ -70,6 +71,62 @@ def test_ecdh_1pu_draft04_appendix_b() -> None:
         derived = concat_kdf(ze + zs, info, tag)[:16]
         assert derived.hex() == kek, name
         assert b64url(key_wrap(derived, key)) == wrapped, name
+
+
+def test_rfc8037_appendix_a_6_and_rfc7520_section_5_5() -> None:
+    """Direct agreement, on X25519 and on P-256, down to the content or to the content's key."""
+    case = load("jose_cookbook_subset.json")["rfc8037_ecdh_es_x25519"]
+    tree, recipient = case["output"]["json"], jwk_secret(case["input"]["key"])
+    epk = jwk_public(json.loads(b64url_bytes(tree["protected"]))["epk"])
+    key = concat_kdf(agree(recipient, epk), other_info("A128GCM", b"", b"", bits=128))[:16]
+    sealed = b64url_bytes(tree["ciphertext"]) + b64url_bytes(tree["tag"])
+    plain = AESGCM(key).decrypt(b64url_bytes(tree["iv"]), sealed, tree["protected"].encode())
+    assert plain.decode() == case["input"]["plaintext"]
+    case = load("jose_cookbook_subset.json")["rfc7520_5_5_ecdh_es_a128cbc_hs256"]
+    recipient, epk = jwk_secret(case["input"]["key"]), public_of(jwk_secret(case["encrypting_key"]["epk"]))
+    assert (
+        b64url(concat_kdf(agree(recipient, epk), other_info("A128CBC-HS256", b"", b"")))
+        == (case["encrypting_key"]["cek"])
+    )
+
+
+def test_wycheproof_json_web_encryption() -> None:
+    """In the compact form, which is no envelope of DIDComm's; what they are made of is ours where the names are."""
+    opened, refused, others = 0, 0, set()
+    for group in load("wycheproof/json_web_encryption_test.json")["testGroups"]:
+        for test in group["tests"]:
+            with pytest.raises(Malformed):
+                envelope_kind(test["jwe"].encode())
+            try:
+                plain = open_compact(test["jwe"], group["private"])
+            except (Malformed, Unauthentic):
+                assert test["result"] == "invalid", test["tcId"]
+                refused += 1
+            except KeyError as name:
+                others.add(str(name))
+            else:
+                assert (plain.hex(), test["result"]) == (test["pt"], "valid"), test["tcId"]
+                opened += 1
+    assert opened >= 4 and refused >= 10
+    assert not others & {"A256KW", "ECDH-ES+A256KW", "A256CBC-HS512", "A256GCM"}
+
+
+def open_compact(jwe: str, private: Json) -> bytes:
+    """The plaintext; KeyError for an algorithm that is not DIDComm's or that of its drafts."""
+    if jwe.count(".") != 4:
+        raise Malformed(why="not the compact form")
+    protected, wrapped, iv, ciphertext, tag = jwe.split(".")
+    header = strict_json(b64url_bytes(protected), 10_000)
+    assert isinstance(header, dict)
+    content = CONTENTS[header["enc"]]
+    bits = {"A256KW": 256, "ECDH-ES+A256KW": 256, "ECDH-ES+A128KW": 128}[header["alg"]]
+    if header["alg"] == "A256KW":
+        kek = b64url_bytes(private["k"])
+    else:
+        agreed = agree(jwk_secret(private), jwk_public(header["epk"]))
+        kek = concat_kdf(agreed, other_info(header["alg"], b"", b"", bits))[: bits // 8]
+    key = key_unwrap(kek, b64url_bytes(wrapped))
+    return content.open(key, b64url_bytes(iv), b64url_bytes(ciphertext), b64url_bytes(tag), protected.encode())
 
 
 # --- DIDComm messages -----------------------------------------------------------------------------------------------
@@ -174,8 +231,6 @@ def test_vectors_of_rfc0019_are_not_taken_for_v2() -> None:
     for case in load("rfc0019_pack.json")["cases"]:
         raw = case.get("packed_raw") or json.dumps(case["packed"])
         with pytest.raises(Malformed):
-            JwePacker().unpack(
-                raw.encode(), secret_of=lambda _: SECRET, public_of=lambda _: public_of(SECRET)
-            )
+            JwePacker().unpack(raw.encode(), secret_of=lambda _: SECRET, public_of=lambda _: public_of(SECRET))
         refused += 1
     assert refused > 20

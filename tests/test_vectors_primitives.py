@@ -19,6 +19,7 @@ from zerochat.crypto.keys import (
     multikey,
     multikey_public,
     public_jwk,
+    public_of,
     verify,
 )
 from zerochat.crypto.primitives import (
@@ -156,6 +157,26 @@ def test_rfc8037_eddsa() -> None:
     signature = ed25519_sign(b64url_bytes(key["d"]), signing["sig-input"].encode())
     assert b64url(signature) == signing["sig"]
     ed25519_verify(b64url_bytes(key["x"]), signing["sig-input"].encode(), signature)
+
+
+def test_wycheproof_json_web_key() -> None:
+    """The elliptic keys of all its key sets: one is labelled with another curve, and all others are what they say."""
+    refused = []
+    for group in load("wycheproof/json_web_key_test.json")["testGroups"]:
+        for jwk in group["private"]["keys"]:
+            if jwk["kty"] != "EC":
+                with pytest.raises(Malformed):
+                    jwk_public(jwk)
+                continue
+            try:
+                assert key_of(jwk).kind == "P-256"
+            except Malformed:
+                refused.append(group["comment"])
+    assert refused == ["wrong_curve"]
+
+
+def key_of(jwk: Json) -> PublicKey:
+    return public_of(jwk_secret(jwk)) if "d" in jwk else jwk_public(jwk)
 
 
 # --- encodings ------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""A fuzzer for whatever strangers' bytes reach: texts that our own writers made, taken apart, changed, put together.
+"""A fuzzer for what strangers' bytes reach: texts that our own writers made are taken apart, changed, put together.
 
-    nodes       a seed as a tree: JSON, base64url, tokens and DIDs in each other, with only the changed part written anew
+    nodes       a text as a tree: JSON, base64url, tokens and DIDs in each other; only changed parts are written anew
     mutations   what is done to a tree, and to the bytes after it
-    targets     the parsers (in texts, messages and envelopes), each with its seeds and with whatever must be right again
+    targets     the parsers (in texts, messages and envelopes), each with its seeds and with what must be right again
                 (a checksum, a tag, a signature) for a change to get past the first door
     run         executions, their CPU time, findings, and how to have one again
 

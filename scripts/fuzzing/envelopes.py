@@ -1,8 +1,9 @@
 """What is fuzzed in sealed things: JWE, RFC 0019, signatures, and layers of them."""
 
 from random import Random
+from typing import ClassVar
 
-from fuzzing.nodes import Array, Base64, Bytes, Joined, Node, Object, Part, as_text, utf8
+from fuzzing.nodes import Array, Base64, Bytes, Joined, Object, Part, as_text, utf8
 from fuzzing.people import (
     ALICE,
     BOB,
@@ -18,6 +19,7 @@ from fuzzing.people import (
 )
 from zerochat.crypto.boxes import chacha20_poly1305_seal
 from zerochat.crypto.keys import KeyKind, SecretKey, sign
+from zerochat.crypto.primitives import sha256
 from zerochat.didcomm import jwe_read, jws
 from zerochat.didcomm.did import resolve
 from zerochat.didcomm.jwe import JwePacker
@@ -26,7 +28,6 @@ from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Attachment, Message, dum
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, TheirKey, envelope_kind
 from zerochat.didcomm.rfc0019 import Rfc0019Packer
 from zerochat.didcomm.rotation import Prior, from_prior, prior_did, verify_from_prior
-from zerochat.errors import Malformed, RemoteError
 
 TEXT = Message(
     type="https://didcomm.org/basicmessage/2.0/message",
@@ -47,10 +48,9 @@ class Jwe:
 
     def seeds(self) -> list[bytes]:
         """Each is opened too, so that the reader knows the likes of them, as it does after a while."""
-        plain, curves = dump(TEXT), ("X25519", "P-256", "X25519", "P-384", "P-521")
-        random = dice(self.name)
+        plain, random = dump(TEXT), dice(self.name)
         found = [
-            *(V2.authcrypt(plain, sender=own("alice", k), recipient=theirs("bob", k), random=random) for k in curves),
+            *(V2.authcrypt(plain, sender=own("alice", k), recipient=theirs("bob", k), random=random) for k in _CURVES),
             *(V2.anoncrypt(plain, recipient=theirs("bob", "X25519"), random=random, enc=enc) for enc in _ENCS),
             V2.seal_many(
                 plain,
@@ -66,9 +66,10 @@ class Jwe:
     def seal(self, tree: Part, dice: Random) -> Part:
         """Mostly with the `apv` that belongs to the recipients, which is compared before any key is used."""
         if dice.random() < 0.7 and isinstance(tree, Object):
-            header, kids = _header(tree), [as_text(kid) for kid in _kids(tree.get("recipients"))]
+            header, kids = _header(tree), [utf8(as_text(kid)) for kid in _kids(tree.get("recipients"))]
             if header is not None and kids:
-                return tree.put("protected", Base64([header.put("apv", Bytes(jwe_read.apv_of(kids)))]))
+                apv = Bytes(sha256(b".".join(sorted(kids))))
+                return tree.put("protected", Base64([header.put("apv", apv)]))
         return tree
 
     def parse(self, data: bytes) -> object:
@@ -81,6 +82,7 @@ class Jwe:
         return unpacked
 
 
+_CURVES: tuple[KeyKind, ...] = ("X25519", "P-256", "X25519", "P-384", "P-521")
 _ENCS = ("A256CBC-HS512", "A256GCM", "XC20P")
 
 
@@ -192,7 +194,7 @@ class Layers:
     _V2_ALICE, _V1_ALICE = V2.own_key(ALICE, ALICE.short), V1.own_key(ALICE, ALICE.short)
     _V2_BOB, _V1_BOB = (packer.their_key(known(BOB.did), BOB.short) for packer in (V2, V1))
     _SIGNER = OwnKey(ALICE.short + "#key-1", SecretKey("Ed25519", ALICE.signing_seed))
-    _SECRETS = {
+    _SECRETS: ClassVar[dict[str, SecretKey]] = {
         key.kid: key.key for key in (V2.own_key(BOB, BOB.short), V2.own_key(BOB, BOB.did), V1.own_key(BOB, BOB.did))
     }
 

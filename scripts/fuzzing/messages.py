@@ -152,9 +152,9 @@ class Protocols:
         answers = [standard_answer(asked, disclosed=STANDARD, random=random) for asked in both]
         both += [answer for answer in answers if answer is not None]
         document = {"id": ALICE.did, "service": [didexchange.service_v1("https://example.com/")]}
-        key = SecretKey("Ed25519", ALICE.signing_seed)
+        signer = public_of(_ALICE_SIGNS)
         _, exchange = didexchange.request(
-            ALICE.did, "Alice", (public_of(key),), random, pthid="p-1", attached=(document, key)
+            ALICE.did, "Alice", (signer,), random, pthid="p-1", attached=(document, _ALICE_SIGNS)
         )
         return [*(message.dump(each) for each in both), v1.dump_v1(exchange)]
 
@@ -168,6 +168,7 @@ class Protocols:
         return kept + [_tried(signed.read_signed, tree) for tree in trees]
 
 
+_ALICE_SIGNS = SecretKey("Ed25519", ALICE.signing_seed)
 _READERS: tuple[Callable[[Message], object], ...] = (
     features.read_queries,
     features.read_disclosure,
@@ -189,7 +190,6 @@ _READERS: tuple[Callable[[Message], object], ...] = (
     lambda found: standard_answer(found, disclosed=STANDARD, random=dice("answer")),
     lambda found: standard_answer(found, disclosed=STANDARD, random=dice("answer"), profile="didcomm/v1"),
 )
-_ALICE_SIGNS = SecretKey("Ed25519", ALICE.signing_seed)
 
 
 def _tried(read: Callable[[Any], object], value: object) -> object:

@@ -5,6 +5,7 @@ and then one part grows to what the parser's limits still let in: there a parser
 """
 
 from collections.abc import Callable, Sequence
+from math import isqrt
 from random import Random
 from typing import TypeAlias
 
@@ -46,7 +47,7 @@ VALUES: tuple[Part, ...] = (
     *(Array([]), Object([], []), Array([Array([])]), Object([""], [""]), Object([None, None], ["a", "a"])),
 )
 CHARACTERS = "aAzZ019-_=+/.:#;?&%@~*{}[]\"'\\ \t\n\0\x7f\x80é日😀\ud800\u200b\u202e\u0661"
-BYTES = (
+BYTES: tuple[bytes, ...] = (
     b"\0",
     b"\xff",
     b"\x80",
@@ -69,6 +70,8 @@ class Mutator:
         assert seeds
         self.seeds = seeds
         self.ways: list[list[Path]] = [list(paths(seed)) for seed in seeds]
+        self._lots = [number for number, ways in enumerate(self.ways) for _ in range(1 + isqrt(len(ways)))]
+        """The more there is to change in a seed, the oftener it is taken."""
         self.size_max = size_max
         self.parts = [at(seed, way) for seed, ways in zip(seeds, self.ways, strict=True) for way in ways]
         """Every part of every seed: whatever stands in one place may be tried in another."""
@@ -77,7 +80,7 @@ class Mutator:
 
     def tree(self, dice: Random) -> Part:
         """A seed with one to some changes to its tree; every so often with none."""
-        number = dice.randrange(len(self.seeds))
+        number = dice.choice(self._lots)
         tree, ways = self.seeds[number], self.ways[number]
         for _ in range(_few(dice)):
             tree = edit(tree, dice.choice(ways), lambda part: self.changed(part, dice))

@@ -1,6 +1,7 @@
 """What is fuzzed in texts that people paste and messages name: invitations of our own and of others, and DIDs."""
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from fuzzing.mutations import text_changed
@@ -124,8 +125,8 @@ class Did:
         for method in document.authentication:
             document.authentication_key(method.kid)
         for packer in self._PACKERS:
-            _tried(lambda packer=packer: packer.their_key(document, did))
-        return [_tried(lambda route=route: deliverables(route, known)) for route in routes(document)]
+            _tried(partial(packer.their_key, document, did))
+        return [_tried(partial(deliverables, route, known)) for route in routes(document)]
 
 
 class OutOfBand:
@@ -165,10 +166,10 @@ class OutOfBand:
         found = oob.read_invitation(data.decode(errors="surrogateescape"))
         if isinstance(found, oob.ShortLink):
             return found
-        _tried(lambda: oob.handshake(found))
+        _tried(partial(oob.handshake, found))
         for inviter in found.inviters:
-            _tried(lambda inviter=inviter: oob.ways(inviter, known))
-            _tried(lambda inviter=inviter: oob.signers(inviter, known))
+            _tried(partial(oob.ways, inviter, known))
+            _tried(partial(oob.signers, inviter, known))
         return found
 
 

@@ -300,8 +300,8 @@ class Client:
         groups: list[GroupInfo] = self.call("groups")
         return groups
 
-    def new(self, group: str) -> GroupInfo:
-        info: GroupInfo = self.call("new", group=group)
+    def new(self, group: str, *, envelope: str = "didcomm/v2") -> GroupInfo:
+        info: GroupInfo = self.call("new", group=group, envelope=envelope)
         return info
 
     def invite(self, group: str, *, expires_s: int = 24 * 3600, uses: int = 1) -> InvitationInfo:

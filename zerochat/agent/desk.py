@@ -9,21 +9,23 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from zerochat.agent import report, schema
 from zerochat.agent.control import ControlServer, read_params
 from zerochat.agent.journal import Journal, NoSuchEvent, Row
+from zerochat.agent.pasted import read_pasted
 from zerochat.agent.schema import Request
-from zerochat.didcomm.invitation import parse_invitation
+from zerochat.didcomm.invitation import ENVELOPES, parse_invitation
 from zerochat.errors import LocalError, Overloaded
 from zerochat.group import notices
 from zerochat.group.effects import (
     Answer,
+    Asked,
+    Connected,
     GroupCreated,
     InvitationCreated,
     JoinStarted,
     Left,
+    Offered,
     Posted,
     Refuse,
 )
@@ -32,11 +34,18 @@ from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import (
     AcceptInvitation,
     Ask,
+    AskFeatures,
     Command,
+    Connect,
     CreateGroup,
     CreateInvitation,
+    EndConnection,
     LeaveGroup,
+    OfferConnection,
+    PingPeer,
+    RotateDid,
     SendPost,
+    Tell,
 )
 
 PAGE_EVENTS_MAX = 500
@@ -114,6 +123,8 @@ class Desk:
                     protocol=schema.PROTOCOL, version=status.version, profile=status.profile, nick=status.nick
                 )
                 self.server.respond(client, request.id, hello)
+            case schema.NewParams():
+                return CreateGroup(params.group, agent.label, _envelope(params.envelope))
             case schema.InviteParams():
                 if not (1 <= params.expires_s <= EXPIRES_S_MAX and params.uses >= 1):
                     raise BadRequest(why="an invitation is good for 1 second to 30 days and for at least one person")
@@ -132,14 +143,14 @@ class Desk:
                 self.server.respond(client, request.id, schema.NoParams())
             case schema.GroupParams():
                 return self._serve_group(client, request, agent, params)
-            case _:
+            case schema.NoParams():
                 self._serve_plain(client, request, agent)
+            case _:
+                return _about_peers(request.method, params)
         return None
 
     def _serve_group(self, client: int, request: Request, agent: Agent, params: schema.GroupParams) -> Command | None:
         match request.method:
-            case "new":
-                return CreateGroup(params.group, agent.label)
             case "leave":
                 return LeaveGroup(params.group)
             case _:
@@ -154,6 +165,9 @@ class Desk:
             case "groups":
                 groups = [report.group_info(agent, group) for group in agent.groups.values()]
                 self.server.respond(client, request.id, groups)
+            case "connections":
+                connections = [report.connection_info(one) for one in agent.connections.values()]
+                self.server.respond(client, request.id, connections)
             case "stop":
                 self.server.respond(client, request.id, schema.NoParams())
                 self.stopping = True
@@ -185,6 +199,14 @@ class Desk:
             case Posted(group, event, seq, lamport):
                 meant = report.audience(agent.groups[group], agent.groups[group].me, seq, lamport)
                 return schema.Sent(group, event, lamport, seq, len(meant))
+            case Asked(thread):
+                return schema.ToldInfo(thread) if request.method == "tell" else schema.Question(thread)
+            case Connected(name) if request.method == "connect":
+                return report.connection_info(agent.connections[name])
+            case Connected():
+                return schema.NoParams()
+            case Offered(name, url, expires):
+                return schema.OfferInfo(url=url, expires_at=report.timestamp(expires * 1000), connection=name)
 
     # --- the log ----------------------------------------------------------------------------------------------------
 
@@ -267,29 +289,38 @@ class Desk:
 
     def tell(self, news: Iterable[notices.Notice], agent: Agent) -> None:
         """Pass the core's notices on to whoever subscribed."""
-        told = [item for notice in news if (item := self._news(notice, agent)) is not None]
+        told = [item for notice in news if (item := report.news(notice, agent, self._labels)) is not None]
         for client, subscriber in self._subscribers.items():
             for method, group, params in told:
                 if subscriber.groups is None or not group or group in subscriber.groups:
                     self.server.notify(client, method, params)
 
-    def _news(self, notice: notices.Notice, agent: Agent) -> tuple[str, str, msgspec.Struct] | None:
-        match notice:
-            case notices.Receipt(group, member, author, after, upto):
-                return "receipt", group, schema.ReceiptNews(group, member, author, after, upto)
-            case notices.PeerUp(group, member) | notices.PeerDown(group, member):
-                nick = self._labels(agent.groups[group]).get(member, "")
-                up = isinstance(notice, notices.PeerUp)
-                return "peer", group, schema.PeerNews(group, member, nick, up)
-            case notices.ViewChanged(group):
-                return "view", group, schema.ViewNews(group)
-            case notices.JoinProgress(join, phase, text, group, connected, members, error):
-                # Nobody who waits for a join knows yet which group it will be.
-                status = schema.JoinStatus(
-                    join=join, phase=phase, text=text, group=group, connected=connected, members=members, error=error
-                )
-                return "join", "", status
-            case notices.InvitationUsed(group, label, uses_left):
-                return "invitation", group, schema.InvitationNews(group, label, uses_left)
-            case notices.Delivered() | notices.Forked():
-                return None
+
+def _about_peers(method: str, params: object) -> Command | None:
+    """What is asked about one peer, whether a member or a connection."""
+    match params:
+        case schema.PeerParams(peer):
+            commands: dict[str, Callable[[str], Command]] = {
+                "ping": PingPeer,
+                "rotate": RotateDid,
+                "disconnect": EndConnection,
+            }
+            return commands[method](peer)
+        case schema.FeaturesParams(peer, match):
+            return AskFeatures(peer, match)
+        case schema.TellParams(peer, text):
+            return Tell(peer, text)
+        case schema.ConnectParams(invitation, name, mediate):
+            return Connect(read_pasted(invitation, int(time.time())), name, mediate)
+        case schema.OfferParams(envelope, expires_s):
+            if not 1 <= expires_s <= EXPIRES_S_MAX:
+                raise BadRequest(why="an invitation is good for 1 second to 30 days")
+            return OfferConnection(_envelope(envelope), "", expires_s)
+    return None
+
+
+def _envelope(name: str) -> str:
+    """A kind of envelopes that there is. Raises BadRequest."""
+    if name not in ENVELOPES:
+        raise BadRequest(why=f"there are no envelopes called {name[:32]!a}, only {' and '.join(ENVELOPES)}")
+    return name

@@ -1,17 +1,23 @@
-"""The core's state and the log's rows in the words of the control protocol: pure functions, one for each shape.
+"""The core's state, its news and the log's rows in the words of the control protocol, one function for each shape.
 
-Who is known to have an event is worked out here from the acknowledgements. For our own events it is exact: we know whom
-they were meant for. For others' it is what their readers have told us, counted over those who were members when it was
+Who can be reached is asked of the core itself; it depends on the time of day where something was tried in vain. Who is
+known to have an event is worked out here from the acknowledgements. For our own events it is exact: we know whom they
+were meant for. For others' it is what their readers have told us, counted over those who were members when it was
 written.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import Struct
+
+from zerochat.agent import schema
 from zerochat.agent.journal import Row
 from zerochat.agent.schema import (
     Author,
+    ConnectionInfo,
     Delivery,
     DeliveryReport,
     Event,
@@ -20,12 +26,17 @@ from zerochat.agent.schema import (
     MemberDelivery,
     MemberInfo,
 )
+from zerochat.didcomm import PACKERS
+from zerochat.didcomm.did import short_form
 from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import Malformed, RemoteError
+from zerochat.group import mail, notices
 from zerochat.group.event import ADD, GENESIS, LEAVE, POST, load_event
 from zerochat.group.event import Event as Record
 from zerochat.group.membership import add_of, genesis_of
-from zerochat.group.state import Agent, Group
+from zerochat.group.state import Agent, Connection, Group
+from zerochat.group.stimuli import Moment
+from zerochat.group.turn import Turn
 
 _TYPES = {GENESIS: "group_created", ADD: "member_joined", LEAVE: "member_left", POST: "message"}
 
@@ -75,6 +86,23 @@ def delivery_report(group: Group, row: Row, count: int = -1) -> DeliveryReport:
     delivered = sum(one.delivered for one in table)
     wanted = len(table) if count < 0 else min(count, len(table))
     return DeliveryReport(group.id, row.id, delivered, len(table), delivered >= wanted, table)
+
+
+# --- who can be reached ---------------------------------------------------------------------------------------------
+
+
+def reach(agent: Agent, group: Group, did: str) -> tuple[schema.Connection, schema.Via]:
+    """How it stands with the connection to a member, and what that goes over."""
+    peer = group.peers.get(did)
+    if did == group.me or peer is None or group.state == "left":
+        return ("self" if did == group.me else "unreachable"), ""
+    # Nothing is done with this turn, so it needs no dice.
+    turn = Turn(agent, Moment(int(time.time() * 1000), bytes), PACKERS)
+    if not mail.reachable(turn, group.id, did):
+        return "unreachable", ""
+    relationship = group.relationships.get(did)
+    settled = relationship is not None and relationship.established
+    return ("connected" if settled else "connecting"), ("link" if peer.link in agent.up else "mediator")
 
 
 # --- shapes ---------------------------------------------------------------------------------------------------------
@@ -142,10 +170,11 @@ def group_info(agent: Agent, group: Group) -> GroupInfo:
         me=group.me,
         nick=labels(group).get(group.me, agent.label),
         members=len(group.view.members),
-        connected=sum(peer.link in agent.up for member, peer in group.peers.items() if member in group.view.members),
+        connected=sum(reach(agent, group, member)[0] == "connected" for member in group.others),
         keys=group.profile.keys,
         path=group.profile.path,
         accountability=group.profile.accountability,
+        envelope=group.profile.envelope,
         view=group.view.checksum,
         unacknowledged=unacknowledged(group),
         created_at=timestamp(group.created),
@@ -167,20 +196,17 @@ def member_infos(agent: Agent, group: Group) -> list[MemberInfo]:
     found = []
     for did, member in sorted(group.view.members.items(), key=lambda item: (item[1].joined, item[0])):
         peer = group.peers.get(did)
-        if did == group.me or peer is None:
-            connection, agrees, heard = ("self" if did == group.me else "unreachable"), None, None
-        else:
-            up = peer.link in agent.up
-            relationship = group.relationships.get(did)
-            settled = relationship is not None and relationship.established
-            connection = ("connected" if settled else "connecting") if up else "unreachable"
+        connection, via = reach(agent, group, did)
+        agrees = heard = None
+        if did != group.me and peer is not None:
             agrees = peer.view == group.view.checksum if peer.view else None
             heard = timestamp(peer.heard) if peer.heard else None
         found.append(
             MemberInfo(
                 did=did,
                 nick=member.label,
-                connection=connection,  # type: ignore[arg-type]  # one of the three words above
+                connection=connection,
+                via=via,
                 view_agrees=agrees,
                 last_heard=heard,
                 joined_at=timestamp(member.joined),
@@ -197,5 +223,96 @@ def invitation_info(group: str, invitation: Invitation, uses: int) -> Invitation
         code=invitation.code(),
         expires_at=timestamp(invitation.expires * 1000),
         uses=uses,
-        endpoint=str(invitation.endpoint),
+        endpoint=invitation.where,
     )
+
+
+def connection_info(one: Connection) -> ConnectionInfo:
+    return ConnectionInfo(
+        id=one.id,
+        label=one.label,
+        state=one.state,
+        envelope=one.envelope,
+        did=short_form(one.relationship.theirs) if one.relationship.theirs else "",
+        my_did=one.relationship.mine.short,
+        mediator=one.mediation.phase if one.mediation else None,
+        begun_at=timestamp(one.begun),
+    )
+
+
+# --- news -----------------------------------------------------------------------------------------------------------
+
+
+def news(
+    notice: notices.Notice, agent: Agent, names: Callable[[Group], Mapping[str, str]]
+) -> tuple[str, str, Struct] | None:
+    """A notice of the core as the news that it becomes: its method, its group (empty: no group's), and its shape.
+
+    None for what the faces hear in another way. `names` says what a group's members are called.
+    """
+
+    def nick(group: str, member: str) -> str:
+        return names(agent.groups[group]).get(member, "")
+
+    match notice:
+        case notices.Receipt(group, member, author, after, upto):
+            return "receipt", group, schema.ReceiptNews(group, member, author, after, upto)
+        case notices.PeerUp(group, member) | notices.PeerDown(group, member):
+            up = isinstance(notice, notices.PeerUp)
+            return "peer", group, schema.PeerNews(group, member, nick(group, member), up)
+        case notices.ViewChanged(group):
+            return "view", group, schema.ViewNews(group)
+        case notices.JoinProgress(join, phase, text, group, connected, members, error):
+            # Nobody who waits for a join knows yet which group it will be.
+            status = schema.JoinStatus(
+                join=join, phase=phase, text=text, group=group, connected=connected, members=members, error=error
+            )
+            return "join", "", status
+        case notices.InvitationUsed(group, label, uses_left):
+            return "invitation", group, schema.InvitationNews(group, label, uses_left)
+        case notices.Rotated(group, member, mine):
+            return "rotated", group, schema.RotatedNews(group, member, nick(group, member), mine)
+        case notices.Delivered() | notices.Forked():
+            return None
+        case _:
+            return _peer_news(notice, agent)
+
+
+def _peer_news(
+    notice: notices.Pong
+    | notices.FeaturesDisclosed
+    | notices.ConnectionChanged
+    | notices.Told
+    | notices.ProblemReported,
+    agent: Agent,
+) -> tuple[str, str, Struct]:
+    """What peers say of themselves, and not to a group."""
+    match notice:
+        case notices.Pong():
+            pong = schema.PongNews(
+                thread=notice.thread,
+                peer=notice.peer,
+                rtt_ms=notice.rtt_ms,
+                envelope=notice.envelope,
+                their_key=notice.their_key,
+                my_key=notice.my_key,
+                way=notice.way,
+            )
+            return "pong", "", pong
+        case notices.FeaturesDisclosed(thread, peer, found):
+            features = [schema.FeatureInfo(kind, name) for kind, name in found]
+            return "features", "", schema.FeaturesNews(thread, peer, features)
+        case notices.ConnectionChanged(connection, text):
+            one = agent.connections.get(connection)
+            if one is None:
+                return "connection", "", schema.ConnectionNews(connection=connection, text=text)
+            info = connection_info(one)
+            changed = schema.ConnectionNews(
+                connection=connection, text=text, label=info.label, state=info.state, mediator=info.mediator
+            )
+            return "connection", "", changed
+        case notices.Told(connection, text):
+            one = agent.connections.get(connection)
+            return "told", "", schema.ToldNews(connection, one.label if one else "", text)
+        case notices.ProblemReported(peer, code, comment):
+            return "problem", "", schema.ProblemNews(peer, code, comment)

@@ -86,10 +86,28 @@ def _verb(options: Options, out: "Output") -> int:
                 "members": groups.members,
                 "leave": groups.leave,
             }
+        case "ping" | "features" | "rotate":
+            from zerochat.cli import asking
+
+            verbs = {"ping": asking.ping, "features": asking.features, "rotate": asking.rotate}
+        case "connect" | "connections" | "tell" | "disconnect" | "route":
+            from zerochat.cli import connecting
+
+            verbs = {
+                "connect": connecting.connect,
+                "connections": connecting.connections,
+                "tell": connecting.tell,
+                "disconnect": connecting.disconnect,
+                "route": connecting.route,
+            }
         case "didcomm":
             from zerochat.cli.didcomm import didcomm
 
             return didcomm(options, out)
+        case "mediator":
+            from zerochat.cli import mediator
+
+            return mediator.mediator(options, out)
         case _:
             from zerochat.cli import talk
 

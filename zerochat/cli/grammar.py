@@ -43,6 +43,12 @@ class Options(argparse.Namespace):
     yes: bool
     place: str | None
 
+    peer: str
+    match: str
+    text: str | None
+    invite: bool
+    route_action: str | None
+
     action: str
     file: str
     secrets: str | None = None
@@ -56,6 +62,18 @@ class Options(argparse.Namespace):
     envelope: str
     enc: str | None
     output: str | None = None
+
+    public_uri: str | None
+    is_open: bool
+    new_invitation: bool
+    mix_with: list[str]
+    noise: float
+    certificate: str | None
+    key: str | None
+    recipients: int | None
+    messages: int | None
+    megabytes: int | None
+    keep_s: int | None
 
 
 class Parser(argparse.ArgumentParser):
@@ -133,6 +151,16 @@ def seconds_of(text: str) -> float:
     if not 0 <= seconds <= 86_400:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
     return seconds
+
+
+def chance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return value
 
 
 def lifetime(text: str) -> int:

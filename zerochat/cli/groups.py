@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, ClassVar
 from zerochat.agent.schema import GroupInfo, InvitationInfo, JoinStatus, MemberInfo
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
+from zerochat.cli.links import invitation_text, qr_lines
 from zerochat.cli.output import Output, local_time, member_lines, name_of, narrate, table
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
-from zerochat.terminal import printable, qr_ansi
+from zerochat.terminal import printable
 
 if TYPE_CHECKING:
     from zerochat.agent.client import Client
 
-INVITATION_BYTES_MAX = 16 * 1024
-"""Read before we give up; an invitation has less than one kilobyte, and a mail around it should be cut off first."""
 FAREWELL_S_MAX = 10.0
 """How long an agent that lives only for one `leave` stays to tell the others."""
 MEETING_S_MAX = 2.0
@@ -24,10 +23,8 @@ MEETING_S_MAX = 2.0
 LOOK_S = 0.1
 
 
-class NoInvitation(LocalError):
-    """No invitation was given. Paste one, or pipe it in: `zerochat join - <file`."""
-
-    exit_code: ClassVar[int] = ExitCode.USAGE
+class NoCode(LocalError):
+    """This invitation leads over a mediator, so it has no short code. Hand over its link: add --format url."""
 
 
 class NotConfirmed(LocalError):
@@ -38,7 +35,7 @@ class NotConfirmed(LocalError):
 
 def new(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
-        group = agent.client.new(options.group)
+        group = agent.client.new(options.group, envelope=options.envelope)
         out.data(group, [group.id])
         narrate(f"Made the group {name_of(group.name)}. Bring others in with `zerochat invite {name_of(group.name)}`.")
     return ExitCode.OK
@@ -64,11 +61,15 @@ def _print_invitation(invitation: InvitationInfo, format_: str, out: Output) -> 
         case "url":
             out.exactly(printable(invitation.url))
         case "code":
+            if not invitation.code:
+                raise NoCode
             out.exactly(printable(invitation.code))
         case "qr":
-            # The code comes last, so that all of it is on the screen when the prompt comes back.
-            out.data(invitation, [invitation.url, "", invitation.code, ""])
-            out.exactly(qr_ansi(invitation.code))
+            # The QR code comes last, so that all of it is on the screen when the prompt comes back.
+            code = [invitation.code, ""] if invitation.code else []
+            out.data(invitation, [invitation.url, "", *code])
+            for line in qr_lines(invitation.code or invitation.url):
+                out.exactly(line)
         case _:
             out.data(invitation, _invitation_lines(invitation))
 
@@ -78,7 +79,7 @@ def _invitation_lines(invitation: InvitationInfo) -> list[str]:
     return table(
         [
             ("link", invitation.url),
-            ("code", invitation.code),
+            *([("code", invitation.code)] if invitation.code else []),
             ("good", f"{uses}, until {local_time(invitation.expires_at)}"),
             ("leads to", invitation.endpoint),
         ]
@@ -89,7 +90,7 @@ def _invitation_lines(invitation: InvitationInfo) -> list[str]:
 
 
 def join(options: Options, out: Output) -> ExitCode:
-    invitation = _invitation_text(options.invitation)
+    invitation = invitation_text(options, "join")
     with attached(options) as agent:
         client = agent.client
         client.subscribe()
@@ -124,23 +125,6 @@ def _follow(client: "Client", status: JoinStatus, timeout_s: float) -> tuple[Joi
                 narrate(status.text)
                 said = status.text
     return status, reached
-
-
-def _invitation_text(given: str | None) -> str:
-    if given is not None and given != "-":
-        narrate(
-            "(Others on this machine can see a command line while it runs; `zerochat join -` keeps it to yourself.)"
-        )
-        text = given
-    elif given is None and sys.stdin is not None and sys.stdin.isatty():
-        print("Paste the invitation and press Enter: ", end="", file=sys.stderr, flush=True)
-        text = sys.stdin.readline(INVITATION_BYTES_MAX)
-    else:
-        text = "" if sys.stdin is None else sys.stdin.buffer.read(INVITATION_BYTES_MAX).decode(errors="replace")
-    text = text.encode(errors="replace").decode().strip()
-    if not text:
-        raise NoInvitation
-    return text
 
 
 # --- members --------------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from zerochat.terminal import Printable, cells, printable, printable_line
 
 NAME_CELLS_MAX = 32
 """A nick or a group's name in a table; the rest of it is in the JSON."""
+KEY_CHARS_MAX = 24
+"""A DID that is longer is shown by its beginning and its end."""
 INDENT = "    "
 """Before the second and further lines of a message, so that no message can look like two."""
 
@@ -90,6 +92,14 @@ def name_of(text: str) -> Printable:
     """A nick or a group's name in one line; never empty, so that nobody is invisible."""
     shown = printable_line(text, NAME_CELLS_MAX)
     return shown if shown.strip() else Printable("?")
+
+
+def short_key(key_id: str) -> Printable:
+    """A DID or the id of a key, short enough for a line; all of it is in the JSON."""
+    did, mark, fragment = printable_line(key_id).partition("#")
+    if len(did) > KEY_CHARS_MAX:
+        did = f"{did[:14]}…{did[-6:]}"
+    return printable_line(did + mark + fragment, NAME_CELLS_MAX)
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -166,10 +176,9 @@ def member_lines(members: Sequence[MemberInfo]) -> list[str]:
     for member in members:
         view = {True: "same", False: "differs", None: "-"}[member.view_agrees]
         mine = member.connection == "self"
+        connection = member.connection + (" (mediator)" if member.via == "mediator" else "")
         bot = " [bot]" if member.bot else ""
-        rows.append(
-            (name_of(member.nick) + bot, "you" if mine else member.connection, "-" if mine else view, member.did)
-        )
+        rows.append((name_of(member.nick) + bot, "you" if mine else connection, "-" if mine else view, member.did))
     return table(rows)
 
 

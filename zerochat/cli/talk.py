@@ -27,7 +27,7 @@ ALONE = "You are the only member so far, so nobody else will read this: `zerocha
 
 
 class NothingToSend(LocalError):
-    """There is nothing to send. Give the text with -m TEXT, or on standard input."""
+    """There is nothing to send. Give the text on the command line (`zerochat send --help`), or on standard input."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
 
@@ -41,7 +41,7 @@ class TooMuchText(LocalError):
 
 
 def send(options: Options, out: Output) -> ExitCode:
-    text = _text_to_send(options.message)
+    text = text_to_send(options.message)
     with attached(options) as agent:
         sent = agent.client.send(options.group, text)
         if options.wait is not None:
@@ -50,7 +50,8 @@ def send(options: Options, out: Output) -> ExitCode:
         return _hand_over(agent, sent)
 
 
-def _text_to_send(message: str | None) -> str:
+def text_to_send(message: str | None) -> str:
+    """The text of the command line; None: standard input, to its end. Raises NothingToSend, NotText or TooMuchText."""
     if message is not None:
         text, source = message, "the command line"
     elif sys.stdin is None or sys.stdin.isatty():

@@ -186,9 +186,7 @@ class JwePacker:
         if len(plain) > MESSAGE_BYTES_MAX:
             raise Malformed(why=f"a message of more than {MESSAGE_BYTES_MAX} bytes")
         remember(envelope, jwe)
-        return Unpacked(
-            plain, "authcrypt" if sender_kid else "anoncrypt", sender_kid, recipient.kid, jwe.content.name
-        )
+        return Unpacked(plain, "authcrypt" if sender_kid else "anoncrypt", sender_kid, recipient.kid, jwe.content.name)
 
     def check_sender(self, message: Message, unpacked: Unpacked, resolve: Callable[[str], Document]) -> str:
         """`from` must be the DID of the sender's key id ("Message Layer Addressing Consistency")."""

@@ -176,8 +176,8 @@ _TO_IV, _TO_CIPHERTEXT, _TO_TAG, _END = b'"}],"iv":"', b'","ciphertext":"', b'",
 _X_AND_CLOSE = _X_CHARS + len(_CLOSE)
 
 HEADERS_KEPT = 1024
-HEADER_KEPT_CHARS_MAX = 8 * 1024
-"""Kept headers may be anybody's, so together they have some 8 MB at the most."""
+HEADER_KEPT_CHARS_MAX = 6 * 1024
+"""Enough for two DIDs in their long form. What is kept may be anybody's: together it has some 12 MB at the most."""
 
 
 class _Likeness(NamedTuple):
@@ -259,7 +259,7 @@ def remember(envelope: bytes, opened: Envelope) -> None:
         recipient.ephemeral.kind != "X25519"
         or protected != opened.aad
         or protected.endswith(b"=")
-        or len(protected) > HEADER_KEPT_CHARS_MAX
+        or len(protected) + len(to_wrapped) > HEADER_KEPT_CHARS_MAX
         or not envelope.startswith(_START)
         or not envelope.startswith(to_wrapped, end)
         or not _ends_with_x(b64url_bare(protected), recipient.ephemeral)

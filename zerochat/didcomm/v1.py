@@ -64,19 +64,19 @@ def dump_v1(message: Message) -> bytes:
     headers = {
         "@type": message.type,
         "@id": message.id,
-        "~thread": _present({"thid": message.thid, "pthid": message.pthid}),
-        "~timing": _present(timing),
+        "~thread": _present({"thid": message.thid, "pthid": message.pthid}) or None,
+        "~timing": _present(timing) or None,
         "~please_ack": _dump_please_ack(message.please_ack),
-        "~ack": list(message.ack),
-        "~l10n": _present({"locale": message.lang}),
-        "~accept_lang": list(message.accept_lang),
+        "~ack": list(message.ack) or None,
+        "~l10n": None if message.lang is None else {"locale": message.lang},
+        "~accept_lang": list(message.accept_lang) or None,
         "~transport": _dump_return_route(message),
         "~from": message.from_,
-        "~to": list(message.to),
+        "~to": list(message.to) or None,
         "~from_prior": message.from_prior,
-        "~attach": [_dump_attachment(attachment) for attachment in message.attachments],
+        "~attach": [dump_attachment_v1(attachment) for attachment in message.attachments] or None,
     }
-    plain = compact_json({**{name: value for name, value in headers.items() if value}, **message.body})
+    plain = compact_json({**_present(headers), **message.body})
     if len(plain) > MESSAGE_BYTES_MAX:
         raise Malformed(why=f"a message of more than {MESSAGE_BYTES_MAX} bytes")
     return plain
@@ -106,7 +106,8 @@ def _dump_return_route(message: Message) -> dict[str, object] | None:
     return _present({"return_route": message.return_route, "return_route_thread": thread})
 
 
-def _dump_attachment(attachment: Attachment) -> dict[str, object]:
+def dump_attachment_v1(attachment: Attachment) -> dict[str, object]:
+    """The attachment as it stands in a message, or in a body under the name that its protocol has for it."""
     tree = {_V1_NAMES.get(name, name): value for name, value in dump_attachment(attachment).items()}
     if attachment.lastmod_time is not None:
         tree["lastmod_time"] = _time_text(attachment.lastmod_time)
@@ -141,7 +142,7 @@ def parse_v1(plain: bytes) -> Message:
         thid=_id(thread or _NOTHING, "thid"),
         pthid=_id(thread or _NOTHING, "pthid"),
         from_prior=_text(tree, "~from_prior", FROM_PRIOR_CHARS_MAX),
-        attachments=tuple(_attachment(entry) for entry in _list(tree, "~attach", ATTACHMENTS_MAX)),
+        attachments=tuple(parse_attachment_v1(entry) for entry in _list(tree, "~attach", ATTACHMENTS_MAX)),
         **_hints(tree),
     )
 
@@ -151,8 +152,8 @@ def plain_type(uri: str) -> str:
     return DIDCOMM_ORG + uri[len(OLD_TYPE_PREFIX) :] if uri.startswith(OLD_TYPE_PREFIX) else uri
 
 
-def _attachment(tree: object) -> Attachment:
-    """The attachment, with v1's names, times and hexadecimal SHA-256 turned into v2's."""
+def parse_attachment_v1(tree: object) -> Attachment:
+    """The attachment, with v1's names, times and hexadecimal SHA-256 turned into v2's. Raises Malformed."""
     if not isinstance(tree, dict) or not isinstance(data := tree.get("data"), dict):
         raise Malformed(why="an attachment without data")
     if len(named := {_V2_NAMES.get(name, name): value for name, value in tree.items()}) != len(tree):

@@ -182,7 +182,7 @@ def hear(turn: Turn, name: str, envelope: bytes, handle: int | None) -> Message 
             return None
         case "offered", _:
             return _greet(turn, one, envelope, packer)
-    relationship, message = unpack(one.relationship, envelope, packer)
+    relationship, message = unpack(one.relationship, envelope, packer, layered=True)
     if relationship is not one.relationship or one.state != "established":
         fresh = replace(one, relationship=relationship, state="established" if relationship.established else "ended")
         _put(turn, fresh)

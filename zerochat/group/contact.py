@@ -31,6 +31,7 @@ class Reach:
     """Where an agent is reached: its two bound sockets with the CURVE public key of both (32 bytes), and by mail."""
 
     server_key: bytes
+    """Empty where nothing is bound that others could dial."""
     pair: Endpoint | None
     """None: nobody can dial it, it only dials out."""
     queue: Endpoint | None
@@ -56,7 +57,8 @@ def new_identity(random: Callable[[int], bytes], reach: Reach, envelope: str) ->
 
 def reach_of(document: Document) -> Reach:
     """What a peer's DID document says about where it is reached. Raises Malformed."""
-    pair = queue = server_key = None
+    pair = queue = None
+    server_key = b""
     for service in document.services:
         key = service.properties.get("serverKey")
         if isinstance(key, str):
@@ -70,10 +72,8 @@ def reach_of(document: Document) -> Reach:
         if not any(method.key.kind == kind for method in found):
             raise Malformed(why="a DID document without the keys that are needed to talk to its owner")
     mail = tuple(checked_route(way) for way in routes(document) if way.uri.startswith(WEB_SCHEMES))
-    if server_key is None or len(server_key) != 32 or (pair is None) != (queue is None):
+    if (pair is None) != (queue is None) or (pair is not None and len(server_key) != 32) or len(mail) > ROUTES_MAX:
         raise Malformed(why="a DID document that does not say where its owner is reached")
-    if (pair is None and not mail) or len(mail) > ROUTES_MAX:
-        raise Malformed(why="a DID document that says no way to reach its owner, or too many")
     return Reach(server_key, pair, queue, mail)
 
 

@@ -56,6 +56,11 @@ class TooManyInvitations(LocalError):
     several people (`zerochat invite --uses N`), or with a shorter life (`--expires 1h`)."""
 
 
+class NoWayHere(LocalError):
+    """Nobody could answer an invitation from here: this agent only dials out (`network.hidden`) and has no mediator.
+    Ask a mediator to take in what is for you (`zerochat route add LINK`), or let somebody else in the group invite."""
+
+
 def invite(turn: Turn, group: Group, lifetime_s: int, uses: int) -> Invitation:
     """Make an invitation to a group and let whoever holds it knock."""
     if group.state != "active":
@@ -67,12 +72,15 @@ def invite(turn: Turn, group: Group, lifetime_s: int, uses: int) -> Invitation:
         _close(turn, used)
     assert turn.agent.reach is not None
     seed = turn.moment.random(32)
+    reach = mail.own_reach(turn, seed)
+    if reach.pair is None and not reach.mail:
+        raise NoWayHere()
     invitation = Invitation(
         id=turn.moment.random(16),
         key=ed25519_public(seed),
-        server_key=turn.agent.reach.server_key,
-        endpoint=turn.agent.reach.pair,
-        mail=mail.own_reach(turn, seed).mail,
+        server_key=reach.server_key,
+        endpoint=reach.pair,
+        mail=reach.mail,
         expires=turn.now // 1000 + lifetime_s,
         envelope=group.profile.envelope,
     )

@@ -12,6 +12,7 @@ from didcomm.did_doc.did_resolver import DIDResolver
 from didcomm.message import FromPrior, Message
 from didcomm.pack_encrypted import PackEncryptedConfig, pack_encrypted
 from didcomm.pack_signed import pack_signed
+from didcomm.protocols.routing.forward import unpack_forward
 from didcomm.secrets.secrets_resolver import Secret, SecretsResolver
 from didcomm.unpack import UnpackConfig, unpack
 
@@ -99,6 +100,13 @@ def read(envelope: str, documents: list[dict[str, Any]], secrets: list[dict[str,
         "anonymous": said.anonymous_sender,
         "prior": said.from_prior_issuer_kid,
     }
+
+
+def forwarded(envelope: str, secrets: list[dict[str, str]]) -> dict[str, Any]:
+    """What a mediator sees of an envelope that is for it."""
+    world = _World(_known(secrets, "agreement"), secrets)
+    opened = asyncio.run(unpack_forward(world.config, envelope, decrypt_by_all_keys=False))
+    return {"next": opened.forward_msg.body.next, "message": opened.forwarded_msg}
 
 
 # --- one layer --------------------------------------------------------------------------------------------------------

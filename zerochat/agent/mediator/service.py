@@ -33,6 +33,7 @@ from zerochat.errors import LocalError, RemoteError
 
 LISTEN: Final = "0.0.0.0"  # noqa: S104  # a mediator is for others
 SWEEP_S: Final = 30
+REPORT_S: Final = 60
 IDLE_S: Final = 1.0
 """The longest wait: signals and clocks are looked at this often."""
 SHORT_LINK_S: Final = 3650 * DAY_S
@@ -67,9 +68,9 @@ class Service:
         wishes: Wishes,
         *,
         limits: Limits | None = None,
-        say: Callable[[str, str], None] = lambda event, text: None,
+        say: Callable[[str, str, dict[str, object]], None] = lambda event, text, facts: None,
     ) -> None:
-        """`say` hears what the operator should know: the kind of event, and a sentence."""
+        """`say` hears what the operator should know: the kind of event, a sentence, and the facts for programs."""
         self._places, self._key, self._wishes, self._limits, self._say = places, key, wishes, limits or Limits(), say
         self._ear, self._bell = socket.socketpair()
         self._ear.setblocking(False)
@@ -83,6 +84,8 @@ class Service:
         """What could not be written the last time."""
         self._failing = False
         self._next_sweep = 0.0
+        self._next_report = time.monotonic() + REPORT_S
+        self._reported: dict[str, int] = {}
         self._next_ask = 0.0
         self.standing: Standing
         self.mediator: Mediator
@@ -120,7 +123,11 @@ class Service:
             self._store, uri, wishes.public_uri, parts.port or 0, new_invitation=wishes.new_invitation
         )
         if wishes.public_uri is None and self.standing.uri != uri:
-            self._say("address", f"Others know this mediator as {self.standing.uri}; it listens at {bound}.")
+            self._say(
+                "address",
+                f"Others know this mediator as {self.standing.uri}; it listens at {bound}.",
+                {"listen": bound},
+            )
         self.mediator = Mediator(
             self._store,
             self.standing.identity,
@@ -140,8 +147,25 @@ class Service:
             with suppress(BlockingIOError):
                 self._ear.recv(4096)
             self._turn()
+            if time.monotonic() >= self._next_report:
+                self.report()
             if not self._web.alive and not self._stopping:
                 raise WebFailed(why="it has ended by itself")
+
+    def report(self) -> None:
+        """Say what has been done since the start, if anything was since the last time."""
+        self._next_report = time.monotonic() + REPORT_S
+        counts = {name: count for name, count in {**self.mediator.counts, **self._web.counts}.items() if count}
+        if counts == self._reported:
+            return
+        self._reported = counts
+        total, recipients = self._store.total, self._store.recipients()
+        done = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
+        self._say(
+            "counts",
+            f"{recipients} recipients, {total.messages} messages waiting ({total.bytes} bytes); so far: {done}",
+            {"recipients": recipients, "messages": total.messages, "bytes": total.bytes, "counts": counts},
+        )
 
     def stop(self) -> None:
         """End soon. For any thread, and for signal handlers."""
@@ -224,7 +248,7 @@ class Service:
                 case Delivered() | Failed() | Closed():
                     self._again.append(item)
         if not self._failing:
-            self._say("failing", error.sentence())
+            self._say("failing", error.sentence(), {"code": error.code})
         self._failing = True
 
     def _answer(self, handle: int, outcome: Outcome) -> None:

@@ -60,12 +60,16 @@ class Standing:
     def link(self) -> str:
         """The invitation, all of it."""
         message = inviting.invitation(self.identity.did, os.urandom, goal_code=GOAL_CODE, goal=GOAL)
-        return inviting.link(self.uri, replace(message, id=self.invitation))
+        return inviting.link(self._page, replace(message, id=self.invitation))
 
     @property
     def short_link(self) -> str:
         """A link to the invitation, which the mediator itself serves: short enough for a QR code."""
-        return inviting.short_link(self.uri, self.oobid)
+        return inviting.short_link(self._page, self.oobid)
+
+    @property
+    def _page(self) -> str:
+        return self.uri if urlsplit(self.uri).path else self.uri + "/"
 
 
 def store_path(places: Places) -> Path:
@@ -107,20 +111,16 @@ def stand(store: Store, uri: str, asked: str | None, port: int, *, new_invitatio
 
 
 def _found(store: Store, uri: str) -> None:
-    identity = new_peer2(os.urandom, [_service(number, each) for number, each in enumerate((uri, _websocket(uri)))])
+    identity = new_peer2(os.urandom, [_service(uri), _service(_websocket(uri))])
     store.meta_set("uri", uri.encode())
     store.meta_set("did", identity.did.encode())
     store.meta_set("signing_seed", identity.signing_seed)
     store.meta_set("agreement_secret", identity.agreement_secret)
 
 
-def _service(number: int, uri: str) -> dict[str, object]:
-    endpoint = {"uri": uri, "accept": ["didcomm/v2"]}
-    return {
-        "id": f"#service-{number}" if number else "#service",
-        "type": "DIDCommMessaging",
-        "serviceEndpoint": endpoint,
-    }
+def _service(uri: str) -> dict[str, object]:
+    """Without an id, which would only make the DID longer: did:peer:2 gives every service one."""
+    return {"type": "DIDCommMessaging", "serviceEndpoint": {"uri": uri, "accept": ["didcomm/v2"]}}
 
 
 def _websocket(uri: str) -> str:

@@ -357,8 +357,8 @@ class Store:
 
     def next_due(self, *, sending: bool = True) -> int | None:
         """When something is to be done next, in UTC milliseconds."""
-        where = "" if sending else " WHERE target IS NULL"
-        return self._rows(f"SELECT min(due) FROM waiting{where}")[0][0]  # type: ignore[no-any-return]
+        query = "SELECT min(due) FROM waiting" if sending else "SELECT min(due) FROM waiting WHERE target IS NULL"
+        return self._rows(query)[0][0]  # type: ignore[no-any-return]
 
     def postpone(self, seq: int, due_ms: int, tries: int) -> None:
         self._write("UPDATE waiting SET due = ?, tries = ? WHERE seq = ?", (due_ms, tries, seq))

@@ -3,6 +3,7 @@ of ours in the headers, and one vocabulary for what went wrong.
 """
 
 import asyncio
+import logging
 import ssl
 from typing import TypeAlias
 
@@ -35,6 +36,8 @@ async def stay(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) 
 def make_client(context: ssl.SSLContext, limits: Limits, *, sessions: bool = False) -> aiohttp.ClientSession:
     """A client on the running loop, which must be a WebLoop; `sessions`: for WebSockets, which nothing else limits
     here and which are never redirected."""
+    # What aiohttp says of peers may quote them, and without a handler Python writes it to the terminal.
+    logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, WebLoop)
     connector = aiohttp.TCPConnector(

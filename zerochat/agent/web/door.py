@@ -9,11 +9,11 @@ import errno
 import logging
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
 
 from aiohttp import web
-from aiohttp.web_protocol import _RequestHandler
 
 from zerochat.agent.net.zap import house
 from zerochat.agent.web.inbox import Inbox
@@ -131,7 +131,9 @@ class Guest(web.RequestHandler):
 class GuestBook(web.Server):
     """Makes a Guest for each connection that the doorstep has let in."""
 
-    def __init__(self, handler: _RequestHandler, inbox: Inbox, limits: Limits) -> None:
+    def __init__(
+        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], inbox: Inbox, limits: Limits
+    ) -> None:
         super().__init__(handler)
         self._inbox = inbox
         self._settings: dict[str, Any] = {

@@ -4,7 +4,6 @@ The owner's wishes come by `do`, what has happened goes to the inbox; the two th
 """
 
 import asyncio
-import logging
 import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -63,8 +62,6 @@ class Engine:
     # --- the thread -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        # What aiohttp says of peers may quote them, and without a handler Python writes it to the terminal.
-        logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)
         self._loop.set_exception_handler(self._fault)
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:

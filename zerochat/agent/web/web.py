@@ -203,8 +203,10 @@ class Web:
             return False
         if uri not in self._held and len(self._held) >= self.limits.holds:
             return False
+        if self._engine is None or not self._do(self._engine.hold, uri):
+            return False
         self._held.add(uri)
-        return self._engine is not None and self._do(self._engine.hold, uri)
+        return True
 
     def release(self, uri: str) -> None:
         """Let the session go: it ends when nobody has used it for some seconds, or with `cut`."""

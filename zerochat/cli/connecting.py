@@ -1,0 +1,207 @@
+"""The verbs for relationships outside of any group: connect, connections, tell, disconnect, route."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from zerochat.agent.schema import ConnectionInfo, OfferInfo, PongNews, Question, ToldInfo
+from zerochat.cli.agents import attached
+from zerochat.cli.exits import ExitCode
+from zerochat.cli.links import invitation_text, qr_lines
+from zerochat.cli.output import Output, local_time, name_of, narrate, short_key, table
+from zerochat.cli.parser import Options
+from zerochat.cli.talk import text_to_send
+from zerochat.errors import LocalError
+from zerochat.terminal import printable
+
+if TYPE_CHECKING:
+    from zerochat.agent.client import Client
+
+LOOK_S = 0.5
+"""How often a connection is looked at while nothing is heard of it."""
+HANDED_OVER_S_MAX = 5.0
+"""How long an agent that lives only for one `tell` stays, so that the text gets out."""
+ANSWERS = {"asking": "no answer yet", "granted": "takes in what is for you", "denied": "has said no"}
+
+
+class NotConfirmed(LocalError):
+    """Ending the connection with {peer} must be confirmed, and there is no terminal to ask: add --yes."""
+
+    exit_code: ClassVar[int] = ExitCode.USAGE
+
+
+class NoMediator(LocalError):
+    """No mediator of yours is called {peer}. `zerochat route` lists them."""
+
+
+# --- beginning ------------------------------------------------------------------------------------------------------
+
+
+def connect(options: Options, out: Output) -> ExitCode:
+    if options.invite:
+        return _offer(options, out)
+    one = _begin(options, "connect", lambda one: one.state != "requested")
+    if one is None or one.state == "ended":
+        narrate("They have ended the connection.")
+        return ExitCode.REFUSED
+    out.data(one, [one.id])
+    if one.state == "established":
+        narrate(
+            f"Connected with {name_of(one.label)}: `zerochat tell` says something, `zerochat ping` asks for a sign."
+        )
+        return ExitCode.OK
+    narrate(f"No answer from {name_of(one.label)} yet. `zerochat connections` says when there is one.")
+    return ExitCode.TIMEOUT
+
+
+def _begin(options: Options, verb: str, settled: Callable[[ConnectionInfo], bool]) -> ConnectionInfo | None:
+    """Accept an invitation, and wait until the connection is as it should be or the time is up; None: it has ended."""
+    text = invitation_text(options, verb)
+    with attached(options) as agent:
+        client = agent.client
+        client.subscribe()
+        deadline = time.monotonic() + options.timeout_s
+        one: ConnectionInfo | None = client.call(
+            "connect", invitation=text, name=options.name or "", mediate=verb != "connect"
+        )
+        assert one is not None
+        name = one.id
+        while one is not None and not settled(one) and (left := deadline - time.monotonic()) > 0:
+            client.next_news(min(left, LOOK_S))
+            one = next((known for known in _all(client) if known.id == name), None)
+    return one
+
+
+def _all(client: "Client") -> list[ConnectionInfo]:
+    found: list[ConnectionInfo] = client.call("connections")
+    return found
+
+
+def _offer(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        offer: OfferInfo = agent.client.call("offer", envelope=options.envelope, expires_s=options.expires_s)
+        if agent.own:
+            narrate("Nobody answers this link until an agent of yours is running: start `zerochat agent`, or the chat.")
+    match options.format:
+        case "url":
+            out.exactly(printable(offer.url))
+        case "qr":
+            out.data(offer, [offer.url, ""])
+            for line in qr_lines(offer.url):
+                out.exactly(line)
+        case _:
+            out.data(offer, table([("link", offer.url), ("good", f"once, until {local_time(offer.expires_at)}")]))
+    return ExitCode.OK
+
+
+# --- those that there are -------------------------------------------------------------------------------------------
+
+
+def connections(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        found = _all(agent.client)
+    rows = [("NAME", "STATE", "ENVELOPE", "MEDIATOR", "DID", "ID")]
+    rows += [
+        (name_of(one.label), one.state, one.envelope, one.mediator or "-", short_key(one.did) or "-", one.id)
+        for one in found
+    ]
+    out.data_list(found, table(rows) if found else ())
+    if not found:
+        narrate("There are no connections. `zerochat connect` begins one.")
+    return ExitCode.OK
+
+
+def tell(options: Options, out: Output) -> ExitCode:
+    text = text_to_send(None if options.text == "-" else options.text)
+    with attached(options) as agent:
+        client = agent.client
+        client.subscribe()
+        told: ToldInfo = client.call("tell", peer=options.peer, text=text)
+        out.data(told, [told.id])
+        if agent.own and not _answers(client, options.peer):
+            narrate(f"{name_of(options.peer)} has not answered, so the text may not have got there.")
+            return ExitCode.UNREACHABLE
+    return ExitCode.OK
+
+
+def _answers(client: "Client", peer: str) -> bool:
+    """Whether a ping behind the text is answered: an agent of our own must not end before both are out."""
+    question: Question = client.call("ping", peer=peer)
+    deadline = time.monotonic() + HANDED_OVER_S_MAX
+    while (news := client.next_news(max(deadline - time.monotonic(), 0.0))) is not None:
+        if isinstance(news.item, PongNews) and news.item.thread == question.thread:
+            return True
+    return False
+
+
+def disconnect(options: Options, out: Output) -> ExitCode:
+    if not options.yes and not _confirmed(options.peer):
+        narrate("Nothing was changed.")
+        return ExitCode.REFUSED
+    with attached(options) as agent:
+        agent.client.call("disconnect", peer=options.peer)
+    out.data({"peer": options.peer}, ())
+    narrate(f"The connection with {name_of(options.peer)} has ended.")
+    return ExitCode.OK
+
+
+def _confirmed(peer: str) -> bool:
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise NotConfirmed(peer=peer)
+    question = f"End the connection with {name_of(peer)}? Beginning again needs a new invitation. [y/N] "
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+# --- mediators ------------------------------------------------------------------------------------------------------
+
+
+def route(options: Options, out: Output) -> ExitCode:
+    match options.route_action:
+        case "add":
+            return _add(options, out)
+        case "drop":
+            return _drop(options, out)
+    with attached(options) as agent:
+        found = [one for one in _all(agent.client) if one.mediator]
+    out.data_list(found, _mediator_lines(found) if found else ())
+    if not found:
+        narrate("Nobody takes in what is for you while you are away. `zerochat route add` asks a mediator to.")
+    return ExitCode.OK
+
+
+def _mediator_lines(found: Sequence[ConnectionInfo]) -> list[str]:
+    rows = [("NAME", "ANSWER", "ID")]
+    return table([*rows, *((name_of(one.label), ANSWERS[one.mediator or "asking"], one.id) for one in found)])
+
+
+def _add(options: Options, out: Output) -> ExitCode:
+    one = _begin(options, "route add", lambda one: one.mediator != "asking" or one.state == "ended")
+    if one is None or one.state == "ended":
+        narrate("They have ended the connection.")
+        return ExitCode.REFUSED
+    out.data(one, [one.id])
+    who = name_of(one.label)
+    if one.mediator == "granted":
+        narrate(f"{who} takes in what is for you from now on, and the members of your groups are told so.")
+        return ExitCode.OK
+    if one.mediator == "denied":
+        narrate(f"{who} does not want to take in what is for you. `zerochat route drop` forgets it.")
+        return ExitCode.REFUSED
+    narrate(f"No answer from {who} yet. The agent goes on asking; `zerochat route` says when there is an answer.")
+    return ExitCode.TIMEOUT
+
+
+def _drop(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        mediators = [one for one in _all(agent.client) if one.mediator]
+        called = [one for one in mediators if options.peer in (one.label, one.id)]
+        named = called or [one for one in mediators if len(options.peer) >= 4 and one.id.startswith(options.peer)]
+        if not named:
+            raise NoMediator(peer=options.peer)
+        # Where two have one name, the agent says what to do.
+        agent.client.call("disconnect", peer=named[0].id if len(named) == 1 else options.peer)
+    out.data({"peer": options.peer}, ())
+    narrate(f"{name_of(options.peer)} takes in nothing for you any more, and the members of your groups are told so.")
+    return ExitCode.OK

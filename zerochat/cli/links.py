@@ -1,0 +1,94 @@
+"""Invitations as people hand them over: read from the command line, a pipe, the keyboard or behind a short link, and
+printed with a QR code where one fits."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import ClassVar
+
+from zerochat.cli.agents import places_of
+from zerochat.cli.exits import ExitCode
+from zerochat.cli.output import narrate
+from zerochat.cli.parser import Options
+from zerochat.errors import LocalError
+from zerochat.terminal import cells, qr_ansi, qr_half_blocks
+
+INVITATION_BYTES_MAX = 64 * 1024
+"""Read before we give up. Ours have less than two kilobytes, but others' may hold the offer of a whole credential; a
+mail around one should be cut off first."""
+SHORT_LINK_MARK = "_oobid="
+
+
+class NoInvitation(LocalError):
+    """No invitation was given. Paste one, or pipe it in: `zerochat {verb} - <file`."""
+
+    exit_code: ClassVar[int] = ExitCode.USAGE
+
+
+def invitation_text(options: Options, verb: str) -> str:
+    """The invitation that was given, asked for or piped in; a short link is followed first. Raises a LocalError."""
+    text = _given(options.invitation, verb)
+    return _behind(options, text) if _is_short(text) else text
+
+
+def _given(given: str | None, verb: str) -> str:
+    if given is not None and given != "-":
+        narrate(
+            f"(Others on this machine can see a command line while it runs; `zerochat {verb} -` keeps it to yourself.)"
+        )
+        text = given
+    elif given is None and sys.stdin is not None and sys.stdin.isatty():
+        print("Paste the invitation and press Enter: ", end="", file=sys.stderr, flush=True)
+        text = sys.stdin.readline(INVITATION_BYTES_MAX)
+    else:
+        text = "" if sys.stdin is None else sys.stdin.buffer.read(INVITATION_BYTES_MAX).decode(errors="replace")
+    text = text.encode(errors="replace").decode().strip()
+    if not text:
+        raise NoInvitation(verb=verb)
+    return text
+
+
+# --- short links ----------------------------------------------------------------------------------------------------
+
+
+def _is_short(text: str) -> bool:
+    return text.lower().startswith(("http://", "https://")) and SHORT_LINK_MARK in text
+
+
+def _behind(options: Options, link: str) -> str:
+    """The invitation behind a short link, fetched with the profile's own settings: through its proxy, or not at all."""
+    from zerochat.agent.settings import load_settings
+    from zerochat.agent.web.fetch import fetch_invitation
+
+    settings = load_settings(places_of(options))
+    narrate("Fetching the invitation behind the link…")
+    fetching = fetch_invitation("".join(link.split()), socks=settings.socks, ca_file=settings.web_authorities)
+    found = fetching.result()
+    return _as_link(found) if found.startswith("{") else found
+
+
+def _as_link(message: str) -> str:
+    """The link that holds this message: the one form that every reader of invitations takes."""
+    from zerochat.crypto.encoding import b64url
+    from zerochat.didcomm.invitation import URL_PREFIX
+
+    return URL_PREFIX + b64url(message.encode())
+
+
+# --- QR codes -------------------------------------------------------------------------------------------------------
+
+
+def qr_lines(text: str) -> Sequence[str]:
+    """A QR code as lines to print exactly; none, and a word why, where it fits no code or not into this window."""
+    try:
+        rows = qr_half_blocks(text)
+    except ValueError:
+        narrate("This link is too long for a QR code.")
+        return ()
+    wide, high = cells(rows[0]), len(rows) + 1
+    if sys.stdout.isatty():
+        window = shutil.get_terminal_size()
+        if window.columns < wide or window.lines < high:
+            narrate(f"The QR code of this link needs a window of {wide}x{high}.")
+            return ()
+    return qr_ansi(text).split("\n")
