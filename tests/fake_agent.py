@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from zerochat.agent import schema
 from zerochat.agent.schema import (
     Author,
+    ConnectionInfo,
     Delivery,
     DeliveryReport,
     Event,
@@ -29,10 +30,13 @@ from zerochat.agent.schema import (
     MemberDelivery,
     MemberInfo,
     NoParams,
+    OfferInfo,
     PeerNews,
+    Question,
     ReceiptNews,
     Sent,
     Status,
+    ToldInfo,
     ViewNews,
 )
 
@@ -77,6 +81,10 @@ class FakeAgent:
         self.warning = ""
         self.closed = False
         self.url, self.code = URL, CODE
+        self.connections: list[ConnectionInfo] = []
+        self.early: list[tuple[str, msgspec.Struct]] = []
+        """News that go out together with the answer to the next question of a peer, before it."""
+        self._threads = 0
         self._seq = 0
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
@@ -279,7 +287,7 @@ class FakeAgent:
         start = max(end - params.limit, 0)
         return History([replace(event, replayed=True) for event in events[start:end]], more=start > 0)
 
-    def _new(self, params: schema.GroupParams) -> GroupInfo:
+    def _new(self, params: schema.NewParams) -> GroupInfo:
         return self.add_group(params.group, nicks=()).info
 
     def _send(self, params: schema.SendParams) -> Sent:
@@ -299,6 +307,47 @@ class FakeAgent:
 
     def _join(self, params: schema.JoinParams) -> JoinStatus:
         return JoinStatus(join="j1", phase="dialling", text="Reaching the person who invited you.")
+
+    def _ping(self, params: schema.PeerParams) -> Question:
+        """The thread is q1 for the first question, q2 for the second; `tell` the answer under it."""
+        self._threads += 1
+        while self.early:
+            self.tell(*self.early.pop(0))
+        return Question(f"q{self._threads}")
+
+    def _features(self, params: schema.FeaturesParams) -> Question:
+        return self._ping(schema.PeerParams(params.peer))
+
+    def _rotate(self, params: schema.PeerParams) -> NoParams:
+        return NoParams()
+
+    def _connect(self, params: schema.ConnectParams) -> ConnectionInfo:
+        self.connections.append(
+            ConnectionInfo(
+                id=f"c{len(self.connections) + 1}",
+                label=params.name or "somebody",
+                state="requested",
+                envelope="didcomm/v2",
+                did="",
+                my_did="did:peer:4zQmMine",
+                mediator="asking" if params.mediate else None,
+                begun_at=STAMP.format(minute=5),
+            )
+        )
+        return self.connections[-1]
+
+    def _offer(self, params: schema.OfferParams) -> OfferInfo:
+        return OfferInfo(url=self.url, expires_at="2025-11-21T12:00:00.000Z", connection="c1")
+
+    def _connections(self, params: NoParams) -> list[ConnectionInfo]:
+        return self.connections
+
+    def _tell(self, params: schema.TellParams) -> ToldInfo:
+        return ToldInfo("m1")
+
+    def _disconnect(self, params: schema.PeerParams) -> NoParams:
+        self.connections = [one for one in self.connections if params.peer not in (one.id, one.label)]
+        return NoParams()
 
     def _leave(self, params: schema.GroupParams) -> GroupInfo:
         group = self.groups[params.group]

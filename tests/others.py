@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,6 @@ from typing import Any
 
 import pytest
 
-import interop_environment
-from environment import Trouble
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import KeyKind, PublicKey, SecretKey, new_secret, public_jwk, public_of
 from zerochat.didcomm.message import Message, dump, parse
@@ -21,6 +20,7 @@ from zerochat.didcomm.message import Message, dump, parse
 PYTHON = os.environ.get("ZEROCHAT_INTEROP_PYTHON")
 """Read when this is imported: no such setting reaches a test."""
 ORACLE = Path(__file__).parent / "interop" / "oracle.py"
+MAKER = Path(__file__).parents[1] / "scripts" / "interop_environment.py"
 ALICE, BOB, CAROL = "did:example:alice", "did:example:bob", "did:example:carol"
 TEXT = "naïve – 日本語 ✓ 🐘"
 
@@ -56,16 +56,24 @@ class Peers:
         self._process.communicate(timeout=10)
 
 
+def python_with(kind: str) -> str:
+    """The Python of an environment with other people's programs, made if need be; else the test is skipped."""
+    made = _making(kind)
+    if made.returncode:
+        _, _, why = f"\n{made.stderr}".partition("\n\n")  # what it says at last
+        pytest.skip(f"the environment {kind!r} cannot be made: {why.strip().splitlines()[0]}")
+    return made.stdout.strip()
+
+
+@cache
+def _making(kind: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, MAKER, kind], capture_output=True, text=True)
+
+
 @contextmanager
 def oracle() -> Iterator[Peers]:
     """The peers, in the environment that is there or can be made; else the test is skipped."""
-    python = PYTHON
-    if python is None:
-        try:
-            python = str(interop_environment.interpreter("interop"))
-        except (Trouble, OSError) as error:
-            pytest.skip(f"no environment with other people's implementations: {error}")
-    running = Peers(python)
+    running = Peers(PYTHON or python_with("interop"))
     try:
         yield running
     finally:

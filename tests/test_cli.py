@@ -17,11 +17,16 @@ from zerochat import __version__
 from zerochat.agent.places import places
 from zerochat.agent.schema import (
     Author,
+    ConnectionInfo,
+    ConnectionNews,
+    ConnectParams,
     Delivery,
     DeliveryReport,
     Event,
+    FeatureInfo,
+    FeaturesNews,
+    FeaturesParams,
     GroupInfo,
-    GroupParams,
     History,
     HistoryParams,
     InvitationInfo,
@@ -30,10 +35,20 @@ from zerochat.agent.schema import (
     JoinStatus,
     MemberDelivery,
     MemberInfo,
+    NewParams,
+    NoParams,
+    OfferInfo,
+    OfferParams,
+    PeerParams,
+    PongNews,
+    ProblemNews,
+    Question,
     SendParams,
     Sent,
     Status,
     SubscribeParams,
+    TellParams,
+    ToldInfo,
     WaitParams,
 )
 from zerochat.agent.vault import ProfileOwned, create_profile
@@ -46,6 +61,7 @@ ALICE, BOB, CAROL = "did:key:z6MkAlice", "did:key:z6MkBobb", "did:key:z6MkCarol"
 VERBS = [
     *("chat", "demo", "init", "agent", "status", "locate"),
     *("new", "invite", "join", "members", "leave", "send", "tail", "history"),
+    *("ping", "features", "rotate", "connect", "connections", "tell", "disconnect", "route"),
 ]
 
 
@@ -97,7 +113,8 @@ STATUS = Status(
 MEMBERS = [
     MemberInfo(did=ALICE, nick="alice", connection="self", joined_at="2026-07-01T12:00:00.000Z"),
     MemberInfo(did=BOB, nick="bob\x1b[2J", connection="connected", view_agrees=True, joined_at="x", bot=True),
-    MemberInfo(did=CAROL, nick="卡羅", connection="unreachable", view_agrees=False, joined_at="x"),
+    MemberInfo(did=CAROL, nick="卡羅", connection="connected", via="mediator", view_agrees=False, joined_at="x"),
+    MemberInfo(did=CAROL + "2", nick="dave", connection="unreachable", joined_at="x"),
 ]
 INVITATION = InvitationInfo(
     group="GROUPID",
@@ -212,6 +229,13 @@ def test_version(run) -> None:
         ("history hikers -n -1", "argument"),
         ("history hikers --al", "unrecognized"),
         ("locate moon", "invalid choice"),
+        ("new hikers --envelope mime", "invalid choice"),
+        ("ping", "PEER"),
+        ("ping bob --count 0", "at least 1"),
+        ("connect LINK --invite", "not allowed with"),
+        ("connect --invite --expires 31d", "at most 30 days"),
+        ("route lose", "invalid choice"),
+        ("route drop", "NAME"),
         ("agent --advertise example.org", "peers do not look up names"),
         ("chat --advertise 203.0.113.7:4242", "an IP address without a port"),
         ("agent --advertise 0.0.0.0", "nobody can be reached at"),
@@ -262,10 +286,11 @@ GROUP   STATE   MEMBERS  CONNECTED  UNACKNOWLEDGED  VIEW      ID
 hikers  active  3        1/2        2               01234567  GROUPID
 """,
     "members hikers": """\
-NAME           CONNECTION   VIEW     KEY
-alice          you          -        did:key:z6MkAlice
-bob␛[2J [bot]  connected    same     did:key:z6MkBobb
-卡羅           unreachable  differs  did:key:z6MkCarol
+NAME           CONNECTION            VIEW     KEY
+alice          you                   -        did:key:z6MkAlice
+bob␛[2J [bot]  connected             same     did:key:z6MkBobb
+卡羅           connected (mediator)  differs  did:key:z6MkCarol
+dave           unreachable           -        did:key:z6MkCarol2
 """,
     "history hikers": """\
 2026-07-01 12:04  * alice made the group hikers
@@ -349,12 +374,13 @@ def test_a_qr_code_with_its_code_and_link_beside_it(run, usual) -> None:
 
 def test_what_is_asked_of_the_agent(run, usual) -> None:
     run("new hikers")
+    run("new hikers --envelope didcomm/v1")
     run("invite hikers --uses 5 --expires 7d")
     run(["send", "hikers", "-m", "-v ä\n"])
     run("send hikers", stdin=b"from stdin\n\n")
     run("send hikers -m x --wait all --timeout 7")
     run("send hikers -m x --wait 2")
-    assert of(usual, "new") == [GroupParams("hikers")]
+    assert of(usual, "new") == [NewParams("hikers"), NewParams("hikers", "didcomm/v1")]
     assert of(usual, "invite") == [InviteParams("hikers", 7 * 86_400, 5)]
     assert [params.text for params in of(usual, "send")] == ["-v ä\n", "from stdin\n", "x", "x"]
     assert of(usual, "wait") == [WaitParams("GROUPID", "EVENTID", -1, 7.0), WaitParams("GROUPID", "EVENTID", 2, 30.0)]
@@ -547,6 +573,309 @@ def test_leaving_is_asked_first(run, agent) -> None:
     assert run("leave hikers", stdin=b"y\n", tty=True)[:2] == (0, "GROUPID\n")
 
 
+# --- single peers ---------------------------------------------------------------------------------------------------
+
+KEY = "did:peer:4zQmVTheirDidWhichIsQuiteLong7xQp#key-2"
+PONG = PongNews(
+    thread="T",
+    peer="bob\x1b[2J",
+    rtt_ms=12,
+    envelope="didcomm/v2 authcrypt",
+    their_key=KEY,
+    my_key="Dk4CexRfc0019VerkeyWithoutAnyDid",
+    way="mediator",
+)
+ARCHIVE = ConnectionInfo(
+    id="CONNECTION",
+    label="archive\n2",
+    state="established",
+    envelope="didcomm/v1",
+    did=KEY.partition("#")[0],
+    my_did="did:peer:4zQmMine",
+    begun_at="2026-07-01T12:00:00.000Z",
+)
+RELAY = ConnectionInfo(
+    id="RELAYID",
+    label="relay",
+    state="requested",
+    envelope="didcomm/v2",
+    did="",
+    my_did="did:peer:4zQmMine",
+    mediator="asking",
+    begun_at="2026-07-01T12:00:00.000Z",
+)
+
+
+def with_news(served: Callable[[], Any], answer: Any, *news: tuple[str, Any]) -> Callable[[Any], Any]:
+    """An answer that is followed by these news."""
+
+    def both(params: Any) -> Any:
+        for client in served().subscribers:
+            for method, item in news:
+                served().server.notify(client, method, item)
+        return answer
+
+    return both
+
+
+@pytest.fixture
+def curious(agent, monkeypatch) -> Any:
+    """An agent whose peers answer at once, and twice: what answers another question is not taken for an answer."""
+    from msgspec.structs import replace
+
+    monkeypatch.setattr("zerochat.cli.asking.PAUSE_S", 0.0)
+    served = agent(rotate=lambda _: NoParams())
+    strange = [("pong", replace(PONG, thread="U", rtt_ms=9_999)), ("features", FeaturesNews("U", "bob", []))]
+    found = FeaturesNews(
+        "T", "bob", [FeatureInfo("protocol", "https://x/\x1b]0;1\x07\n/1.0"), FeatureInfo("header", "h")]
+    )
+    served.answers["ping"] = with_news(lambda: served, Question("T"), *strange, ("pong", PONG))
+    served.answers["features"] = with_news(lambda: served, Question("T"), *strange, ("features", found))
+    return served
+
+
+def test_a_ping_says_what_its_answer_proves(run, curious) -> None:
+    code, out, err = run("ping hikers/bob --count 3")
+    assert code == 0
+    assert (
+        out
+        == """\
+bob␛[2J: answer 1 in 12 ms, over a mediator
+  envelope   didcomm/v2 authcrypt
+  their key  did:peer:4zQmV…ng7xQp#key-2
+  my key     Dk4CexRfc0019V…AnyDid
+bob␛[2J: answer 2 in 12 ms, over a mediator
+bob␛[2J: answer 3 in 12 ms, over a mediator
+"""
+    )
+    assert err == "3 of 3 answered, in 12 to 12 ms.\n"
+    told = json.loads(run("ping bob --format jsonl")[1])
+    assert (told["their_key"], told["way"], told["rtt_ms"]) == (KEY, "mediator", 12)
+    assert of(curious, "ping") == [PeerParams("hikers/bob")] * 3 + [PeerParams("bob")]
+
+
+def test_a_peer_that_does_not_answer(run, curious) -> None:
+    problem = ProblemNews("bob", "e.p.me.res\x1b", "too\nbusy")
+    curious.answers["ping"] = with_news(lambda: curious, Question("T"), ("problem", problem))
+    curious.answers["features"] = lambda _: Question("T")
+    code, out, err = run("ping bob --count 2 --timeout 0.05")
+    assert (code, out) == (5, "")
+    assert err.splitlines()[:2] == [
+        "bob reports a problem: too⏎busy (e.p.me.res␛)",
+        "No answer from bob within 0.05 s.",
+    ]
+    assert err.endswith("0 of 2 answered.\n")
+    code, out, err = run("features bob --timeout 0.05")
+    assert (code, out, err) == (5, "", "No answer from bob within 0.05 s.\n")
+
+
+def test_features_are_listed(run, curious) -> None:
+    code, out, err = run(["features", "bob", "https://x/*"])
+    assert (code, err) == (0, "")
+    assert out == "protocol  https://x/␛]0;1␇⏎/1.0\nheader    h\n"
+    assert json.loads(run("features bob --format jsonl")[1].splitlines()[1]) == {"type": "header", "id": "h"}
+    assert of(curious, "features") == [FeaturesParams("bob", "https://x/*"), FeaturesParams("bob", "*")]
+    curious.answers["features"] = with_news(lambda: curious, Question("T"), ("features", FeaturesNews("T", "bob", [])))
+    assert run("features bob") == (0, "", "bob discloses nothing that matches.\n")
+
+
+def test_rotating_says_what_it_means(run, curious) -> None:
+    code, out, err = run("rotate bob")
+    assert (code, out) == (0, "")
+    assert "new DID" in err and "The old one is given up" in err
+    assert json.loads(run("rotate bob --format jsonl")[1]) == {"peer": "bob"}
+    assert of(curious, "rotate") == [PeerParams("bob"), PeerParams("bob")]
+
+
+def test_an_agent_that_has_just_started_waits_for_the_peer(run, alone) -> None:
+    from zerochat.group.questions import NotConnected
+
+    tries = iter([True, False])
+
+    def ping(params: Any) -> Any:
+        if next(tries, True):
+            raise NotConnected(peer="bob")
+        return with_news(lambda: alone["agent"], Question("T"), ("pong", PONG))(params)
+
+    alone["ping"] = ping
+    code, out, _ = run("ping bob --timeout 5")
+    assert (code, out.splitlines()[0]) == (0, "bob␛[2J: answer 1 in 12 ms, over a mediator")
+    code, out, err = run("ping bob --timeout 0.1")
+    assert (code, out) == (1, "") and "There is no way to bob" in err
+
+
+# --- connections ----------------------------------------------------------------------------------------------------
+
+
+def connecting(served: Any, *states: Any) -> None:
+    """Each look at the connections finds the next of these states of one; the last for ever; None: it is gone."""
+    begun, *later = states
+    looks, now = iter(later), [begun]
+
+    def look(_: Any) -> list[ConnectionInfo]:
+        now[0] = next(looks, now[0])
+        return [one for one in (RELAY, now[0]) if one is not None]
+
+    served.answers["connect"] = with_news(
+        lambda: served, begun, ("connection", ConnectionNews(connection=begun.id, text="…"))
+    )
+    served.answers["connections"] = look
+
+
+@pytest.mark.parametrize(
+    ("verb", "states", "code", "said"),
+    [
+        ("connect", [{"state": "requested"}, {"state": "requested"}, {}], 0, "Connected with archive⏎2"),
+        ("connect", [{"state": "requested"}], 5, "No answer from archive⏎2 yet"),
+        ("connect", [{"state": "requested"}, {"state": "ended"}], 1, "They have ended"),
+        ("connect", [{"state": "requested"}, None], 1, "They have ended"),
+        ("route add", [{"mediator": "asking"}, {"mediator": "granted"}], 0, "takes in what is for you"),
+        ("route add", [{"mediator": "asking"}, {"mediator": "denied"}], 1, "does not want to"),
+        ("route add", [{"mediator": "asking"}], 5, "The agent goes on asking"),
+    ],
+)
+def test_connecting_waits_until_it_is_settled(run, agent, monkeypatch, verb, states, code, said) -> None:
+    from msgspec.structs import replace
+
+    monkeypatch.setattr("zerochat.cli.connecting.LOOK_S", 0.01)
+    served = agent()
+    connecting(served, *(state and replace(ARCHIVE, **state) if state != {} else ARCHIVE for state in states))
+    ended, out, err = run([*verb.split(), "-", "--name", "A", "--timeout", "0.2"], stdin=b" https://x/?_oob=e30 \n")
+    assert ended == code
+    assert out == ("" if code == 1 and "denied" not in str(states) else "CONNECTION\n")
+    assert said in err
+    assert of(served, "connect") == [ConnectParams("https://x/?_oob=e30", "A", verb == "route add")]
+
+
+def test_what_is_connected(run, agent) -> None:
+    served = agent(connections=lambda _: [ARCHIVE, RELAY])
+    assert run("connections") == (
+        0,
+        """\
+NAME       STATE        ENVELOPE    MEDIATOR  DID                    ID
+archive⏎2  established  didcomm/v1  -         did:peer:4zQmV…ng7xQp  CONNECTION
+relay      requested    didcomm/v2  asking    -                      RELAYID
+""",
+        "",
+    )
+    assert run("route") == (0, "NAME   ANSWER         ID\nrelay  no answer yet  RELAYID\n", "")
+    assert [json.loads(line)["id"] for line in run("connections --format jsonl")[1].splitlines()] == [
+        "CONNECTION",
+        "RELAYID",
+    ]
+    assert json.loads(run("route --format jsonl")[1])["mediator"] == "asking"
+    served.answers["connections"] = lambda _: []
+    assert run("connections")[1] == run("route")[1] == ""
+
+
+def test_an_offer_is_a_link_and_a_qr_code(run, agent, monkeypatch) -> None:
+    offer = OfferInfo(url="https://zerochat.org/?_oob=e30", expires_at="2026-07-02T12:04:00.000Z", connection="C")
+    served = agent(offer=lambda _: offer)
+    assert run("connect --invite --envelope didcomm/v1 --expires 1h")[1] == (
+        "link  https://zerochat.org/?_oob=e30\ngood  once, until 2026-07-02 12:04\n"
+    )
+    assert run("connect --invite --format url") == (0, offer.url + "\n", "")
+    code, out, _ = run("connect --invite --format qr")
+    assert code == 0 and out.startswith(offer.url + "\n\n\x1b[30;107m")
+    assert json.loads(run("connect --invite --format json")[1])["connection"] == "C"
+    assert of(served, "offer")[0] == OfferParams("didcomm/v1", 3_600)
+    assert of(served, "offer")[1] == OfferParams("didcomm/v2", 86_400)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "20")
+    code, out, err = run("connect --invite --format qr")
+    assert (code, out) == (0, offer.url + "\n\n") and "needs a window of" in err
+
+
+def test_telling_and_ending(run, agent) -> None:
+    served = agent(
+        tell=lambda _: ToldInfo("M"), disconnect=lambda _: NoParams(), connections=lambda _: [ARCHIVE, RELAY]
+    )
+    assert run(["tell", "archive 2", "keep it"]) == (0, "M\n", "")
+    assert run("tell archive -", stdin=b"piped\n")[0] == run("tell archive", stdin=b"piped\n")[0] == 0
+    assert run("tell archive", stdin=b" ")[0] == 2
+    assert of(served, "tell") == [TellParams("archive 2", "keep it"), *[TellParams("archive", "piped")] * 2]
+    assert run("disconnect archive")[0] == 2
+    code, out, err = run("disconnect archive", stdin=b"\n", tty=True)
+    assert (code, out) == (1, "") and "[y/N]" in err
+    assert of(served, "disconnect") == []
+    assert run("disconnect archive", stdin=b"y\n", tty=True)[0] == run("disconnect archive --yes")[0] == 0
+    code, _, err = run(["route", "drop", "archive 2"])
+    assert code == 1 and "No mediator of yours is called archive 2" in err
+    assert run("route drop RELA")[0] == 0
+    assert of(served, "disconnect") == [PeerParams("archive"), PeerParams("archive"), PeerParams("RELAYID")]
+
+
+@pytest.mark.parametrize(("answers", "code"), [(True, 0), (False, 3)])
+def test_an_agent_of_its_own_sees_that_a_text_gets_out(run, alone, monkeypatch, answers, code) -> None:
+    monkeypatch.setattr("zerochat.cli.connecting.HANDED_OVER_S_MAX", 5.0 if answers else 0.05)
+    alone["tell"] = lambda _: ToldInfo("M")
+    news = [("pong", PONG)] if answers else []
+    alone["ping"] = lambda params: with_news(lambda: alone["agent"], Question("T"), *news)(params)
+    ended, out, err = run("tell archive x")
+    assert (ended, out) == (code, "M\n")
+    assert ("may not have got there" in err) is not answers
+
+
+# --- short links and mediators' invitations -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["join", "connect", "route add"])
+def test_a_short_link_is_fetched_first_and_through_the_proxy(run, agent, home, monkeypatch, verb) -> None:
+    from concurrent.futures import Future
+
+    from msgspec.structs import replace
+
+    asked: list[Any] = []
+
+    def fetch(uri: str, **options: Any) -> "Future[str]":
+        asked.append((uri, options["socks"]))
+        future: Future[str] = Future()
+        future.set_result('{"id":"1"}' if verb == "connect" else "https://x/?_oob=e30")
+        return future
+
+    monkeypatch.setattr("zerochat.agent.web.fetch.fetch_invitation", fetch)
+    config = places(None, os.environ).config
+    config.parent.mkdir(parents=True)
+    config.write_text('[network]\nsocks = "127.0.0.1:9050"\n')
+    served = agent(connections=lambda _: [])
+    served.answers["join"] = lambda _: joining("joined", "In.", group="GROUPID")
+    served.answers["connect"] = lambda params: replace(ARCHIVE, mediator="granted" if params.mediate else None)
+    for line in ("https://x.example/?_oobid=1", "HTTP://x.example/a?b=c&_oobid=1"):
+        code, _, err = run([*verb.split(), "-"], stdin=line.encode() + b"\n")
+        assert code == 0
+        assert "Fetching" in err
+    assert asked == [
+        ("https://x.example/?_oobid=1", "127.0.0.1:9050"),
+        ("HTTP://x.example/a?b=c&_oobid=1", "127.0.0.1:9050"),
+    ]
+    given = of(served, "join" if verb == "join" else "connect")[0].invitation
+    assert given == ("https://zerochat.org/?_oob=eyJpZCI6IjEifQ" if verb == "connect" else "https://x/?_oob=e30")
+    assert run([*verb.split(), "-"], stdin=b"https://x/?_oob=e30")[2].count("Fetching") == 0
+
+
+def test_a_short_link_that_leads_nowhere(run, agent) -> None:
+    served = agent()
+    code, out, err = run("join -", stdin=b"http://127.0.0.1:1/?_oobid=1")
+    assert (code, out) == (1, "")
+    assert "There is no invitation behind this short link" in err
+    assert of(served, "join") == []
+
+
+def test_an_invitation_over_a_mediator_has_no_code(run, agent) -> None:
+    from msgspec.structs import replace
+
+    served = agent(invite=lambda _: replace(INVITATION, code="", endpoint="https://relay.example"))
+    code, out, err = run("invite hikers")
+    assert code == 0 and "code" not in out and "leads to  https://relay.example" in out
+    code, out, err = run("invite hikers --format code")
+    assert (code, out) == (1, "") and "--format url" in err
+    code, out, err = run("invite hikers --format qr")
+    assert code == 0 and out.startswith(INVITATION.url + "\n\n\x1b[30;107m")
+    long = replace(INVITATION, code="", url="https://x/?_oob=" + "a" * 3_000)
+    served.answers["invite"] = lambda _: long
+    assert run("invite hikers --format qr") == (0, long.url + "\n\n", "This link is too long for a QR code.\n")
+
+
 # --- commands to type -----------------------------------------------------------------------------------------------
 
 
@@ -651,7 +980,7 @@ def test_an_agent_of_its_own_looks_for_the_members_first(run, alone) -> None:
     alone["members"] = lambda _: [MEMBERS[0], *next(answers, here)]
     code, out, err = run("members hikers")
     assert (code, err) == (0, "")
-    assert out.count("connected") == 2 and "unreachable" not in out
+    assert out.count("connected") == 3 and "unreachable" not in out
 
 
 def test_who_is_not_connected_to_an_agent_that_has_just_started(run, alone, monkeypatch) -> None:

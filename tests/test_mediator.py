@@ -6,7 +6,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from zerochat.agent.database import WrongKey
 from zerochat.agent.mediator.clerk import Policy
 from zerochat.agent.mediator.limits import Limits
 from zerochat.agent.mediator.mediator import Mediator, Outcome
@@ -20,10 +23,14 @@ from zerochat.didcomm.packer import PACKERS, Profile
 from zerochat.didcomm.protocols import features, mediated, mediation, pickup, ping, problem, routing
 from zerochat.didcomm.protocols.mediated import Mediated, Said
 from zerochat.didcomm.protocols.mediation import Change, Page
-from zerochat.didcomm.protocols.routing import Mix
+from zerochat.didcomm.protocols.mix import Mix
+from zerochat.didcomm.rotation import Prior, from_prior
 from zerochat.didcomm.service import Route, deliverables, routes
 
 random = Random(10).randbytes
+BOB = new_peer4(random, [])
+NAMES = ["updates", "updated", "recipient_did", "action", "result", "paginate", "limit", "offset", "message_id_list"]
+NAMES += ["live_delivery", "routing_did", "keys"]
 V1, V2 = PACKERS["didcomm/v1"], PACKERS["didcomm/v2"]
 KEY = bytes(range(32))
 URI = "http://mediator.example:8080"
@@ -97,9 +104,14 @@ class Client:
         key = packer.their_key(resolve(theirs), theirs)
         return packer.authcrypt(packer.dump(whole), sender=packer.own_key(mine, mine.did), recipient=key, random=random)
 
-    def ask(self, message: Message) -> Message | None:
+    def tell(self, message: Message) -> Message | None:
         outcome = self.site.hear(self.seal(message), self.session)
         return None if outcome.answer is None else self.read(outcome.answer)
+
+    def ask(self, message: Message) -> Message:
+        answer = self.tell(message)
+        assert answer is not None
+        return answer
 
     def read(self, envelope: bytes) -> Message:
         opened = opener(self.identity)(envelope)
@@ -113,7 +125,7 @@ class Client:
         self.state = said.state
         self.got += [parcel.envelope for parcel in said.parcels]
         for message in said.messages:
-            answer = self.ask(message)
+            answer = self.tell(message)
             if answer is not None:
                 self.say(mediated.hear(self.state, answer, random))
 
@@ -131,6 +143,11 @@ class Client:
 
     def acknowledge(self) -> None:
         self.say(mediated.acknowledge(self.state, self.state.held, random))
+
+
+def kind(message: Message) -> str | None:
+    found = mediation.kind_of(message)
+    return found[1] if found is not None else None
 
 
 def letter(recipient: Identity, text: str) -> bytes:
@@ -180,15 +197,15 @@ def test_whoever_holds_the_invitation_is_taken_in(site, version):
     for pthid in (None, "another-invitation", "the-invitatioñ"):
         message = replace(mediation.request(random, version=version), pthid=pthid)
         if pthid is None or pthid.isascii():
-            assert mediation.kind_of(stranger.ask(message))[1] == "deny"
+            assert kind(stranger.ask(message)) == "deny"
     again = bob.ask(mediation.request(random, version=version))
-    assert mediation.kind_of(again)[1] == "grant", "who is in need not show the invitation again"
+    assert kind(again) == "grant", "who is in need not show the invitation again"
 
 
 def test_an_open_mediator_takes_anybody_until_it_is_full(path):
     site = Site(path, Limits(recipients=2), is_open=True)
     answers = [Client(site).ask(mediation.request(random)) for _ in range(3)]
-    assert [mediation.kind_of(each)[1] for each in answers] == ["grant", "grant", "deny"]
+    assert [kind(each) for each in answers] == ["grant", "grant", "deny"]
     site.store.close()
 
 
@@ -206,7 +223,7 @@ def test_a_stranger_can_do_nothing(site):
 
 
 def test_no_answer_without_a_way_back(site):
-    assert Client(site).ask(replace(mediation.request(random, pthid="the-invitation"), return_route=None)) is None
+    assert Client(site).tell(replace(mediation.request(random, pthid="the-invitation"), return_route=None)) is None
     assert site.store.recipients() == 1
 
 
@@ -237,15 +254,30 @@ def test_an_update_that_is_played_again_changes_nothing(site, bob):
     assert did in mediation.read_listing(bob.ask(mediation.query(random))).dids
 
 
+def test_a_recipient_may_rotate_its_did(site, bob):
+    old, new = bob.identity, new_peer4(random, [])
+    site.hear(forwarded(site, bob.mailbox, "before"))
+    signed = from_prior(Prior(old.did, old.kid_signing, old.signing_seed), new.did, NOW // 1000)
+    bob.identity = new_peer4(random, [])
+    assert problem.is_problem(bob.ask(pickup.status_request(random)))
+    stolen = replace(pickup.status_request(random), from_prior=signed)
+    assert site.hear(bob.seal(stolen), bob.session).what == "unreadable", "it was signed for another DID"
+    bob.identity = new
+    assert pickup.read_status(bob.ask(replace(pickup.status_request(random), from_prior=signed))).count == 1
+    assert pickup.read_status(bob.ask(pickup.status_request(random))).count == 1
+    bob.identity = old
+    assert problem.is_problem(bob.ask(pickup.status_request(random))), "the old DID is nobody now"
+
+
 def test_what_every_agent_answers(site, bob):
     pong = bob.ask(replace(ping.ping(random), return_route="all"))
-    assert pong is not None and pong.type.endswith("ping-response")
+    assert pong.type.endswith("ping-response")
     query = features.queries(random, features.Query("protocol", "https://didcomm.org/messagepickup/*"))
     told = bob.ask(replace(query, return_route="all"))
     assert pickup.PROTOCOL in str(told.body)
     unknown = Message("https://example.org/unknown/1.0/x", "1", return_route="all")
     assert problem.is_problem(bob.ask(unknown))
-    assert Client(site).ask(unknown) is None
+    assert Client(site).tell(unknown) is None
 
 
 # --- keeping and fetching -------------------------------------------------------------------------------------------
@@ -392,7 +424,7 @@ def test_nothing_waits_for_ever(site, bob):
     def swept(now_s: int) -> int:
         with site.store.turn():
             site.mediator.sweep(now_s)
-        return site.store.total.messages
+        return int(site.store.total.messages)
 
     assert swept(NOW // 1000 + 59) == 3
     assert swept(NOW // 1000 + 60) == 1
@@ -511,11 +543,24 @@ def test_the_disk_holds_nothing_readable(site, bob, path):
 
 
 def test_the_wrong_key(site, path):
-    from zerochat.agent.database import WrongKey
-
     site.store.close()
     with pytest.raises(WrongKey):
         Store.open(path, bytes(32))
+
+
+TYPES = [uri for known in (mediation._TYPES, pickup._TYPES) for uri in known.values()]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=9) | st.sampled_from([BOB.did, "did:"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kind=st.sampled_from(TYPES), body=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
+def test_no_body_upsets_it(site, bob, kind, body):
+    """Whatever a recipient writes, it gets an answer or none; nothing else happens."""
+    site.hear(bob.seal(Message(kind, "1", body, return_route="all")), bob.session)
 
 
 def test_envelopes_nest_only_so_deep(site, bob):

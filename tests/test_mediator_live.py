@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from zerochat.agent.mediator.limits import Limits
+from zerochat.agent.database import DiskFull
 from zerochat.agent.mediator.mixing import BadMixLink, Mixing
 from zerochat.agent.mediator.service import Service, Wishes
 from zerochat.agent.mediator.standing import BadPublicUri, MediatorMoved, public_uri
@@ -33,7 +34,7 @@ from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import PACKERS
 from zerochat.didcomm.protocols import mediated, oob, pickup, routing
 from zerochat.didcomm.protocols.mediated import Mediated, Said
-from zerochat.didcomm.protocols.routing import Mix
+from zerochat.didcomm.protocols.mix import Mix
 from zerochat.didcomm.service import deliverables, routes
 
 random = Random(11).randbytes
@@ -75,7 +76,8 @@ class Recipient:
 
     def __init__(self, link: str) -> None:
         invitation = oob.read_invitation(link)
-        self.did = invitation.inviters[0].did
+        assert isinstance(invitation, oob.OutOfBand) and invitation.inviters[0].did is not None
+        self.did: str = invitation.inviters[0].did
         self.identity = new_peer4(random, [])
         endpoint = {"uri": self.did, "accept": ["didcomm/v2"]}
         self.mailbox = new_peer4(random, [{"id": "#s", "type": "DIDCommMessaging", "serviceEndpoint": endpoint}])
@@ -144,15 +146,18 @@ class Sender:
     def __init__(self) -> None:
         self.wire = Wire()
         self.waiting: dict[int, tuple[str, bytes]] = {}
-        self.ticket = 0
+        self.ticket = self.failures = 0
 
-    def send(self, recipient: Identity, text: str, **wishes: Any) -> None:
+    def wrapped(self, recipient: Identity, text: str, name: str | None = None, **wishes: Any) -> tuple[str, bytes]:
+        """Where to, and what; `name`: under which the recipient is not known."""
         plain = V2.dump(Message("https://example.org/chat/1.0/post", "m", {"text": text}))
         key = V2.their_key(resolve(recipient.did), recipient.did)
         letter = V2.anoncrypt(plain, recipient=key, random=random)
         way = deliverables(routes(resolve(recipient.did))[0], resolve)[0]
-        wrapped = routing.wrap(letter, way, recipient.did, resolve=resolve, random=random, **wishes)
-        self._post(way.uri, wrapped)
+        return way.uri, routing.wrap(letter, way, name or recipient.did, resolve=resolve, random=random, **wishes)
+
+    def send(self, recipient: Identity, text: str, **wishes: Any) -> None:
+        self._post(*self.wrapped(recipient, text, **wishes))
 
     def _post(self, uri: str, envelope: bytes) -> None:
         self.ticket += 1
@@ -166,6 +171,7 @@ class Sender:
                 case Delivered(ticket):
                     del self.waiting[ticket]
                 case Failed(ticket):
+                    self.failures += 1
                     failed.append(self.waiting.pop(ticket))
         for uri, envelope in failed:
             self._post(uri, envelope)
@@ -189,8 +195,8 @@ def home(tmp_path: Path) -> Places:
 class Running:
     """A service in a thread."""
 
-    def __init__(self, home: Places, wishes: Wishes, limits: Limits | None = None) -> None:
-        self.service = Service(home, unlock(home, None), wishes, limits=limits)
+    def __init__(self, home: Places, wishes: Wishes, **more: Any) -> None:
+        self.service = Service(home, unlock(home, None), wishes, **more)
         self.service.start()
         self.link = self.service.standing.link
         self._thread = threading.Thread(target=self.service.serve)
@@ -207,8 +213,8 @@ class Running:
 def start(home: Places) -> Iterator[Callable[..., Running]]:
     running: list[Running] = []
 
-    def go(wishes: Wishes | None = None, at: Places | None = None) -> Running:
-        running.append(Running(at or home, wishes or Wishes("127.0.0.1")))
+    def go(wishes: Wishes | None = None, at: Places | None = None, **more: Any) -> Running:
+        running.append(Running(at or home, wishes or Wishes("127.0.0.1"), **more))
         return running[-1]
 
     yield go
@@ -237,6 +243,45 @@ def test_live_and_after_a_restart(start, people, home):
     assert second.link == first.link, "it is the same mediator"
     sender.send(bob.mailbox, "two")
     until(lambda: bob.got == ["one", "two"], bob.step, sender.step)
+
+
+def test_everybody_who_posts_hears_the_same(start, people):
+    """Kept, for nobody, or no envelope at all: 202 and nothing in it."""
+    running = start()
+    bob, sender = Recipient(running.link), Sender()
+    people += [bob, sender]
+    until(lambda: bool(bob.state.registered), bob.step)
+    host, port = running.service.standing.uri.removeprefix("http://").split(":")
+    nobody = new_peer4(random, [])
+    known, unknown = sender.wrapped(bob.mailbox, "?"), sender.wrapped(bob.mailbox, "?", name=nobody.short)
+    for envelope in (known[1], unknown[1], known[1], known[1][:-9] + b'AAAAAAA"}', b"{}", b"\xff\xfe"):
+        connection = HTTPConnection(host, int(port), timeout=DEADLINE_S)
+        connection.request("POST", "/", envelope, {"Content-Type": ENCRYPTED})
+        response = connection.getresponse()
+        assert (response.status, response.read()) == (202, b"")
+        connection.close()
+    counts = running.service.mediator.counts
+    assert (counts["kept"], counts["dropped.unknown"], counts["dropped.twice"], counts["unreadable"]) == (1, 1, 1, 3)
+
+
+def test_a_disk_that_fails_accepts_nothing(start, people, monkeypatch):
+    """While nothing can be written nobody is told that it was; afterwards everything arrives."""
+    said: list[str] = []
+    running = start(say=lambda event, text, facts: said.append(event))
+    bob, sender = Recipient(running.link), Sender()
+    people += [bob, sender]
+    until(lambda: bool(bob.state.registered), bob.step)
+    store = running.service._store
+    with monkeypatch.context() as patch:
+
+        def full() -> None:
+            raise DiskFull(path=store.path)
+
+        patch.setattr(store, "turn", full)
+        sender.send(bob.mailbox, "patience")
+        until(lambda: sender.failures > 1, sender.step)
+        assert said == ["failing"] and sender.waiting and not store.total.messages
+    until(lambda: bob.got == ["patience"] and not sender.waiting, sender.step, bob.step)
 
 
 def test_the_short_link_leads_to_the_invitation(start):
@@ -315,7 +360,8 @@ class Process:
         return code
 
 
-def test_killed_in_the_middle_of_a_thousand(tmp_path, people):
+@pytest.mark.parametrize("total", [300, pytest.param(1000, marks=pytest.mark.long)])
+def test_killed_in_the_middle(total, tmp_path, people):
     """Two behind the mediator, one before it, and the process killed several times: all arrive, none is stored twice,
     nothing that was acknowledged comes back, and the disk holds nothing readable."""
     running = Process(tmp_path, "127.0.0.1")
@@ -325,10 +371,10 @@ def test_killed_in_the_middle_of_a_thousand(tmp_path, people):
         people += [bob, carol, sender]
         steps = bob.step, carol.step, sender.step
         until(lambda: bool(bob.state.registered and carol.state.registered), *steps)
-        total, kills = 1000, 0
+        kills = 0
         for number in range(total):
             sender.send((bob if number % 2 else carol).mailbox, f"message {number}")
-            if number in (300, 600, 900):
+            if number in (total // 3, total * 2 // 3):
                 until(lambda half=number // 2: len(bob.got) + len(carol.got) > half, *steps)
                 assert len(sender.waiting) > 0, "it is in the middle of it"
                 assert running.end(signal.SIGKILL) == -signal.SIGKILL
@@ -337,7 +383,7 @@ def test_killed_in_the_middle_of_a_thousand(tmp_path, people):
                 for step in steps:
                     step(0)
         until(lambda: len(bob.got) + len(carol.got) == total and not sender.waiting, *steps)
-        assert kills == 3 and running.ready["link"] == link
+        assert kills == 2 and running.ready["link"] == link
         assert set(bob.got) | set(carol.got) == {f"message {number}" for number in range(total)}
         assert all(len(ids) == 1 for each in (bob, carol) for ids in each.names.values()), "none was taken in twice"
         until(lambda: bob.left == 0 == carol.left, *steps)

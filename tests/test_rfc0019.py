@@ -3,7 +3,7 @@
 import base64
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,12 +13,13 @@ from nacl import bindings as sodium
 
 from zerochat.crypto.encoding import b64url_bytes, base58, compact_json, did_key
 from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.didcomm import rfc0019
 from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.did import Identity, new_peer4, resolve
 from zerochat.didcomm.iso8601 import SECONDS_MAX, iso_seconds, iso_time
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
-from zerochat.didcomm.packer import TheirKey, Unpacked, envelope_kind
-from zerochat.didcomm.rfc0019 import RECIPIENTS_MAX, Rfc0019Packer
+from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, TheirKey, Unpacked, envelope_kind
+from zerochat.didcomm.rfc0019 import HEADER_BYTES_MAX, RECIPIENTS_MAX, Rfc0019Packer
 from zerochat.didcomm.v1 import dump_v1, parse_v1
 from zerochat.errors import Malformed, RemoteError, Unauthentic
 
@@ -172,6 +173,87 @@ def test_what_others_write_is_read() -> None:
     assert unpack(resealed(header=spaced)).plain == BODY
 
 
+def spelt(envelope: bytes, *, spaced: bool = False, bare: bool = False, order: str = "") -> bytes:
+    """The same envelope as other libraries spell it, `order` by the members' first letters. It no longer opens: its
+    header is another text."""
+    tree, header = opened(envelope)
+    recipient = header["recipients"][0]
+    recipient["header"] = dict(sorted(recipient["header"].items(), key=lambda member: order.find(member[0][0])))
+    separators = (", ", ": ") if spaced else (",", ":")
+    tree["protected"] = base64.urlsafe_b64encode(json.dumps(header, separators=separators).encode()).decode()
+    tree = {
+        name: tree[name].rstrip("=") if bare else tree[name] for name in sorted(tree, key=lambda n: order.find(n[0]))
+    }
+    return json.dumps(tree, separators=separators).encode()
+
+
+def variants(text: bytes) -> Iterator[bytes]:
+    """Cut off at every place, with something inserted there, and every byte changed in eight ways."""
+    inserted = [b"\\n", b"\xc3\xa9", b'"junk', *(bytes([byte]) for byte in b'\n\1\\\x7f\xff "=A,}')]
+    for at in range(len(text) + 1):
+        head, byte, rest = text[:at], text[at : at + 1], text[at + 1 :]
+        yield from (head, *(head + more + byte + rest for more in inserted))
+        if byte:
+            others = (bytes([byte[0] ^ 1]), bytes([byte[0] ^ 0x20]), b"", byte * 2, b"A", b"=", b'"', b" ")
+            yield from (head + other + rest for other in others)
+
+
+SPELLINGS = {
+    "ours": authcrypt(b""),
+    "ours, anonymous": anoncrypt(b"a"),
+    "with spaces, not padded": spelt(authcrypt(b"ab"), spaced=True, bare=True),
+    "ciphertext first": spelt(anoncrypt(b"abc"), bare=True, order="pcit"),
+    "sender last": spelt(authcrypt(b"abcd"), order="pkisct"),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_the_shortcut_reads_nothing_that_the_long_way_reads_otherwise(name: str) -> None:
+    """Every byte of envelope and header changed, and something inserted at every place."""
+    envelope = SPELLINGS[name]
+    assert rfc0019._usual(envelope) == rfc0019._general(envelope)
+    protected = opened(envelope)[0]["protected"].encode()
+    headers = variants(b64url_bytes(protected.decode()))
+    inside = (envelope.replace(protected, base64.urlsafe_b64encode(header)) for header in headers)
+    short = {variant: rfc0019._usual(variant) for variant in (*variants(envelope), *inside)}
+    read = [(variant, found) for variant, found in short.items() if found is not None]
+    assert len(read) > 200, "the comparison is worth nothing when nothing is usual"
+    for variant, found in read:
+        assert rfc0019._general(variant) == found, variant
+
+
+def test_what_a_cut_at_the_quotation_marks_could_overlook_is_refused() -> None:
+    tree, _ = opened(authcrypt(b""))
+    del tree["ciphertext"]
+    four = compact_json({**tree, "more": "ab"})
+    assert unpack(four).plain == b""
+    for wrong in (
+        four.replace(b"ab", b"a\1"),
+        four.replace(b"more", b"mo\n"),
+        authcrypt() + b'"junk',
+        authcrypt() + b'""',
+    ):
+        with pytest.raises(Malformed):
+            unpack(wrong)
+
+
+def test_the_shortcut_has_the_limits_of_the_long_way() -> None:
+    tree, header = opened(authcrypt(b""))
+    kid = HEADER_BYTES_MAX - len(compact_json(header)) + len(verkey(BOB))
+    content = (ENVELOPE_BYTES_MAX - len(compact_json(tree))) // 4 * 4
+    for more, fits in ((0, True), (4, False)):
+        header["recipients"][0]["header"]["kid"] = "z" * (kid + more)
+        protected = base64.urlsafe_b64encode(compact_json(header)).decode()
+        for change in ({"protected": protected}, {"ciphertext": "A" * (content + more)}):
+            envelope = compact_json({**tree, **change})
+            assert (rfc0019._usual(envelope) is not None) == fits
+            if fits:
+                assert rfc0019._usual(envelope) == rfc0019._general(envelope)
+            else:
+                with pytest.raises(Malformed, match="more than"):
+                    rfc0019._general(envelope)
+
+
 def resealed(header: Json | bytes, plain: bytes = BODY, envelope: bytes | None = None) -> bytes:
     """Our own envelope with another header, sealed by Bob, who has its key, as any recipient of it has."""
     envelope = envelope or authcrypt()
@@ -193,6 +275,33 @@ def sealed_under(key: bytes, header: Json | bytes, plain: bytes) -> bytes:
     sealed = sodium.crypto_aead_chacha20poly1305_ietf_encrypt(plain, aad, bytes(12), key)
     parts = {"iv": bytes(12), "ciphertext": sealed[:-16], "tag": sealed[-16:]}
     return closed({name: base64.urlsafe_b64encode(part).decode() for name, part in parts.items()}, raw)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.booleans(), st.booleans(), st.integers(0, 3), st.randoms(use_true_random=False))
+def test_the_shortcut_reads_what_the_long_way_reads(
+    spaced: bool, swapped: bool, changes: int, dice: random.Random
+) -> None:
+    """Envelopes in the usual spellings, with a few characters of header or envelope changed."""
+    tree, header = opened(authcrypt() if dice.random() < 0.7 else anoncrypt())
+    if swapped:
+        inner = header["recipients"][0]["header"]
+        header["recipients"][0]["header"] = {name: inner[name] for name in ("kid", "iv", "sender") if name in inner}
+    text = json.dumps(header, separators=None if spaced else (",", ":"))
+    whole = closed(tree, changed(text, changes, dice).encode()).decode()
+    whole = whole if spaced else whole.replace(" ", "")
+    envelope = changed(whole, min(changes, 1), dice).encode()
+    short = rfc0019._usual(envelope)
+    assert short is not None or changes
+    if short is not None:
+        assert short == rfc0019._general(envelope)
+
+
+def changed(text: str, times: int, dice: random.Random) -> str:
+    for _ in range(times):
+        at = dice.randrange(len(text))
+        text = text[:at] + dice.choice('"\\ ,:{}[]=aAé') + text[at + dice.randrange(2) :]
+    return text
 
 
 WRONG_HEADERS: dict[str, Callable[[Json], object]] = {
@@ -383,7 +492,7 @@ MESSAGES = st.builds(
     pthid=st.none() | IDS,
     created_time=TIMES,
     expires_time=TIMES,
-    from_prior=st.none() | st.text("ab.", min_size=1, max_size=9),
+    from_prior=st.none() | st.text("ab.", max_size=9),
     attachments=st.lists(ATTACHMENTS, max_size=2).map(tuple),
     please_ack=st.lists(st.just("") | IDS, max_size=3).map(tuple),
     ack=st.lists(IDS, max_size=3).map(tuple),

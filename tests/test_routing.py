@@ -12,8 +12,9 @@ from zerochat.crypto.primitives import ed25519_to_x25519_secret
 from zerochat.didcomm.did import Identity, did_key_of, new_peer2, new_peer4, resolve
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, parse
 from zerochat.didcomm.packer import PACKERS, Profile
-from zerochat.didcomm.protocols import routing
-from zerochat.didcomm.protocols.routing import FORWARD, FORWARD_V1, Forward, Mix
+from zerochat.didcomm.protocols import mix, routing
+from zerochat.didcomm.protocols.mix import Mix
+from zerochat.didcomm.protocols.routing import FORWARD, FORWARD_V1, Forward
 from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import Malformed, RemoteError, Unauthentic
 
@@ -181,6 +182,7 @@ def test_the_wishes_of_the_draft():
         "mix": {"hop_chance": 0.8, "hop_decay": 1, "noise_chance": 0.5},
     }
     found = routing.forward_in(json.dumps(tree).encode())
+    assert found is not None
     assert found.expires_time == 1585333500 and found.not_before == 1585094400 and found.delay_milli == 12345
     assert found.mix == Mix(0.8, 0.99, 0.5), "a decay that does not decay is brought down"
     early, late = 1585000000_000, 1586000000_000
@@ -280,16 +282,16 @@ def test_detours_end():
     nodes = ["did:example:m1", "did:example:m2"]
     lengths = []
     for _ in range(300):
-        mix: Mix | None = Mix(1.0, 0.9, 0.5)
+        wish = Mix(1.0, 0.9, 0.5)
         length = 0
-        while found := routing.detour(mix, nodes, random):
-            assert found.via in nodes and found.mix.hop_chance < (mix.hop_chance if mix else 0)
-            assert 0 <= found.noise <= routing.NOISE_BYTES_MAX
-            mix, length = found.mix, length + 1
+        while found := mix.detour(wish, nodes, random):
+            assert found.via in nodes and found.mix.hop_chance < wish.hop_chance
+            assert 0 <= found.noise <= mix.NOISE_BYTES_MAX
+            wish, length = found.mix, length + 1
         lengths.append(length)
     assert min(lengths) >= 1 and max(lengths) < 40
-    assert routing.detour(None, nodes, random) is None
-    assert routing.detour(Mix(1.0), [], random) is None
-    assert routing.detour(Mix(0.0), nodes, random) is None
-    assert routing.detour(Mix(1.0, noise_chance=0.0), nodes, random).noise == 0
-    assert routing.detour(Mix(1.0), nodes, random, noise_chance=1.0).noise > 0
+    assert mix.detour(None, nodes, random) is None
+    assert mix.detour(Mix(1.0), [], random) is None
+    assert mix.detour(Mix(0.0), nodes, random) is None
+    assert mix.detour(Mix(1.0, noise_chance=0.0), nodes, random).noise == 0
+    assert mix.detour(Mix(1.0), nodes, random, noise_chance=1.0).noise > 0

@@ -21,6 +21,15 @@ from textual.widgets import Input
 
 from tests.fake_agent import CODE, URL, FakeAgent, Refusal
 from tests.pilot import gone, screen, shows, until
+from zerochat.agent.schema import (
+    ConnectionNews,
+    FeatureInfo,
+    FeaturesNews,
+    PongNews,
+    ProblemNews,
+    RotatedNews,
+    ToldNews,
+)
 from zerochat.tui import commands
 from zerochat.tui.app import ZerochatApp
 from zerochat.tui.board import Board
@@ -439,6 +448,9 @@ def test_commands_complete(tmp_path):
     assert commands.complete("/de") == "/delivery "
     assert commands.complete("/") is None
     assert commands.complete("de") is None and commands.complete("/new x") is None
+    assert commands.complete("/ping d", ["Dora", "dora the second", "Emil"]) is None
+    assert commands.complete("/ping dor", ["Dora", "Emil"]) == "/ping Dora"
+    assert commands.complete("/new d", ["Dora"]) is None
 
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -628,6 +640,138 @@ def test_status_and_delivery(tmp_path):
     run(play())
 
 
+# --- single peers ---------------------------------------------------------------------------------------------------
+
+DID = "did:peer:4zQmVTheirDidWhichIsQuiteLong7xQp"
+
+
+def pong(thread, peer="bob", **details):
+    fields = {
+        "rtt_ms": 12,
+        "envelope": "didcomm/v2 authcrypt",
+        "their_key": DID + "#key-2",
+        "my_key": DID,
+        "way": "web",
+    }
+    return PongNews(thread=thread, peer=peer, **{**fields, **details})
+
+
+def test_asking_a_peer(tmp_path, monkeypatch):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/ping BOB")
+            await it.until(lambda: it.agent.count("ping") == 1)
+            assert it.agent.asked[-1] == ("ping", {"peer": "g1/did:key:z6Mkg10bob"})
+            it.agent.tell("pong", pong("another", rtt_ms=9999))
+            it.agent.tell("pong", pong("q1", way="mediator"))
+            await it.shows("bob answered in 12 ms, over a", "mediator.", "theirs did:peer:4zQmV…ng7xQp#key-2")
+            assert "9999" not in it.told()
+            it.agent.early = [("pong", pong("q2", "the archive"))]  # An answer may come before its question's thread.
+            await it.say("/ping the archive")
+            await it.shows("the archive answered in 12 ms, over")
+            assert it.agent.asked[-1] == ("ping", {"peer": "the archive"})
+            await it.say("/features carol")
+            await it.until(lambda: it.agent.count("features") == 1)
+            assert it.agent.asked[-1] == ("features", {"peer": "g1/did:key:z6Mkg11caro", "match": "*"})
+            found = [FeatureInfo("protocol", "https://didcomm.org/trust-ping/2.0"), FeatureInfo("goal-code", "x.y")]
+            it.agent.tell("features", FeaturesNews("q3", "carol", found))
+            await it.shows("What carol speaks", "protocol  https://didcomm.org/trust-ping/2.0", "goal-code x.y")
+            await it.press("escape")
+            await it.say("/features carol")
+            await it.until(lambda: it.agent.count("features") == 2)
+            it.composer.put("in the middle of a word")
+            it.agent.tell("features", FeaturesNews("q4", "carol", found * 5))
+            await it.until(lambda: "and 2 more" in it.told())
+            assert isinstance(it.app.screen, Board)
+            it.composer.put("")
+            monkeypatch.setattr("zerochat.tui.peers.ANSWER_S_MAX", 0.05)
+            await it.say("/ping bob")
+            await it.until(lambda: "No answer from bob within 0.05 s." in it.told())
+
+    run(play())
+
+
+def test_a_peer_that_is_not_clear_is_not_asked(tmp_path):
+    def twins(agent):
+        agent.add_group("weekend", ["bob", "Bob", "carol"])
+
+    async def play():
+        async with scene(tmp_path, size=(100, 24), setting=twins) as it:
+            await it.shows("● carol")
+            await it.say("/ping")
+            await it.until(lambda: "/ping takes the name of a member" in it.told())
+            await it.say("/ping bob")
+            await it.until(lambda: "2 here are called bob: Tab adds" in it.told())
+            assert it.agent.count("ping") == 0
+            for text, completed in [
+                ("/ping ca", "/ping carol"),
+                ("/ROTATE BOB·1", "/ROTATE Bob·1Bob"),
+                ("/ping x", None),
+            ]:
+                it.composer.put(text)
+                await it.press("tab")
+                assert it.composer.text == (completed or text)
+            await it.until(lambda: "Nobody here is called that." in it.told())
+            it.composer.put("/ping b")
+            await it.press("tab")
+            await it.until(lambda: "bob·0bob, Bob·1Bob" in it.told())
+            await it.say("/ping Bob·1Bob")
+            await it.until(lambda: it.agent.asked[-1] == ("ping", {"peer": "g1/did:key:z6Mkg11Bob"}))
+            it.agent.refuse["ping"] = Refusal("There is no way to bob at the moment.")
+            await it.say("/ping carol")
+            await it.until(lambda: "There is no way to bob" in it.told())
+
+    run(play())
+
+
+def test_rotating_is_told_when_the_other_knows(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            bob = it.agent.groups["g1"].members[1].did
+            it.agent.tell("rotated", RotatedNews("g1", bob, "bob", True))  # At a first contact: nobody has asked.
+            await it.say("/rotate bob")
+            await it.until(lambda: "You have a new DID towards bob" in it.told())
+            assert ("rotate", {"peer": f"g1/{bob}"}) in it.agent.asked
+            it.agent.tell("rotated", RotatedNews("g1", bob, "bob", False))
+            assert "knows" not in it.told()
+            it.agent.tell("rotated", RotatedNews("g1", bob, "bob", True))
+            await it.until(lambda: "bob knows your new DID" in it.told())
+
+    run(play())
+
+
+def test_news_from_connections(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.tell("told", ToldNews("c1", "the archive", "two\nlines"))
+            await it.shows("the archive: two", "lines")
+            it.agent.tell("connection", ConnectionNews(connection="c1", text="Connected with the archive."))
+            await it.until(lambda: "Connected with the archive." in it.told())
+            it.agent.tell("problem", ProblemNews("the archive", "e.p.me", "no room"))
+            await it.until(lambda: "the archive reports a problem: no room (e.p.me)" in it.told())
+
+    run(play())
+
+
+def test_a_member_behind_a_mediator(tmp_path):
+    def behind(agent):
+        group = agent.add_group("weekend", ["bob"])
+        group.members[1] = msgspec.structs.replace(group.members[1], via="mediator")
+
+    async def play():
+        async with scene(tmp_path, size=(100, 24), setting=behind) as it:
+            await it.shows("● bob")
+            await it.say("/members")
+            await it.until(lambda: it.app.focused is it.app.chat.query_one("#members"))
+            await it.press("down", "down", "enter")
+            await it.shows("connected, over a mediator")
+
+    run(play())
+
+
 # --- invitations ----------------------------------------------------------------------------------------------------
 
 
@@ -674,6 +818,29 @@ def test_a_window_too_small_for_the_code_says_so(tmp_path):
             assert not it.app.screen.query_one("#qr").display
             await it.pilot.resize_terminal(100, 30)
             await it.until(lambda: it.app.screen.query_one("#qr").display)
+
+    run(play())
+
+
+def test_an_invitation_over_a_mediator_is_a_link_alone(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(150, 70), setting=weekend) as it:
+            it.agent.code = ""
+            it.agent.url = URL + "A" * 600
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("Invitation to weekend")
+            assert it.app.screen.query_one("#qr").display and not it.app.screen.query_one("#copy_code").display
+            copied = []
+            it.app.copy_to_clipboard = copied.append
+            await it.press("z", "c")
+            assert copied == [it.agent.url]
+            await it.press("t")
+            await it.until(lambda: it.agent.url in "".join(it.text.split("\n")))
+            await it.pilot.resize_terminal(100, 24)
+            await it.press("t")
+            await it.until(lambda: not it.app.screen.query_one("#qr").display)
+            await it.shows("Enlarge the window to")
 
     run(play())
 
@@ -1033,7 +1200,22 @@ def test_nothing_from_others_reaches_the_terminal_as_it_is(tmp_path):
             await it.until(lambda: "No command" in it.told())
             await it.pilot.pause()
             look()
-            assert it.app.is_running and len(seen) == 13
+            hurt = [
+                ("told", ToldNews("c", HOSTILE, "told" + HOSTILE), "told␛"),
+                ("connection", ConnectionNews(connection="c", text="changed" + HOSTILE), "changed␛"),
+                ("problem", ProblemNews(HOSTILE, "code" + HOSTILE, HOSTILE), "code␛"),
+                ("pong", pong("q1", HOSTILE, envelope="kind" + HOSTILE, their_key=HOSTILE), "kind␛"),
+                ("features", FeaturesNews("q2", HOSTILE, [FeatureInfo(HOSTILE, "feature" + HOSTILE)]), "feature␛"),
+            ]
+            for method, news, sign in hurt:
+                if method in ("pong", "features"):
+                    await it.say(f"/{'ping' if method == 'pong' else method} somebody")
+                    await it.until(lambda method=method: it.agent.asked[-1][0] in ("ping", "features"))
+                it.agent.tell(method, news)
+                await it.until(lambda sign=sign: sign in it.told() + it.text)
+                await it.pilot.pause()
+                look()
+            assert it.app.is_running and len(seen) == 18
 
     run(play())
 

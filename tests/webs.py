@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -143,8 +144,17 @@ def raw(node: Node, data: bytes = b"") -> socket.socket:
     """A connection by hand, with something said on it."""
     peer = socket.create_connection(("127.0.0.1", node.port), PATIENCE_S)
     OPEN.append(peer)
-    peer.sendall(data)
+    if data:
+        peer.sendall(data)
     return peer
+
+
+def turned_away(node: Node) -> bool:
+    """Whether a connection ends before anything was said on it."""
+    try:
+        return hear(raw(node)) == b""
+    except ConnectionError:
+        return True
 
 
 def hear(peer: socket.socket) -> bytes:
@@ -157,7 +167,7 @@ def hear(peer: socket.socket) -> bytes:
     return data
 
 
-def request(method: bytes = b"POST", target: bytes = b"/", body: bytes = b"", **headers: str) -> bytes:
+def request(method: bytes = b"POST", target: bytes = b"/", body: bytes = b"", **headers) -> bytes:
     lines = {"Host": "x", "Content-Type": ENCRYPTED, "Content-Length": str(len(body)), "Connection": "close"}
     lines |= {name.replace("_", "-"): value for name, value in headers.items()}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items() if value)
@@ -198,7 +208,7 @@ class Scripted:
         self._socket.close()
 
 
-def response(status: str, body: bytes = b"", **headers: str) -> bytes:
+def response(status: str, body: bytes = b"", **headers) -> bytes:
     lines = {"Content_Length": str(len(body)), "Connection": "close", **headers}
     head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in lines.items())
     return f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body
@@ -263,7 +273,7 @@ class Proxy:
         self._socket.close()
 
 
-UPGRADE = {
+UPGRADE: dict[str, Any] = {
     "Upgrade": "websocket",
     "Connection": "Upgrade",
     "Sec_WebSocket_Version": "13",
@@ -277,7 +287,7 @@ def frame(opcode: int, payload: bytes) -> bytes:
     return bytes([0x80 | opcode]) + size + bytes(4) + payload
 
 
-def websocket(node: Node, **headers: str) -> socket.socket:
+def websocket(node: Node, **headers) -> socket.socket:
     peer = raw(node, request(b"GET", Content_Type="", **UPGRADE, **headers))
     head = b""
     while not head.endswith(b"\r\n\r\n"):

@@ -19,6 +19,8 @@ CHARS_MAX = 16_384
 """Characters of one message on a screen, about six printed pages."""
 LINE_CHARS_MAX = 1_024
 """Characters of a one-line text (a name, a title) that are looked at, however wide the place is."""
+KEY_CHARS_MAX, KEY_CELLS_MAX = 24, 40
+"""A DID with more characters is shortened; so is a key's id with more cells."""
 MARKS_MAX = 3
 """Combining marks on one base character: enough for every living script in practice, too few for a tower."""
 JOINS_MAX = 4
@@ -185,6 +187,14 @@ QUIET_ZONE = 2
 """Light modules around a code. The standard asks for four; scanners are content with two, and 80x24 has no room."""
 _HALF_BLOCKS: Final = " ▀▄█"
 _ALPHANUMERIC: Final = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ $%*+-./:")
+
+
+def printable_key(key_id: str) -> Printable:
+    """A DID or the id of a key by its beginning and its end, for a line that has other things to say too."""
+    did, mark, fragment = printable_line(key_id).partition("#")
+    if len(did) > KEY_CHARS_MAX:
+        did = f"{did[:14]}{ELLIPSIS}{did[-6:]}"
+    return printable_line(did + mark + fragment, KEY_CELLS_MAX)
 
 
 def qr_half_blocks(text: str) -> list[str]:

@@ -1,5 +1,6 @@
 """What is fuzzed in sealed things: JWE, RFC 0019, signatures, and layers of them."""
 
+from collections.abc import Callable
 from random import Random
 from typing import ClassVar
 
@@ -20,7 +21,7 @@ from fuzzing.people import (
 from zerochat.crypto.boxes import chacha20_poly1305_seal
 from zerochat.crypto.keys import KeyKind, SecretKey, sign
 from zerochat.crypto.primitives import sha256
-from zerochat.didcomm import jwe_read, jws
+from zerochat.didcomm import jwe_read, jws, rfc0019
 from zerochat.didcomm.did import resolve
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.layers import Opened, open_layers, seal_layers
@@ -28,6 +29,7 @@ from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Attachment, Message, dum
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, TheirKey, envelope_kind
 from zerochat.didcomm.rfc0019 import Rfc0019Packer
 from zerochat.didcomm.rotation import Prior, from_prior, prior_did, verify_from_prior
+from zerochat.errors import RemoteError
 
 TEXT = Message(
     type="https://didcomm.org/basicmessage/2.0/message",
@@ -74,12 +76,18 @@ class Jwe:
 
     def parse(self, data: bytes) -> object:
         """The shortcut for envelopes like one before must never see anything that the long way does not."""
-        short = jwe_read._familiar(data)
-        if short is not None:
-            assert jwe_read._general(data)._replace(familiar=True) == short
+        _check_shortcut(jwe_read._familiar(data), lambda data: jwe_read._general(data)._replace(familiar=True), data)
         unpacked = V2.unpack(data, secret_of=secret_of, public_of=public_key_of)
         assert envelope_kind(data) == "didcomm/v2"
         return unpacked
+
+
+def _check_shortcut(short: object, general: Callable[[bytes], object], data: bytes) -> None:
+    if short is not None:
+        try:
+            assert general(data) == short
+        except RemoteError:
+            raise AssertionError("a shortcut reads what the long way refuses") from None
 
 
 _CURVES: tuple[KeyKind, ...] = ("X25519", "P-256", "X25519", "P-384", "P-521")
@@ -128,6 +136,8 @@ class Rfc0019:
         return tree
 
     def parse(self, data: bytes) -> object:
+        """The shortcut for the usual spelling must never see anything that the long way does not."""
+        _check_shortcut(rfc0019._usual(data), rfc0019._general, data)
         unpacked = V1.unpack(data, secret_of=lambda kid: self._BOB.key if kid == self._BOB.kid else None)
         assert unpacked.sender_kid in (None, self._ALICE.kid)
         assert envelope_kind(data) == "didcomm/v1"

@@ -20,6 +20,7 @@ from zerochat.didcomm.protocols import (
     empty,
     features,
     mediation,
+    mix,
     pickup,
     ping,
     problem,
@@ -210,8 +211,8 @@ class Forward:
 
     def seeds(self) -> list[bytes]:
         random, inner = dice(self.name), envelope()
-        mix = routing.Mix(0.5, 0.5, 0.1)
-        v2 = routing.forward(inner, BOB.short, to=MEDIATOR.short, random=random, delay_milli=-500, mix=mix, noise=9)
+        wish = mix.Mix(0.5, 0.5, 0.1)
+        v2 = routing.forward(inner, BOB.short, to=MEDIATOR.short, random=random, delay_milli=-500, mix=wish, noise=9)
         packed = Message(
             type=routing.FORWARD, id="1", body={"next": BOB.did}, attachments=(Attachment(base64=b64url(inner)),) * 2
         )
@@ -243,4 +244,4 @@ class Forward:
         when = routing.ready_at(wanted, 1_800_000_000_000, dice("delay"))
         assert when >= 1_800_000_000_000
         assert all(wanted.envelopes) and wanted.next
-        return when, routing.detour(wanted.mix, (MEDIATOR.did,), dice("detour"))
+        return when, mix.detour(wanted.mix, (MEDIATOR.did,), dice("detour"))

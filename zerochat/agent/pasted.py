@@ -32,13 +32,6 @@ def read_pasted(text: str, now_s: int) -> OutOfBand:
     if found.goal_code == GOAL_CODE:
         raise ForAGroup
     if found.expires_time is not None and found.expires_time <= now_s:
-        raise BadLink(why=f"it expired at {_utc(found.expires_time)}")
+        ended = datetime.fromtimestamp(max(found.expires_time, 0), UTC)
+        raise BadLink(why=f"it expired at {ended:%Y-%m-%d %H:%M} UTC")
     return found
-
-
-def _utc(seconds: int) -> str:
-    """As `2026-01-31 09:05 UTC`; a time that no calendar has is long ago."""
-    try:
-        return datetime.fromtimestamp(max(seconds, 0), UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except (ValueError, OverflowError, OSError):
-        return "an unknown time"

@@ -14,9 +14,9 @@ from zerochat.agent.client import AgentError
 from zerochat.agent.schema import FeaturesNews, PongNews, ProblemNews, Question
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
-from zerochat.cli.output import Output, name_of, narrate, short_key, table
+from zerochat.cli.output import Output, name_of, narrate, problem_sentence, table
 from zerochat.cli.parser import Options
-from zerochat.terminal import printable_line
+from zerochat.terminal import printable_key, printable_line
 
 if TYPE_CHECKING:
     from zerochat.agent.attach import Attached
@@ -62,8 +62,8 @@ def _pong_lines(pong: PongNews, number: int, changed: bool) -> list[str]:
     if changed:
         proof = [
             ("  envelope", printable_line(pong.envelope)),
-            ("  their key", short_key(pong.their_key)),
-            ("  my key", short_key(pong.my_key)),
+            ("  their key", printable_key(pong.their_key)),
+            ("  my key", printable_key(pong.my_key)),
         ]
         lines += table(proof)
     return lines
@@ -117,8 +117,6 @@ def _answer(client: "Client", shape: type[_News], thread: str, deadline: float) 
         if news is None:
             return None
         if isinstance(news.item, ProblemNews):
-            problem = news.item
-            why = f"{printable_line(problem.comment)} ({printable_line(problem.code)})"
-            narrate(f"{name_of(problem.peer)} reports a problem: {why}")
+            narrate(problem_sentence(news.item))
         elif isinstance(news.item, shape) and getattr(news.item, "thread", None) == thread:
             return news.item

@@ -5,15 +5,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.agent.schema import ConnectionInfo, OfferInfo, PongNews, Question, ToldInfo
+from zerochat.agent.schema import ConnectionInfo, OfferInfo, PongNews, ProblemNews, Question, ToldInfo
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.links import invitation_text, qr_lines
-from zerochat.cli.output import Output, local_time, name_of, narrate, short_key, table
+from zerochat.cli.output import Output, local_time, name_of, narrate, problem_sentence, table
 from zerochat.cli.parser import Options
 from zerochat.cli.talk import text_to_send
 from zerochat.errors import LocalError
-from zerochat.terminal import printable
+from zerochat.terminal import printable, printable_key
 
 if TYPE_CHECKING:
     from zerochat.agent.client import Client
@@ -47,9 +47,7 @@ def connect(options: Options, out: Output) -> ExitCode:
         return ExitCode.REFUSED
     out.data(one, [one.id])
     if one.state == "established":
-        narrate(
-            f"Connected with {name_of(one.label)}: `zerochat tell` says something, `zerochat ping` asks for a sign."
-        )
+        narrate(f"Connected with {name_of(one.label)}: `zerochat ping` tries it, `zerochat tell` says something.")
         return ExitCode.OK
     narrate(f"No answer from {name_of(one.label)} yet. `zerochat connections` says when there is one.")
     return ExitCode.TIMEOUT
@@ -68,7 +66,9 @@ def _begin(options: Options, verb: str, settled: Callable[[ConnectionInfo], bool
         assert one is not None
         name = one.id
         while one is not None and not settled(one) and (left := deadline - time.monotonic()) > 0:
-            client.next_news(min(left, LOOK_S))
+            news = client.next_news(min(left, LOOK_S))
+            if news is not None and isinstance(news.item, ProblemNews):
+                narrate(problem_sentence(news.item))
             one = next((known for known in _all(client) if known.id == name), None)
     return one
 
@@ -101,11 +101,10 @@ def _offer(options: Options, out: Output) -> ExitCode:
 def connections(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         found = _all(agent.client)
-    rows = [("NAME", "STATE", "ENVELOPE", "MEDIATOR", "DID", "ID")]
-    rows += [
-        (name_of(one.label), one.state, one.envelope, one.mediator or "-", short_key(one.did) or "-", one.id)
-        for one in found
-    ]
+    rows: list[tuple[str, ...]] = [("NAME", "STATE", "ENVELOPE", "MEDIATOR", "DID", "ID")]
+    for one in found:
+        did = printable_key(one.did) or "-"
+        rows.append((name_of(one.label), one.state, one.envelope, one.mediator or "-", did, one.id))
     out.data_list(found, table(rows) if found else ())
     if not found:
         narrate("There are no connections. `zerochat connect` begins one.")

@@ -13,13 +13,11 @@ from datetime import datetime
 from msgspec import Struct, to_builtins
 
 from zerochat.agent.places import DEFAULT_PROFILE
-from zerochat.agent.schema import DeliveryReport, Event, GroupInfo, MemberInfo, Status
+from zerochat.agent.schema import DeliveryReport, Event, GroupInfo, MemberInfo, ProblemNews, Status
 from zerochat.terminal import Printable, cells, printable, printable_line
 
 NAME_CELLS_MAX = 32
 """A nick or a group's name in a table; the rest of it is in the JSON."""
-KEY_CHARS_MAX = 24
-"""A DID that is longer is shown by its beginning and its end."""
 INDENT = "    "
 """Before the second and further lines of a message, so that no message can look like two."""
 
@@ -94,14 +92,6 @@ def name_of(text: str) -> Printable:
     return shown if shown.strip() else Printable("?")
 
 
-def short_key(key_id: str) -> Printable:
-    """A DID or the id of a key, short enough for a line; all of it is in the JSON."""
-    did, mark, fragment = printable_line(key_id).partition("#")
-    if len(did) > KEY_CHARS_MAX:
-        did = f"{did[:14]}…{did[-6:]}"
-    return printable_line(did + mark + fragment, NAME_CELLS_MAX)
-
-
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as columns of equal width, two spaces apart."""
     widths = [max(cells(cell) for cell in column) for column in zip(*rows, strict=True)]
@@ -162,6 +152,11 @@ class EventText:
         if event.self and event.replayed and event.delivery.of:
             marks += f"  ✓{event.delivery.delivered}/{event.delivery.of}"
         return marks
+
+
+def problem_sentence(problem: ProblemNews) -> str:
+    why = f"{printable_line(problem.comment)} ({printable_line(problem.code)})"
+    return f"{name_of(problem.peer)} reports a problem: {why}"
 
 
 def delivery_lines(report: DeliveryReport) -> list[str]:

@@ -25,7 +25,8 @@ def add_envelope(parser: Parser, what: str) -> None:
         "--envelope",
         choices=ENVELOPES,
         default=ENVELOPES[0],
-        help=f"the kind of envelopes {what}: DIDComm v2, or Aries RFC 0019, which older agents write (default: %(default)s)",
+        help=f"the kind of envelopes {what}: DIDComm v2, or Aries RFC 0019, which older agents write (default:"
+        " %(default)s)",
     )
 
 
@@ -134,8 +135,8 @@ zerochat connections --format jsonl | jq -r .did
         verbs,
         "tell",
         "send a line of text to a connection",
-        "Send a text to a connection (Basic Message): the argument, or standard input. Prints the message's id. Whether\n"
-        "it was read, nobody says; to a group, use send.",
+        "Send a text to a connection (Basic Message): the argument, or standard input. Prints the message's id.\n"
+        "Whether it was read, nobody says; to a group, use send.",
         """
 zerochat tell "the archive" "Keep the second one."
 git log -1 --oneline | zerochat tell archive -
@@ -162,8 +163,8 @@ def _routing(verbs: "Verbs[Parser]") -> None:
         verbs,
         "route",
         "be reached over a mediator",
-        "A mediator takes in what is for you, keeps it while you are away, and cannot read it; so you can be in a group\n"
-        "without an address of your own. Without more, list those that do. `zerochat mediator` runs one.",
+        "A mediator takes in what is for you, keeps it while you are away, and cannot read it; so you can be in a\n"
+        "group without an address of your own. Without more, list those that do. `zerochat mediator` runs one.",
         """
 zerochat route
 zerochat route add "https://example.com/?_oob=eyJ0..."
@@ -175,8 +176,8 @@ zerochat route drop relay
         actions,
         "add",
         "ask a mediator to take in what is for you",
-        "Connect with a mediator by its link, and ask it to take in what is for you. Prints the connection's id when it\n"
-        "has agreed; the members of your groups are told.",
+        "Connect with a mediator by its link, and ask it to take in what is for you. Prints the connection's id when\n"
+        "it has agreed; the members of your groups are told.",
         """
 zerochat route add
 zerochat route add - --name relay <link.txt

@@ -246,11 +246,11 @@ def _parse_oob(value: str) -> Invitation:
     if not isinstance(name, str) or not isinstance(did, str) or type(expires) is not int:
         raise Malformed(why="no id, sender or time in the link")
     document = resolve(did)
-    server_keys = {service.properties.get("serverKey") for service in document.services}
-    if len(server_keys) != 1 or len(document.authentication) != 1 or document.authentication[0].key.kind != "Ed25519":
+    server_keys = [service.properties.get("serverKey") for service in document.services]
+    server_key = server_keys[0] if server_keys else None
+    if not isinstance(server_key, str) or any(other != server_key for other in server_keys):
         raise Malformed(why="a sender that is not a zerochat inviter")
-    server_key = server_keys.pop()
-    if not isinstance(server_key, str):
+    if len(document.authentication) != 1 or document.authentication[0].key.kind != "Ed25519":
         raise Malformed(why="a sender that is not a zerochat inviter")
     ways = routes(document)
     if len(ways) != len(document.services):

@@ -206,11 +206,13 @@ def _constant(protected: bytes) -> bytes:
 
 
 def _familiar(envelope: bytes) -> Envelope | None:
+    if len(envelope) > ENVELOPE_BYTES_MAX:
+        return None
     end = envelope.find(b'"', len(_START))
     protected = envelope[len(_START) : end]
     constant = _constant(protected)
     like = _KEPT.get(constant)
-    if like is None or len(envelope) > ENVELOPE_BYTES_MAX or not envelope.startswith(_START):
+    if like is None or not envelope.startswith(_START):
         return None
     wrapped_at = end + len(like.to_wrapped)
     wrapped_end = wrapped_at + like.wrapped_chars

@@ -140,6 +140,24 @@ def envelope_kind(envelope: bytes) -> Profile:
     RFC 0019 keeps the recipients in the protected header, under the type JWM/1.0. DIDComm v2 keeps them outside, or has
     a single one flattened into the envelope, and says ECDH.
     """
+    return _recognized(envelope)[0]
+
+
+def addressed_to(envelope: bytes) -> tuple[Profile, tuple[str, ...]]:
+    """The wire format of an envelope, and the key ids that it says it is for. Nothing of it is trusted. Raises
+    Malformed."""
+    kind, tree = _recognized(envelope)
+    listed = tree.get("recipients", [tree])
+    kids = []
+    for entry in listed if isinstance(listed, list) else []:
+        kid = _members(_members(entry).get("header")).get("kid")
+        if isinstance(kid, str):
+            kids.append(kid)
+    return kind, tuple(kids)
+
+
+def _recognized(envelope: bytes) -> tuple[Profile, dict[str, object]]:
+    """The wire format of an envelope, and the object of it in which the recipients stand."""
     tree = _members(strict_json(envelope, ENVELOPE_BYTES_MAX))
     protected = tree.get("protected")
     if not isinstance(protected, str):
@@ -148,26 +166,10 @@ def envelope_kind(envelope: bytes) -> Profile:
     outside, inside = "recipients" in tree or "encrypted_key" in tree, "recipients" in header
     algorithm = header.get("alg")
     if outside and not inside and isinstance(algorithm, str) and algorithm.startswith("ECDH-"):
-        return "didcomm/v2"
+        return "didcomm/v2", tree
     if inside and not outside and header.get("typ") == "JWM/1.0":
-        return "didcomm/v1"
+        return "didcomm/v1", header
     raise Malformed(why="an envelope of neither format")
-
-
-def addressed_to(envelope: bytes) -> tuple[Profile, tuple[str, ...]]:
-    """The wire format of an envelope, and the key ids that it says it is for. Nothing of it is trusted. Raises
-    Malformed."""
-    kind = envelope_kind(envelope)
-    tree = _members(strict_json(envelope, ENVELOPE_BYTES_MAX))
-    if kind == "didcomm/v1":
-        tree = _members(strict_json(b64url_bytes(str(tree["protected"])), ENVELOPE_BYTES_MAX))
-    listed = tree.get("recipients", [tree])
-    kids = []
-    for entry in listed if isinstance(listed, list) else []:
-        kid = _members(_members(entry).get("header")).get("kid")
-        if isinstance(kid, str):
-            kids.append(kid)
-    return kind, tuple(kids)
 
 
 def _members(value: object) -> dict[str, object]:

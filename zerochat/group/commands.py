@@ -10,7 +10,7 @@ from zerochat.errors import (
     NotAMember,
     PostTooLong,
 )
-from zerochat.group import connection, invite, join, leave, log, mediators, peers, questions, sync
+from zerochat.group import connection, invite, join, leave, log, mail, mediators, peers, questions, sync
 from zerochat.group.contact import new_identity
 from zerochat.group.effects import (
     Asked,
@@ -82,9 +82,9 @@ def obey(turn: Turn, command: Command) -> Result:
         case Tell(wanted, text):
             return Asked(_tell(turn, wanted, text))
         case Connect(invitation, label, mediate):
-            name = connection.accept(turn, invitation, label or turn.agent.label, mediate)
+            name = connection.accept(turn, invitation, label, mediate)
             if mediate:
-                mediators.begin(turn, name)
+                mediators.ask(turn, name)
             return Connected(name)
         case OfferConnection(envelope, label, lifetime_s):
             return Offered(*connection.offer(turn, envelope, label or turn.agent.label, lifetime_s))
@@ -104,7 +104,8 @@ def _create(turn: Turn, name: str, label: str, envelope: str) -> str:
         raise GroupExists(group=name)
     assert turn.agent.reach is not None
     seed = turn.moment.random(32)
-    contact, profile = new_identity(turn.moment.random, turn.agent.reach, envelope), Profile(envelope=envelope)
+    contact = new_identity(turn.moment.random, mail.own_reach(turn, seed), envelope)
+    profile = Profile(envelope=envelope)
     now = max(1, turn.now)
     body = {
         "name": name,
@@ -164,13 +165,15 @@ def _rotate(turn: Turn, wanted: str) -> Connected:
         if found is None:
             raise NotReady(peer=wanted)
         relationship = found
-    if not relationship.established:
+    # Whoever has not answered to our first DID yet would not understand where the second one comes from.
+    if not relationship.established or (whom.member and not relationship.greeted):
         raise NotReady(peer=wanted)
     if relationship.handover is not None:
         raise RotationUnderWay(peer=wanted)
     if whom.connection:
         connection.rotated(turn, whom.connection)
-        questions.ask_ping(turn, whom)
+        if connection.reachable(turn, whom.connection):
+            questions.ask_ping(turn, whom)
     else:
         peers.rotate(turn, whom.group, whom.member)
     return Connected(whom.connection)

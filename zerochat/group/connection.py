@@ -57,7 +57,7 @@ def accept(turn: Turn, invitation: OutOfBand, label: str, mediate: bool) -> str:
     relationship = Relationship("", identity, theirs, name, theirs, requester=True)
     one = Connection(
         id=name,
-        label=(invitation.label or label or short_form(theirs)[:24])[:LABEL_CHARS_MAX],
+        label=(label or invitation.label or _host(way.uri))[:LABEL_CHARS_MAX],
         envelope=envelope,
         relationship=relationship,
         state="requested",
@@ -91,6 +91,11 @@ def _ends(inviter: oob.Inviter) -> list[tuple[str, Route]]:
     return [(did, way) for way in routes(resolve(did))]
 
 
+def _host(uri: str) -> str:
+    """What to call somebody of whom nothing is known but an address."""
+    return uri.partition("://")[2].partition("/")[0]
+
+
 def offer(turn: Turn, envelope: str, label: str, lifetime_s: int) -> tuple[str, str, int]:
     """Make an invitation to connect: the connection's id, the link, and its end in UTC seconds."""
     if not turn.agent.web:
@@ -105,10 +110,17 @@ def offer(turn: Turn, envelope: str, label: str, lifetime_s: int) -> tuple[str, 
         invitation = inviting.invitation(identity.did, turn.moment.random, goal=label, expires_time=expires)
     url = inviting.link(turn.agent.web[0], invitation)
     relationship = Relationship("", identity, "", name, identity.did, requester=False)
-    one = Connection(name, "", envelope, relationship, "offered", invitation.id, turn.now)
+    one = Connection(name, "", envelope, relationship, "offered", invitation.id, turn.now, expires=expires * 1000)
     _put(turn, one)
-    turn.timer("offer", name, lifetime_s * 1000)
+    await_answer(turn, name)
     return name, url, expires
+
+
+def await_answer(turn: Turn, name: str) -> None:
+    """An invitation of ours that nobody has answered has its end, also after a restart."""
+    one = turn.agent.connections[name]
+    if one.state == "offered":
+        turn.timer("offer", name, one.expires - turn.now)
 
 
 def services(turn: Turn, envelope: str, verkey: str) -> list[dict[str, object]]:
@@ -153,9 +165,15 @@ def _post(turn: Turn, one: Connection, packer: Packer, envelope: bytes, handle: 
         raise Refused(why="a connection that nothing can be sent to")
     if way.routing_keys:
         profile: Profile = "didcomm/v1" if one.envelope == "didcomm/v1" else "didcomm/v2"
-        theirs = short_form(one.relationship.theirs)
+        theirs = one.relationship.theirs or one.relationship.asked
         envelope = routing.wrap(envelope, way, theirs, resolve=resolve, random=turn.moment.random, profile=profile)
     turn.say(Post(way.uri, envelope, packer.media_type))
+
+
+def reachable(turn: Turn, name: str) -> bool:
+    """Whether something can be sent to a connection that has not just asked for it."""
+    one = turn.agent.connections[name]
+    return one.relationship.established and _way(turn, one) is not None
 
 
 def _way(turn: Turn, one: Connection) -> Route | None:
@@ -167,11 +185,13 @@ def _way(turn: Turn, one: Connection) -> Route | None:
 
 
 def hear(turn: Turn, name: str, envelope: bytes, handle: int | None) -> Message | None:
-    """The message in an envelope that is addressed to this connection; None when the exchange took it. Raises
-    RemoteError."""
+    """The message in an envelope that is addressed to this connection; None when the exchange took it, or when it was
+    the peer's last. Raises RemoteError."""
     one = turn.agent.connections[name]
     packer = turn.packer(one.envelope)
     match one.state, one.envelope:
+        case "offered", _ if one.expires <= turn.now:
+            raise Refused(why="an answer to an invitation that is over")
         case "ended", _:
             raise Refused(why="a word on a connection that has ended")
         case "offered", "didcomm/v1":
@@ -188,7 +208,7 @@ def hear(turn: Turn, name: str, envelope: bytes, handle: int | None) -> Message 
         _put(turn, fresh)
         if fresh.state != one.state:
             _tell(turn, fresh)
-    return message
+    return message if relationship.established else None
 
 
 def rotated(turn: Turn, name: str) -> None:
@@ -201,7 +221,7 @@ def rotated(turn: Turn, name: str) -> None:
 def end(turn: Turn, name: str) -> None:
     """Rotate our DID to nothing, and forget the connection."""
     one = turn.agent.connections[name]
-    if one.relationship.established and one.state != "ended" and one.envelope == "didcomm/v2":
+    if one.state != "ended" and one.envelope == "didcomm/v2" and reachable(turn, name):
         packer = turn.packer(one.envelope)
         message = empty.empty(turn.moment.random)
         envelope = farewell(one.relationship, message, packer, turn.moment.random, turn.now // 1000)
@@ -212,7 +232,7 @@ def end(turn: Turn, name: str) -> None:
 def expire(turn: Turn, name: str) -> None:
     """Nobody has answered an invitation of ours in time."""
     one = turn.agent.connections.get(name)
-    if one is not None and one.state == "offered":
+    if one is not None and one.state == "offered" and one.expires <= turn.now:
         turn.change(connections={key: other for key, other in turn.agent.connections.items() if key != name})
 
 

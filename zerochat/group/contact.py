@@ -4,19 +4,20 @@ A contact is to the group what an invitation is to the world: a DID document wit
 Every member who uses it gets a DID of its own in return, so the contact itself never carries a conversation.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes
 from zerochat.crypto.primitives import ed25519_sign, ed25519_to_x25519_public, ed25519_verify, hkdf_sha256, sha256
-from zerochat.didcomm.did import Document, Identity, new_peer4
+from zerochat.didcomm.did import Document, Identity, new_peer4, resolve
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import ACCEPT, WEB_SCHEMES
 from zerochat.didcomm.service import Route, routes
 from zerochat.errors import Malformed
 
-CONTACT_CHARS_MAX = 3072
-"""A did:peer:4 with two services has about 900 characters; each way over a mediator adds some 300."""
+CONTACT_CHARS_MAX = 3584
+"""A did:peer:4 with two services has about 1100 characters, and a third more than what its ways over mediators have."""
 URI_CHARS_MAX = 256
 DIDCOMM = "DIDCommMessaging"
 
@@ -24,6 +25,10 @@ DIDCOMM = "DIDCommMessaging"
 ROUTES_MAX = 4
 """Mediators of one member: a second and a third in case the first is away."""
 ROUTING_KEYS_MAX = 8
+WAYS_CHARS_MAX = 1536
+"""URIs and keys of all ways that we tell of: they have to fit a contact, and an invitation that somebody pastes. A
+chain of two mediators, of which the second one's DID holds the first one's, has about 1200."""
+_URI = re.compile(r"[A-Za-z]+://[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +83,18 @@ def reach_of(document: Document) -> Reach:
 
 
 def checked_route(way: Route) -> Route:
-    """A way over the web with its routing keys. Raises Malformed for one that nobody here would take."""
-    if not way.uri.startswith(WEB_SCHEMES) or not way.uri.isascii() or not way.uri.isprintable():
+    """A way over the web with its routing keys. Raises Malformed for one that nobody here could take: whoever names it
+    hears that, and not whoever wants to write there one day."""
+    if len(way.uri) > URI_CHARS_MAX or not way.uri.startswith(WEB_SCHEMES) or not _URI.fullmatch(way.uri):
         raise Malformed(why="a route that does not begin with a web address")
-    if len(way.uri) > URI_CHARS_MAX or len(way.routing_keys) > ROUTING_KEYS_MAX:
+    if len(way.routing_keys) > ROUTING_KEYS_MAX:
         raise Malformed(why="a route that is too long")
+    for name in way.routing_keys:
+        document = resolve(name.partition("#")[0])
+        if "#" in name:
+            document.agreement_key(name)
+        elif not document.agreement:
+            raise Malformed(why="a route over somebody without a key to encrypt to")
     return Route(way.uri, way.routing_keys, (), "final")
 
 
@@ -154,3 +166,8 @@ def member_link(group: str, one: str, other: str) -> bytes:
 def knock_link(invitation_id: bytes) -> bytes:
     """The 16-byte name of the connection on which an invitation is answered."""
     return sha256(b"zerochat/knock/1\n" + invitation_id)[:16]
+
+
+def call_link(invitation_id: bytes, joiner: str) -> bytes:
+    """The 16-byte name of the connection on which whoever invites has dialled a joiner."""
+    return sha256(b"zerochat/call/1\n" + invitation_id + joiner.encode())[:16]

@@ -107,8 +107,9 @@ def step(
 
 def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
     """The sockets are there: let everybody in who may, and dial everybody whom we know."""
-    turn.change(reach=reach, web=web, up=frozenset(), web_up=frozenset(), faults={}, questions={})
+    turn.change(reach=reach, web=web, up=frozenset(), web_up=frozenset(), faults={}, questions={}, calls={})
     for name, one in list(turn.agent.connections.items()):
+        connection.await_answer(turn, name)
         if one.mediation is not None:
             mediators.begin(turn, name)
     for name, group in turn.agent.groups.items():
@@ -119,7 +120,10 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
             peers.ask_again(turn, name, member)
             if member in group.view.former:
                 peers.part(turn, name, member)
+            elif mail.by_mail(turn, name, member) and mail.reach_of_member(group, member).pair is None:
+                sync.send_sync(turn, name, member)  # no link will come up and have us say it
         turn.timer("gossip", name, sync.RETRY_MS)
+        turn.timer("repair", name, sync.RETRY_MS)
         if group.owed:
             turn.timer("acknowledge", name, sync.QUIET_MS)
         if group.state == "leaving":
@@ -171,6 +175,9 @@ def _timer(turn: Turn, key: str) -> None:
             return
         case "offer":
             connection.expire(turn, name)
+            return
+        case "call":
+            invite.hang_up(turn, bytes.fromhex(name))
             return
     if kind in ("invitation", "join", "seated"):
         link = bytes.fromhex(name)

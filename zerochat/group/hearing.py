@@ -32,6 +32,9 @@ def receive(turn: Turn, link: bytes, envelope: bytes, handle: bytes | None) -> N
     if link in turn.agent.joins:
         join.hear_answer(turn, link, envelope)
         return
+    if link in turn.agent.calls:
+        invite.hear_knock(turn, turn.agent.calls[link], envelope, handle, called=link)
+        return
     found = whose(turn.agent, link)
     if found is None:
         raise Unauthentic()
@@ -51,6 +54,8 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
             turn.edit(name, mode=mode)
             peers.heard(turn, name, relationship)
             match message.type:
+                case _ if not relationship.established:
+                    pass  # its last word: whatever else it says has nobody who says it
                 case kind if kind == EVENT:
                     log.hear(turn, name, member, read_body(message, EventBody))
                 case kind if kind == SYNC:
@@ -106,8 +111,10 @@ def _envelope_of(turn: Turn, owner: mail.Owner) -> str:
 
 
 def _hear_connection(turn: Turn, name: str, envelope: bytes, handle: int | None) -> None:
+    before = turn.agent.connections[name].relationship
     message = connection.hear(turn, name, envelope, handle)
-    if message is None or name not in turn.agent.connections:
+    mediators.moved(turn, name, before)
+    if message is None:
         return
     if mediators.hear(turn, name, message, lambda inner: hear_mail(turn, inner, None)):
         return

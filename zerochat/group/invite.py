@@ -20,6 +20,7 @@ from zerochat.didcomm.rotation import Prior
 from zerochat.errors import LocalError, Malformed, NotAMember, Refused, RemoteError
 from zerochat.group import log, mail, peers
 from zerochat.group.contact import (
+    call_link,
     check_consent,
     check_proof,
     knock_link,
@@ -28,7 +29,7 @@ from zerochat.group.contact import (
     sign_proof,
     transport_key,
 )
-from zerochat.group.effects import Admit, Dispatch, Notify, Reply, Revoke
+from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Notify, Reply, Revoke
 from zerochat.group.envelope import Opened, open_first
 from zerochat.group.event import ADD, Did
 from zerochat.group.membership import MEMBERS_MAX
@@ -48,6 +49,9 @@ from zerochat.group.wire import (
 from zerochat.names import fault_of
 
 INVITATIONS_MAX = 64
+CALLS_MAX = 16
+CALL_MS = 90_000
+"""How long a joiner stays dialled: longer than it tries."""
 USES_MAX = MEMBERS_MAX - 1
 
 
@@ -114,6 +118,9 @@ def expire(turn: Turn, link: bytes) -> None:
 
 
 def _close(turn: Turn, link: bytes) -> None:
+    for call_, invited in turn.agent.calls.items():
+        if invited == link:
+            hang_up(turn, call_)
     turn.say(Revoke(turn.agent.invitations[link].knock_key))
     turn.change(invitations={k: v for k, v in turn.agent.invitations.items() if k != link})
 
@@ -122,15 +129,41 @@ Answer: TypeAlias = Callable[[str, bytes], None]
 """How an envelope for the DID of a joiner goes back to it."""
 
 
-def hear_knock(turn: Turn, link: bytes, envelope: bytes, handle: bytes | None, mailed: bool = False) -> None:
-    """Something came in under an invitation of ours, over a connection or by mail. Raises RemoteError."""
+def call(turn: Turn, link: bytes, theirs: str) -> bytes:
+    """Dial a joiner who has answered by mail and can get none. Returns the link, which is not up yet: the joiner says
+    everything again when it is. Raises Refused."""
+    open_, reach = turn.agent.invitations[link], reach_of(resolve(theirs))
+    name = call_link(open_.invitation.id, theirs)
+    if reach.pair is None or (name not in turn.agent.calls and len(turn.agent.calls) >= CALLS_MAX):
+        raise Refused(why="a joiner that cannot be reached")
+    if name not in turn.agent.calls:
+        turn.change(calls={**turn.agent.calls, name: link})
+        turn.say(Dial(name, reach.pair, reach.server_key, ed25519_to_x25519_secret(open_.seed)))
+        turn.timer("call", name.hex(), CALL_MS)
+    return name
+
+
+def hang_up(turn: Turn, name: bytes) -> None:
+    """A joiner whom we have dialled is in, or has had time enough."""
+    if name in turn.agent.calls:
+        turn.change(calls={key: link for key, link in turn.agent.calls.items() if key != name})
+        turn.say(Hangup(name))
+
+
+def hear_knock(
+    turn: Turn, link: bytes, envelope: bytes, handle: bytes | None, mailed: bool = False, called: bytes = b""
+) -> None:
+    """Something came in under an invitation of ours, over a connection (perhaps one that we have `called`) or by mail.
+    Raises RemoteError."""
     open_ = turn.agent.invitations[link]
 
     def answer(theirs: str, envelope: bytes) -> None:
         if handle is not None:
             turn.say(Reply(handle, envelope))
         elif not mailed:
-            turn.say(Dispatch(link, envelope))
+            turn.say(Dispatch(called or link, envelope))
+        elif not reach_of(resolve(theirs)).mail:
+            turn.say(Dispatch(call(turn, link, theirs), envelope))
         elif (way := mail.way_of_did(turn, theirs)) is not None:
             mail.post(turn, way, theirs, envelope)
 

@@ -12,14 +12,14 @@ from typing import Annotated
 import msgspec
 
 from zerochat.crypto.encoding import b64url, did_key
-from zerochat.crypto.primitives import ed25519_public
+from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_public
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange
 from zerochat.errors import LocalError, Malformed, Overloaded, Refused, Unauthentic
 from zerochat.group import clock, log, mail, peers
-from zerochat.group.contact import check_proof, knock_link, new_identity, sign_consent, sign_proof
-from zerochat.group.effects import Dial, Dispatch, Hangup, Notify
+from zerochat.group.contact import check_proof, knock_link, new_identity, sign_consent, sign_proof, transport_key
+from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Notify, Revoke
 from zerochat.group.envelope import Opened, open_first, pack_to
 from zerochat.group.event import Did, Id, load_event, parse_event
 from zerochat.group.membership import CONTROL_MAX, check_all, genesis_of, heads_of, resolve_view
@@ -94,10 +94,24 @@ def resume(turn: Turn, link: bytes) -> None:
         invitation = join.invitation
         if invitation.endpoint is not None:
             turn.say(Dial(link, invitation.endpoint, invitation.server_key, invitation.knock_secret()))
+        elif (key := _inviter_key(turn, join)) is not None:
+            turn.say(Admit(link, key))
         _tell(turn, join, "dialling", f"Looking for whoever invited you, at {invitation.where}…")
         knock(turn, link)
     elif join.phase == "done" and not join.seated:
         turn.timer("seated", link.hex(), SEATED_MS)
+
+
+def _inviter_key(turn: Turn, join: Join) -> bytes | None:
+    """The CURVE key with which an inviter who only dials out can call us back: that of the invitation.
+
+    None where it may not be let in: who made the invitation need not have the key, which could be a member's.
+    """
+    key = ed25519_to_x25519_public(join.invitation.key)
+    members = (member for group in turn.agent.groups.values() for member in group.peers)
+    if peers.opens_an_invitation(turn, key) or any(key == transport_key(member) for member in members):
+        return None
+    return key
 
 
 def knock(turn: Turn, link: bytes) -> None:
@@ -152,10 +166,12 @@ def _send(turn: Turn, link: bytes, join: Join) -> None:
 def _hand_over(turn: Turn, link: bytes, envelope: bytes) -> None:
     """Send an envelope to the inviter, over its mediator if there is no link."""
     join = turn.agent.joins[link]
-    way = next((way for way in join.invitation.mail if mail.works(turn, way.uri)), None)
-    if link in turn.agent.up or way is None:
+    ways = join.invitation.mail
+    if link in turn.agent.up or not ways:
         turn.say(Dispatch(link, envelope))
     else:
+        # A person is waiting, so what has not worked is tried again all the same.
+        way = next((way for way in ways if mail.works(turn, way.uri)), ways[0])
         mail.post(turn, way, join.relationship.theirs or join.invitation.did, envelope)
 
 
@@ -333,6 +349,8 @@ def progress(turn: Turn, link: bytes, final: bool = False) -> None:
 def _end(turn: Turn, link: bytes, phase: JoinState) -> None:
     join = replace(turn.agent.joins[link], phase=phase, evidence={})
     turn.change(joins={**turn.agent.joins, link: join})
+    if join.invitation.endpoint is None and (key := _inviter_key(turn, join)) is not None:
+        turn.say(Revoke(key))
     turn.say(Hangup(link))
 
 

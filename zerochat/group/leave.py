@@ -43,7 +43,12 @@ def settle(turn: Turn, name: str, final: bool = False, forced: bool = False) -> 
     group = turn.group(name)
     if group.state != "leaving":
         return
-    untold = [member for member in group.others if member in group.peers and sync.lacks(group, member)]
+    # Whoever has ended its relationship with us has heard it, or has left as well.
+    untold = [
+        member
+        for member in group.others
+        if member in group.peers and not _has_ended(group, member) and sync.lacks(group, member)
+    ]
     if final and untold and len(untold) == len(group.others):
         turn.timer("leave", name, LEAVE_MS_MAX)
     elif final or forced or not untold:
@@ -52,9 +57,14 @@ def settle(turn: Turn, name: str, final: bool = False, forced: bool = False) -> 
                 turn.say(Revoke(open_.knock_key))
                 turn.change(invitations={k: v for k, v in turn.agent.invitations.items() if k != link})
         for member, peer in group.peers.items():
+            peers.end(turn, name, member)
             turn.say(Hangup(peer.link))
             if not peers.opens_an_invitation(turn, transport_key(member)):
                 turn.say(Revoke(transport_key(member)))
         # What the peers had acknowledged stays: it says who has what was said.
         turn.edit(name, state="left", relationships={}, limbo={}, waiting={})
         turn.say(Notify(ViewChanged(name)))
+
+
+def _has_ended(group: Group, member: str) -> bool:
+    return member not in group.relationships and group.peers[member].ended > 0

@@ -109,12 +109,16 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     """Take in a member's state, and answer whatever it lacks."""
     if body.group != name:
         raise Malformed(why="sync: another group")
+    out_of_reach = not mail.reachable(turn, name, sender)
     peers.moved(turn, name, sender, body)
     start_chain(turn, name, sender, body.since)
     sync.note(turn, name, sender, body.view, body.have)
     sync.acknowledged(turn, name, sender, {turn.group(name).me: body.yours})
     if body.gap:
         sync.answer_gap(turn, name, sender)
+    sync.answer_lag(turn, name, sender)
+    if out_of_reach and mail.reachable(turn, name, sender):
+        peers.mail_up(turn, name, sender)
     if body.view != turn.group(name).view.checksum:
         sync.reconcile(turn, name, sender, body.heads)
 

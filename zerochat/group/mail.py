@@ -7,7 +7,7 @@ that did not take something is left alone for a while; what was lost is repeated
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -15,13 +15,20 @@ from zerochat.crypto.encoding import did_key
 from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_secret
 from zerochat.didcomm.did import Identity, resolve, short_form
-from zerochat.didcomm.invitation import WEB_SCHEMES
 from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.protocols import routing
-from zerochat.didcomm.service import Route, routes
-from zerochat.errors import Refused, Unauthentic
-from zerochat.group.contact import ROUTES_MAX, Reach, mailbox_seed, reach_of
-from zerochat.group.effects import Dispatch, Post, Publish
+from zerochat.didcomm.service import Route, deliverables, routes
+from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
+from zerochat.group.contact import (
+    ROUTES_MAX,
+    ROUTING_KEYS_MAX,
+    WAYS_CHARS_MAX,
+    Reach,
+    checked_route,
+    mailbox_seed,
+    reach_of,
+)
+from zerochat.group.effects import Dispatch, Measure, Post, Publish
 from zerochat.group.relationship import own_keys, queue_of
 from zerochat.group.state import Agent, Fault, Group
 from zerochat.group.turn import Turn
@@ -30,6 +37,8 @@ ENVELOPE = "didcomm/v2"
 """What forwards travel in, whatever is inside: mediators speak it, and it hides the sender."""
 RETRY_MS, RETRY_MS_MAX = 2_000, 60_000
 """A URI that did not take something is tried again after this long, then ever more rarely."""
+AGAIN_MS = 10_000
+"""A URI that has worked for this long after a pause (or as long as the pause was) is as good as new."""
 FAULTS_MAX = 256
 
 
@@ -47,20 +56,42 @@ def own_reach(turn: Turn, seed: bytes) -> Reach:
     reach = turn.agent.reach
     assert reach is not None
     ways: list[Route] = []
+    box, room = mailbox(seed), WAYS_CHARS_MAX
     for one in turn.agent.connections.values():
-        granted = one.mediation is not None and one.mediation.phase == "granted"
-        if one.mediation is not None and granted and one.mediation.routing_did is not None:
-            uri, key = _post_uri(one.mediation.mediator, one.mediation.routing_did), one.mediation.routing_did
-            ways += [Route(uri, (key, mailbox(seed)), (), "final")] if uri else []
+        state = one.mediation
+        if state is None or state.phase != "granted" or state.routing_did is None or box in state.refused:
+            continue
+        way = way_over(state.mediator, state.routing_did)
+        if way is not None:
+            room -= len(way.uri) + len(box) + sum(map(len, way.routing_keys))
+            if room >= 0:
+                ways.append(replace(way, routing_keys=(*way.routing_keys, box)))
     return Reach(reach.server_key, reach.pair, reach.queue, tuple(ways[:ROUTES_MAX]))
 
 
 @lru_cache(maxsize=64)
-def _post_uri(mediator: str, routing_did: str) -> str:
-    """Where others post what is for us: plain HTTP by preference, because nobody needs an answer."""
-    uris = [way.uri for did in (routing_did, mediator) for way in routes(resolve(did)) if not way.routing_keys]
-    uris = [uri for uri in uris if uri.startswith(WEB_SCHEMES)]
-    return next((uri for uri in uris if uri.startswith("http")), uris[0] if uris else "")
+def way_over(mediator: str, routing_did: str) -> Route | None:
+    """How others post to a mediator (the routing keys end with its own), as it says itself; None: they cannot.
+
+    Plain HTTP by preference, because nobody needs an answer. Where the mediator is behind another one, so are we.
+    """
+    ways = [way for did in dict.fromkeys((routing_did, mediator)) for way in _ways_to(did, routing_did)]
+    return next((way for way in ways if way.uri.startswith("http")), ways[0] if ways else None)
+
+
+def _ways_to(did: str, routing_did: str) -> Iterator[Route]:
+    try:
+        found = routes(resolve(did))
+    except Malformed:
+        return
+    for way in found:
+        try:
+            for near in deliverables(way, resolve):
+                keys = (*routing.outermost_first(near), routing_did)
+                if len(keys) < ROUTING_KEYS_MAX:
+                    yield checked_route(Route(near.uri, keys, (), "final"))
+        except Malformed:
+            continue
 
 
 def mailboxes(agent: Agent) -> frozenset[str]:
@@ -126,8 +157,15 @@ def publish(turn: Turn, name: str, member: str, envelope: bytes) -> None:
 
 
 def post(turn: Turn, way: Route, recipient: str, envelope: bytes) -> None:
-    """Wrap an envelope for everybody on the way to this DID, and hand it over to the first."""
-    wrapped = routing.wrap(envelope, way, short_form(recipient), resolve=resolve, random=turn.moment.random)
+    """Wrap an envelope for everybody on the way to this DID, and hand it over to the first.
+
+    What does not go into the wrappings that the recipient has asked for (they grow by a third each) is lost to it.
+    """
+    try:
+        wrapped = routing.wrap(envelope, way, short_form(recipient), resolve=resolve, random=turn.moment.random)
+    except RemoteError:
+        turn.say(Measure("dropped", "CannotWrap"))
+        return
     turn.say(Post(way.uri, wrapped, turn.packer(ENVELOPE).media_type))
 
 
@@ -147,13 +185,17 @@ def failed(turn: Turn, uri: str) -> None:
     fault = turn.agent.faults.get(uri)
     if fault is not None and fault.until > turn.now:
         return
-    again = fault is not None and turn.now - fault.until < RETRY_MS_MAX
+    again = fault is not None and turn.now - fault.until < max(AGAIN_MS, _pause(fault.tries))
     tries = fault.tries + 1 if fault is not None and again else 1
-    delay = min(RETRY_MS << min(tries - 1, 10), RETRY_MS_MAX)
-    kept = {k: one for k, one in turn.agent.faults.items() if one.until > turn.now}
-    if len(kept) < FAULTS_MAX:
+    delay = _pause(tries)
+    kept = {k: one for k, one in turn.agent.faults.items() if turn.now - one.until < RETRY_MS_MAX}
+    if len(kept) < FAULTS_MAX or uri in kept:
         turn.change(faults={**kept, uri: Fault(tries, turn.now + delay)})
         turn.timer("web", uri, delay)
+
+
+def _pause(tries: int) -> int:
+    return min(RETRY_MS << min(tries - 1, 10), RETRY_MS_MAX)
 
 
 # --- receiving ------------------------------------------------------------------------------------------------------
@@ -189,6 +231,8 @@ def _owners(turn: Turn, packer: Packer) -> Iterator[tuple[str, Owner]]:
         for kid, key in own_keys(packer, group.contact).items():
             yield kid, Owner("contact", key, group=name)
         for member, one in group.relationships.items():
+            if member not in group.peers:
+                continue
             for identity in (one.mine, one.handover.old) if one.handover else (one.mine,):
                 for kid, key in own_keys(packer, identity).items():
                     yield kid, Owner("member", key, group=name, member=member)

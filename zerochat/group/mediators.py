@@ -14,10 +14,11 @@ from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import mediated, mediation, pickup
 from zerochat.didcomm.protocols.mediated import Mediated, Said
 from zerochat.didcomm.service import routes
-from zerochat.errors import Refused, RemoteError
-from zerochat.group import connection, mail, sync
+from zerochat.errors import RemoteError
+from zerochat.group import connection, mail, peers
 from zerochat.group.effects import Hold, Measure, Notify, Release
 from zerochat.group.notices import ConnectionChanged
+from zerochat.group.relationship import Relationship
 from zerochat.group.state import Connection
 from zerochat.group.turn import Turn
 
@@ -26,12 +27,17 @@ POLL_MS = 300_000
 
 
 def live_uri(one: Connection) -> str:
-    """Where the mediator takes WebSockets. Raises Refused where it does not."""
-    if one.relationship.established:
-        for way in routes(resolve(one.relationship.theirs)):
-            if way.uri.startswith(("ws://", "wss://")):
-                return way.uri
-    raise Refused(why="a mediator without a WebSocket address")
+    """Where the mediator takes WebSockets; empty where it does not, or has ended the connection."""
+    ways = routes(resolve(one.relationship.theirs)) if one.relationship.established else ()
+    return next((way.uri for way in ways if way.uri.startswith(("ws://", "wss://"))), "")
+
+
+def ask(turn: Turn, name: str) -> None:
+    """Ask whoever is behind a new connection to be our mediator. Raises CannotConnect."""
+    one = turn.agent.connections[name]
+    if one.envelope != "didcomm/v2" or not live_uri(one):
+        raise connection.CannotConnect(why="it leads to nobody who could take in what is for you over a WebSocket")
+    begin(turn, name)
 
 
 def begin(turn: Turn, name: str) -> None:
@@ -39,18 +45,39 @@ def begin(turn: Turn, name: str) -> None:
     one = turn.agent.connections[name]
     state = one.mediation or Mediated(one.relationship.theirs, one.relationship.mine.did, one.pthid)
     _put(turn, one, mediated.closed(state))
-    turn.say(Hold(live_uri(one)))
-    turn.timer("mediator", name, POLL_MS)
+    if uri := live_uri(one):
+        turn.say(Hold(uri))
+        turn.timer("mediator", name, POLL_MS)
 
 
 def end(turn: Turn, name: str) -> None:
     """We do without this mediator from now on."""
+    _release(turn, name, live_uri(turn.agent.connections[name]))
+    turn.change(
+        connections={**turn.agent.connections, name: replace(turn.agent.connections[name], mediation=None)},
+    )
+    tell_groups(turn)
+
+
+def moved(turn: Turn, name: str, before: Relationship) -> None:
+    """A message has come: if the mediator has another DID by now, it may be reached elsewhere, or not at all."""
     one = turn.agent.connections[name]
-    others = (other for other in turn.agent.connections.values() if other.mediation is not None and other.id != name)
-    if one.relationship.established and all(live_uri(other) != live_uri(one) for other in others):
-        turn.say(Release(live_uri(one)))
-    turn.change(connections={**turn.agent.connections, name: replace(one, mediation=None)})
-    _tell_groups(turn)
+    if one.mediation is None or one.relationship.theirs == before.theirs:
+        return
+    if not one.relationship.established:
+        end(turn, name)
+        return
+    uri = live_uri(one)
+    if uri != (old := live_uri(replace(one, relationship=before))):
+        _release(turn, name, old)
+        begin(turn, name)
+
+
+def _release(turn: Turn, name: str, uri: str) -> None:
+    """Close a WebSocket unless another mediator is reached over it too."""
+    others = (other for key, other in turn.agent.connections.items() if key != name and other.mediation is not None)
+    if uri and all(live_uri(other) != uri for other in others):
+        turn.say(Release(uri))
 
 
 def web_up(turn: Turn, uri: str) -> None:
@@ -92,7 +119,7 @@ def hear(turn: Turn, name: str, message: Message, take: Callable[[bytes], None])
     if one.mediation is None or (mediation.kind_of(message) is None and pickup.kind_of(message) is None):
         return False
     before = one.mediation.phase
-    said = mediated.hear(one.mediation, message, turn.moment.random)
+    said = _checked(mediated.hear(one.mediation, message, turn.moment.random))
     _follow(turn, one, said)
     for parcel in said.parcels:
         _take(turn, parcel.envelope, take)
@@ -103,10 +130,26 @@ def hear(turn: Turn, name: str, message: Message, take: Callable[[bytes], None])
     if said.state.phase != before and said.state.phase == "granted":
         text = f"{one.label} takes in what is for you from now on, and the members of your groups are told so."
         turn.say(Notify(ConnectionChanged(name, text)))
-        _tell_groups(turn)
+        tell_groups(turn)
     elif said.state.phase != before:
         turn.say(Notify(ConnectionChanged(name, f"{one.label} does not want to take in what is for you.")))
     return True
+
+
+def _checked(said: Said) -> Said:
+    """What is granted must be of use: an address where nobody could post would be told to everybody."""
+    state = said.state
+    if state.phase != "granted" or (state.routing_did and mail.way_over(state.mediator, state.routing_did)):
+        return said
+    return Said(replace(state, phase="denied", routing_did=None))
+
+
+def refused(turn: Turn, name: str) -> None:
+    """A mediator has a problem with us: it may have forgotten us after a long time, so ask it again to take us in."""
+    one = turn.agent.connections[name]
+    if one.mediation is not None and one.mediation.phase == "granted" and one.mediation.connected:
+        asking = replace(one.mediation, phase="asking", registered=frozenset())
+        _follow(turn, one, mediated.opened(asking, turn.moment.random))
 
 
 def _take(turn: Turn, envelope: bytes, take: Callable[[bytes], None]) -> None:
@@ -119,12 +162,12 @@ def _take(turn: Turn, envelope: bytes, take: Callable[[bytes], None]) -> None:
         turn.say(Measure("dropped", error.code))
 
 
-def _tell_groups(turn: Turn) -> None:
+def tell_groups(turn: Turn) -> None:
     """Where we are reached has changed: every member hears it."""
     for name, group in turn.agent.groups.items():
         if group.state != "left":
             for member in group.peers:
-                sync.send_sync(turn, name, member)
+                peers.tell_reach(turn, name, member)
 
 
 def _follow(turn: Turn, one: Connection, said: Said) -> None:

@@ -7,13 +7,13 @@ requests never cross. Either side dials; one connection is enough.
 from dataclasses import replace
 
 from zerochat.crypto.primitives import ed25519_to_x25519_secret
-from zerochat.didcomm.did import same_did
+from zerochat.didcomm.did import resolve, same_did
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import exchange
+from zerochat.didcomm.protocols import empty, exchange
 from zerochat.didcomm.rotation import Prior
 from zerochat.didcomm.service import Route
-from zerochat.errors import Refused
+from zerochat.errors import Malformed, Refused
 from zerochat.group import sync
 from zerochat.group.contact import (
     Reach,
@@ -21,6 +21,7 @@ from zerochat.group.contact import (
     checked_route,
     member_link,
     new_identity,
+    reach_of,
     sign_proof,
     transport_key,
 )
@@ -29,6 +30,7 @@ from zerochat.group.envelope import Opened, pack_to
 from zerochat.group.mail import own_reach, reach_of_member, reachable, send
 from zerochat.group.notices import PeerDown, PeerUp, Rotated
 from zerochat.group.relationship import Relationship, pack, queue_of
+from zerochat.group.relationship import farewell as goodbye
 from zerochat.group.relationship import rotate as rotated
 from zerochat.group.state import Group, Peer
 from zerochat.group.turn import Turn
@@ -69,7 +71,7 @@ def dial(turn: Turn, name: str, member: str) -> None:
         queue = queue_of(relationship, name, group.me, member) if relationship is not None and settled else None
         turn.say(Admit(link, client_key, queue))
     client_secret = ed25519_to_x25519_secret(group.seed)
-    if reach.pair is None or _is_double(group, member, reach.server_key):
+    if reach.pair is None or not reach.server_key or _is_double(group, member, reach.server_key):
         return
     if relationship is not None and settled:
         turn.say(
@@ -103,14 +105,19 @@ def _is_double(group: Group, member: str, server_key: bytes) -> bool:
 
 def moved(turn: Turn, name: str, member: str, body: SyncBody) -> None:
     """A member says where it is reached now. Raises Malformed."""
-    if member not in turn.group(name).view.members:
-        return
-    before = reach_of_member(turn.group(name), member)
     ways = tuple(checked_route(Route(way.uri, tuple(way.keys), (), "final")) for way in body.mail)
     pair, queue = (Endpoint.parse(uri) if uri else None for uri in (body.pair, body.queue))
+    if (pair is None) != (queue is None):
+        raise Malformed(why="sync: half an address")
+    group = turn.group(name)
+    if member not in group.view.members or body.at < group.peers[member].reach_at:
+        return
+    before = reach_of_member(group, member)
     reach = Reach(before.server_key, pair, queue, ways)
     if reach != before:
-        turn.edit_peer(name, member, reach=reach)
+        turn.edit_peer(name, member, reach=reach, reach_at=body.at)
+        if pair is None and before.pair is not None:
+            turn.say(Hangup(group.peers[member].link))
         dial(turn, name, member)
 
 
@@ -122,8 +129,6 @@ def link_up(turn: Turn, name: str, member: str) -> None:
     if relationship is not None and relationship.established:
         sync.send_sync(turn, name, member)
         sync.repair(turn, name)
-    elif relationship is None:
-        _request(turn, name, member)
     else:
         ask_again(turn, name, member)
 
@@ -147,7 +152,7 @@ def link_down(turn: Turn, name: str, member: str) -> None:
 
 
 def _request(turn: Turn, name: str, member: str) -> None:
-    """Prepare the request for an exchange, where it is ours to ask; it goes out as soon as the link is up."""
+    """Prepare the request for an exchange, where it is ours to ask; it goes out as soon as there is a way."""
     group = turn.group(name)
     mine, theirs = group.view.members.get(group.me), group.view.members.get(member)
     if mine is None or theirs is None or turn.agent.reach is None or member in group.relationships:
@@ -162,9 +167,12 @@ def _request(turn: Turn, name: str, member: str) -> None:
 
 
 def ask_again(turn: Turn, name: str, member: str) -> None:
-    """Send the request for an exchange (again), until it is answered."""
+    """Send the request for an exchange, if it is ours to ask, until it is answered."""
     group = turn.group(name)
     relationship, peer = group.relationships.get(member), group.peers.get(member)
+    if relationship is None and peer is not None:
+        _request(turn, name, member)
+        return
     if relationship is None or peer is None or relationship.established or not relationship.requester:
         return
     if reachable(turn, name, member):
@@ -182,6 +190,17 @@ def ask_again(turn: Turn, name: str, member: str) -> None:
     turn.timer("meet", f"{name} {member}", min(MEET_MS << min(peer.tries, 10), MEET_MS_MAX))
 
 
+def tell_reach(turn: Turn, name: str, member: str) -> None:
+    """Where we are reached has changed. A request that is under way says so anew, in a new DID's document."""
+    group = turn.group(name)
+    relationship = group.relationships.get(member)
+    if relationship is not None and not relationship.established and relationship.requester:
+        _forget(turn, name, member)
+        _request(turn, name, member)
+    else:
+        sync.send_sync(turn, name, member)
+
+
 def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
     """A message of the DID exchange with another member. Raises RemoteError."""
     group = turn.group(name)
@@ -196,6 +215,7 @@ def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
             if relationship.established:
                 return
             exchange.check_response(message, asked=relationship.asked, sender=opened.sender)
+            _learn_reach(turn, name, member, opened.sender)
             established(turn, name, replace(relationship, theirs=opened.sender, greeted=True))
             complete = exchange.complete(relationship.thid, name, turn.moment.random)
             settled = turn.group(name).relationships[member]
@@ -216,11 +236,27 @@ def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relations
             raise Refused(why="a second relationship with the same member")
         identity = new_identity(turn.moment.random, own_reach(turn, group.seed), group.profile.envelope)
         known = Relationship(member, identity, opened.sender, opened.message.id, "", requester=False)
+        _learn_reach(turn, name, member, opened.sender)
         established(turn, name, known)
     prior = Prior(group.contact.did, group.contact.kid_signing, group.contact.signing_seed)
     answer = exchange.response(opened.message, known.mine, prior, {}, now_s=turn.now // 1000, random=turn.moment.random)
     envelope = pack(known, answer, turn.packer_of(name), turn.moment.random)
     send(turn, name, member, envelope)
+
+
+def _learn_reach(turn: Turn, name: str, member: str, did: str) -> None:
+    """Whoever has never said where it is reached has since its contact was made (which lasts for ever) perhaps moved:
+    the DID that it has just made for us says so."""
+    group = turn.group(name)
+    if member not in group.view.members or group.peers[member].reach is not None:
+        return
+    try:
+        found = reach_of(resolve(did))
+    except Malformed:
+        return
+    before = reach_of_member(group, member)
+    if (found := replace(found, server_key=before.server_key or found.server_key)) != before:
+        turn.edit_peer(name, member, reach=found)
 
 
 def established(turn: Turn, name: str, relationship: Relationship) -> None:
@@ -241,7 +277,8 @@ def heard(turn: Turn, name: str, relationship: Relationship) -> None:
         return
     turn.edit(name, relationships={**group.relationships, member: relationship})
     if not relationship.established:
-        turn.edit(name, relationships={did: one for did, one in group.relationships.items() if did != member})
+        _forget(turn, name, member)
+        turn.edit_peer(name, member, ended=turn.now)
         dial(turn, name, member)
     elif relationship.theirs != before.theirs:
         turn.say(Notify(Rotated(name, member)))
@@ -277,13 +314,32 @@ def farewell(turn: Turn, name: str, member: str) -> None:
     peer = group.peers.get(member)
     if peer is None:
         return
+    end(turn, name, member)
     turn.say(Hangup(peer.link))
     if not opens_an_invitation(turn, transport_key(member)):
         turn.say(Revoke(transport_key(member)))
+    group = turn.group(name)
     turn.edit(
         name,
         limbo={did: held for did, held in group.limbo.items() if did != member},
         waiting={key: one for key, one in group.waiting.items() if one.sender != member},
         peers={did: other for did, other in group.peers.items() if did != member},
-        relationships={did: other for did, other in group.relationships.items() if did != member},
     )
+
+
+def end(turn: Turn, name: str, member: str) -> None:
+    """End the relationship with a member: our DID is given up for nothing, which the other side hears if it can be
+    reached. Whether it is in the group is another matter, for which there are membership events."""
+    relationship = turn.group(name).relationships.get(member)
+    if relationship is None:
+        return
+    if relationship.established and reachable(turn, name, member):
+        message = empty.empty(turn.moment.random)
+        packer, now_s = turn.packer_of(name), turn.now // 1000
+        send(turn, name, member, goodbye(relationship, message, packer, turn.moment.random, now_s))
+    _forget(turn, name, member)
+
+
+def _forget(turn: Turn, name: str, member: str) -> None:
+    relationships = turn.group(name).relationships
+    turn.edit(name, relationships={did: one for did, one in relationships.items() if did != member})

@@ -4,13 +4,17 @@ Answers go back the way on which everything goes to that peer. What we asked is 
 an answer can say how long it took; nothing waits for one.
 """
 
+from dataclasses import replace
+
 from zerochat.didcomm.did import resolve, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer, Profile
-from zerochat.didcomm.protocols import STANDARD, basic, exchange, features, ping, problem, standard_answer
+from zerochat.didcomm.protocols import STANDARD, basic, empty, exchange, features, ping, problem, standard_answer
 from zerochat.didcomm.protocols.features import Features
+from zerochat.didcomm.protocols.problem import Breaker
+from zerochat.didcomm.uri import parse_type
 from zerochat.errors import LocalError
-from zerochat.group import connection, mail
+from zerochat.group import connection, mail, mediators
 from zerochat.group.effects import Notify
 from zerochat.group.notices import FeaturesDisclosed, Pong, ProblemReported, Told, Way
 from zerochat.group.relationship import Relationship, own_keys, pack
@@ -22,6 +26,7 @@ QUESTIONS_MAX = 256
 QUESTION_MS_MAX = 600_000
 """An answer that comes later than this answers nobody."""
 FEATURES_SHOWN_MAX = 256
+UNSUPPORTED = "e.m.msg.unsupported"
 
 TO_STRANGERS = STANDARD | Features(protocols=((basic.PROTOCOL, ()), (basic.PROTOCOL_V1, ())))
 """What a connection may know of us: what it could find out by trying."""
@@ -54,8 +59,10 @@ def ask_features(turn: Turn, whom: Whom, match: str) -> str:
 
 
 def tell(turn: Turn, name: str, text: str) -> str:
-    """A line of text to a connection. Returns the message's id."""
+    """A line of text to a connection. Returns the message's id. Raises NotConnected."""
     whom = Whom(connection=name)
+    if not _reachable(turn, whom):
+        raise NotConnected(peer=label_of(turn, whom))
     message = basic.basic(text, turn.now // 1000, turn.moment.random, _profile(turn, whom))
     _send(turn, whom, message)
     return message.id
@@ -83,7 +90,7 @@ def _send(turn: Turn, whom: Whom, message: Message, handle: int | None = None) -
 
 def _reachable(turn: Turn, whom: Whom) -> bool:
     if whom.connection:
-        return turn.agent.connections[whom.connection].relationship.established
+        return connection.reachable(turn, whom.connection)
     group = turn.group(whom.group)
     relationship = group.relationships.get(whom.member)
     return relationship is not None and relationship.established and mail.reachable(turn, whom.group, whom.member)
@@ -115,28 +122,96 @@ def label_of(turn: Turn, whom: Whom) -> str:
 def hear(turn: Turn, whom: Whom, message: Message, relationship: Relationship, handle: int | None = None) -> None:
     """An authentic message that belongs to no other protocol of ours. Raises RemoteError.
 
-    What nobody here knows changes nothing: it may be a word of a later version.
+    What nobody here knows changes nothing: it may be a word of a later version, and its sender is told so.
     """
     if ping.is_response(message):
         _hear_pong(turn, whom, message, relationship)
     elif features.is_disclosure(message):
         _hear_features(turn, whom, message)
     elif problem.is_problem(message):
-        report = problem.read_problem(message)
-        turn.say(Notify(ProblemReported(label_of(turn, whom), report.code, report.text)))
+        _hear_problem(turn, whom, message, handle)
     elif whom.connection and basic.is_basic(message):
         turn.say(Notify(Told(whom.connection, basic.read_basic(message).content)))
     else:
         disclosed = TO_STRANGERS if whom.connection else TO_MEMBERS
         reply = standard_answer(message, disclosed=disclosed, random=turn.moment.random, profile=_profile(turn, whom))
-        if reply is not None and _reachable(turn, whom):
-            _send(turn, whom, reply, handle)
+        if reply is not None:
+            _answer(turn, whom, reply, handle)
+        elif not _is_known(message):
+            _report(turn, whom, message, handle)
+
+
+def _answer(turn: Turn, whom: Whom, reply: Message, handle: int | None) -> None:
+    if handle is not None or _reachable(turn, whom):
+        _send(turn, whom, reply, handle)
+
+
+# --- problems -------------------------------------------------------------------------------------------------------
+
+
+def _is_known(message: Message) -> bool:
+    """Whether somebody here understands a message, or has before: late copies are no problem."""
+    if empty.is_empty(message) or ping.is_ping(message) or not problem.may_report(message):
+        return True
+    return parse_type(message.type).protocol == "didexchange" or message.type.startswith(GROUP_PROTOCOL)
+
+
+def _report(turn: Turn, whom: Whom, about: Message, handle: int | None) -> None:
+    """Tell a peer that nobody here understands a message, as long as there are not too many problems between us."""
+    breaker, code = _breaker(turn, whom).sending(UNSUPPORTED, turn.now // 1000)
+    _put_breaker(turn, whom, breaker)
+    if code is not None:
+        _say_problem(turn, whom, about, code, handle)
+
+
+def _hear_problem(turn: Turn, whom: Whom, message: Message, handle: int | None) -> None:
+    """A peer reports a problem. That is never answered with another one, but with the last word when it goes on so."""
+    report, before = problem.read_problem(message), _breaker(turn, whom)
+    if before.is_broken:
+        return
+    breaker, code = before.hearing(turn.now // 1000)
+    _put_breaker(turn, whom, breaker)
+    turn.say(Notify(ProblemReported(label_of(turn, whom), report.code, report.text)))
+    if code is not None:
+        _say_problem(turn, whom, message, code, handle)
+    elif whom.connection and problem.begins_with(report.code, "e.p.req"):
+        mediators.refused(turn, whom.connection)
+
+
+def _say_problem(turn: Turn, whom: Whom, about: Message, code: str, handle: int | None) -> None:
+    random = turn.moment.random
+    if _profile(turn, whom) == "didcomm/v1":
+        report = problem.problem_v1(code, about, problem.COMMENTS[code], random)
+    else:
+        report = problem.problem(code, about, random)
+    _answer(turn, whom, report, handle)
+
+
+def _breaker(turn: Turn, whom: Whom) -> Breaker:
+    """How many problems there have been with a peer. A friendship outlasts them: after an hour they are forgotten."""
+    if whom.connection:
+        breaker = turn.agent.connections[whom.connection].breaker
+    else:
+        breaker = turn.group(whom.group).peers[whom.member].breaker
+    return breaker if turn.now // 1000 - breaker.since_s < problem.ERRORS_WINDOW_S else Breaker()
+
+
+def _put_breaker(turn: Turn, whom: Whom, breaker: Breaker) -> None:
+    if whom.connection:
+        one = replace(turn.agent.connections[whom.connection], breaker=breaker)
+        turn.change(connections={**turn.agent.connections, one.id: one})
+    else:
+        turn.edit_peer(whom.group, whom.member, breaker=breaker)
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
 
 
 def _answered(turn: Turn, whom: Whom, message: Message, about: str) -> Question | None:
     """The question that a message answers, which is answered with it."""
     question = turn.agent.questions.get(message.thid or "")
-    if question is None or question.about != about or question.whom != whom:
+    late = question is not None and turn.now - question.at >= QUESTION_MS_MAX
+    if question is None or late or question.about != about or question.whom != whom:
         return None
     turn.change(questions={k: one for k, one in turn.agent.questions.items() if k != message.thid})
     return question

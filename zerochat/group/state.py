@@ -12,6 +12,7 @@ from zerochat.didcomm.did import Identity
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.protocols.didexchange import Requester
 from zerochat.didcomm.protocols.mediated import Mediated
+from zerochat.didcomm.protocols.problem import Breaker
 from zerochat.didcomm.service import Route
 from zerochat.group.contact import Reach
 from zerochat.group.event import Event
@@ -48,6 +49,8 @@ class Peer:
     """When its last authentic message came, UTC ms; 0: never."""
     reach: Reach | None = None
     """Where it last said that it is reached; None: as its contact says."""
+    reach_at: int = 0
+    """When it said so, in UTC ms by its own clock: an older word, which somebody may send again, does not count."""
     repaired: int = 0
     """The last of our own events that the last repair brought."""
     retry_at: int = 0
@@ -57,6 +60,10 @@ class Peer:
     """When we last told it our heads because we lacked some of its own, UTC ms."""
     answered_at: int = 0
     """When we last sent it what it lacked of the membership events, UTC ms."""
+    ended: int = 0
+    """When it last gave up its DID for nothing, UTC ms; 0: never."""
+    breaker: Breaker = Breaker()
+    """Problem reports between us: a conversation about errors must end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +211,10 @@ class Connection:
     """v1: the DID exchange that we have asked for, until it is answered."""
     mediation: Mediated | None = None
     """What it does for us as our mediator; None: it is none."""
-    errors: int = 0
-    """Problem reports in a row: a conversation about errors must end (`problem.Breaker`)."""
+    expires: int = 0
+    """When an invitation of ours that nobody has answered is over, UTC ms."""
+    breaker: Breaker = Breaker()
+    """Problem reports between us: a conversation about errors must end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,3 +267,6 @@ class Agent:
     """By URI: those that did not take what we posted."""
     questions: dict[str, Question] = field(default_factory=dict)
     """By thread; as short-lived as the connections they went over."""
+    calls: dict[bytes, bytes] = field(default_factory=dict)
+    """Joiners whom we have dialled because they answered by mail (`invite.call`): our link to each, and the link of
+    the invitation that it has answered. As short-lived as any connection."""

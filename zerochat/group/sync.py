@@ -126,6 +126,7 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         "heads": list(heads_of(group.control)[:HEADS_MAX]),
         "pair": str(reach.pair or ""),
         "queue": str(reach.queue or ""),
+        "at": max(turn.now, group.lamport),
     }
     if reach.mail:
         body["mail"] = [{"uri": way.uri, "keys": list(way.routing_keys)} for way in reach.mail]
@@ -236,6 +237,15 @@ def answer_gap(turn: Turn, name: str, member: str) -> None:
     # `retry_at` is at least RETRY_MS after the last progress, so this comes once for each.
     if peer.tries == 0 and turn.now >= peer.retry_at - RETRY_MS + ASK_MS and lacks(turn.group(name), member):
         turn.edit_peer(name, member, retry_at=turn.now)
+        repair(turn, name)
+
+
+def answer_lag(turn: Turn, name: str, member: str) -> None:
+    """A member who is reached by mail is there again, and lacks something: what was sent meanwhile may be lost, so do
+    not wait for as long as for somebody who is away."""
+    peer = turn.group(name).peers[member]
+    if peer.tries > 0 and mail.by_mail(turn, name, member) and lacks(turn.group(name), member):
+        turn.edit_peer(name, member, tries=1, retry_at=min(peer.retry_at, turn.now + MAIL_RETRY_MS))
         repair(turn, name)
 
 

@@ -4,6 +4,7 @@ A line that looks like a command and is none is refused, never said: a mistyped 
 the room. `//x` says "/x"; a slash behind spaces is refused with both ways out.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,6 +17,8 @@ class CommandInfo:
     argument: str
     help: str
     """What it does, without a full stop."""
+    of_peer: bool = False
+    """Whether its argument is somebody's name."""
 
     @property
     def usage(self) -> str:
@@ -31,6 +34,9 @@ COMMANDS = {
         CommandInfo("invite", "[USES]", "make an invitation to this group, for one person or for USES"),
         CommandInfo("members", "", "who is here, and how they are connected"),
         CommandInfo("delivery", "", "who has your last message"),
+        CommandInfo("ping", "NAME", "whether somebody is there, and what the answer proves", of_peer=True),
+        CommandInfo("features", "NAME", "which protocols somebody's agent speaks", of_peer=True),
+        CommandInfo("rotate", "NAME", "use a new DID, with new keys, towards somebody", of_peer=True),
         CommandInfo("status", "", "what the agent is doing"),
         CommandInfo("leave", "", "leave this group"),
         CommandInfo("quit", "", "end zerochat"),
@@ -109,14 +115,31 @@ def candidates(text: str) -> list[str] | None:
     return [each for each in COMMANDS if each.startswith(text[1:].lower())]
 
 
-def complete(text: str) -> str | None:
-    """The composer's text with its command completed; None when there is nothing to complete."""
-    matches = candidates(text)
-    if not matches:
+def names_for(text: str, names: Iterable[str]) -> list[str] | None:
+    """Those of `names` that the composer's text can become; None when it is not a command about somebody."""
+    word, space, start = text.partition(" ")
+    info = COMMANDS.get(word[1:].lower()) if word.startswith("/") else None
+    if info is None or not info.of_peer or not space or "\n" in text:
         return None
-    if len(matches) == 1:
-        return f"/{matches[0]} "
+    return [each for each in names if each.casefold().startswith(start.lstrip().casefold())]
+
+
+def complete(text: str, names: Iterable[str] = ()) -> str | None:
+    """The composer's text with its command, or the name behind it, completed; None when there is nothing to complete.
+
+    `names` are those of the people that a command may be about.
+    """
+    matches = candidates(text)
+    if matches:
+        return f"/{matches[0]} " if len(matches) == 1 else _longer(text, [f"/{each}" for each in matches])
+    word = text.partition(" ")[0]
+    named = names_for(text, names)
+    return _longer(text, [f"{word} {each}" for each in named]) if named else None
+
+
+def _longer(text: str, matches: list[str]) -> str | None:
+    """What all matches begin with, when that says more than `text`."""
     common = matches[0]
     while not all(each.startswith(common) for each in matches):
         common = common[:-1]
-    return f"/{common}" if len(common) > len(text) - 1 else None
+    return common if len(common) > len(text) else None

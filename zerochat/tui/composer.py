@@ -1,6 +1,6 @@
 """The composer: a text area that grows, sends with Enter, and remembers what was sent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from textual import events
@@ -10,7 +10,7 @@ from textual.strip import Strip
 from textual.widgets import Input, TextArea
 
 from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui.commands import candidates, complete
+from zerochat.tui.commands import candidates, complete, names_for
 
 TEXT_BYTES_MAX = 65_536
 """UTF-8 of one message: the protocol's own limit, POST_BYTES_MAX in zerochat/group/event.py, which no face imports."""
@@ -27,7 +27,7 @@ class Composer(TextArea, inherit_bindings=False):
 
     `submit` gets the text when Enter is pressed, `recall(step, text)` answers what to show for Ctrl+Up and Ctrl+Down.
     Both are called at once, between one key and the next: a message would arrive after keys that were pressed later,
-    and a line could end up in the wrong conversation.
+    and a line could end up in the wrong conversation. `names` answers who a command can be about.
     """
 
     BINDING_GROUP_TITLE = "Composer"
@@ -36,7 +36,7 @@ class Composer(TextArea, inherit_bindings=False):
         _key("ctrl+j,alt+enter,shift+enter", "newline", "New line", "composer.newline"),
         _key("ctrl+up", "recall(1)", "What you said before", "composer.older"),
         _key("ctrl+down", "recall(-1)", "What you said after", "composer.newer"),
-        _key("tab", "complete", "Complete a command; else go to the next part", "composer.complete"),
+        _key("tab", "complete", "Complete a command or a name; else go to the next part", "composer.complete"),
         _key("home,ctrl+a", "cursor_line_start", "Start of the line", "composer.line_start"),
         _key("end,ctrl+e", "cursor_line_end", "End of the line", "composer.line_end"),
         _key("ctrl+left,alt+b", "cursor_word_left", "Word left", "composer.word_left"),
@@ -71,11 +71,17 @@ class Composer(TextArea, inherit_bindings=False):
             self.sentence = sentence
 
     def __init__(
-        self, submit: Callable[[str], None], recall: Callable[[int, str], str | None], *, id: str | None = None
+        self,
+        submit: Callable[[str], None],
+        recall: Callable[[int, str], str | None],
+        names: Callable[[], Iterable[str]] = tuple,
+        *,
+        id: str | None = None,
     ) -> None:
         super().__init__(id=id, compact=True, soft_wrap=True, tab_behavior="focus", highlight_cursor_line=False)
         self._submit = submit
         self._recall_text = recall
+        self._names = names
 
     def put(self, text: str) -> None:
         """Replace everything, with the cursor at the end; made printable, wherever it comes from."""
@@ -109,12 +115,15 @@ class Composer(TextArea, inherit_bindings=False):
             self.put(text)
 
     def action_complete(self) -> None:
-        completed = complete(self.text)
+        names = list(self._names())
+        completed = complete(self.text, names)
         if completed is not None:
             self.put(completed)
         elif (others := candidates(self.text)) is not None:
             said = " ".join(f"/{each}" for each in others) or f"No command begins with {printable_line(self.text, 24)}."
             self.post_message(self.Complained(printable_line(said)))
+        elif (named := names_for(self.text, names)) is not None:
+            self.post_message(self.Complained(printable_line(", ".join(named) or "Nobody here is called that.")))
         else:
             self.screen.focus_next()
 

@@ -16,12 +16,14 @@ from zerochat.agent.schema import (
     InviteParams,
     JoinParams,
     JoinStatus,
+    NewParams,
     NoParams,
     SendParams,
     Sent,
     Status,
 )
 from zerochat.terminal import Printable, printable, printable_line
+from zerochat.tui import peers
 from zerochat.tui.bars import short_view
 from zerochat.tui.board import Board
 from zerochat.tui.conversation import Conversation
@@ -75,8 +77,9 @@ def show_member(chat: Board, did: str) -> None:
         return
     agrees = {True: "the same as mine", False: "different from mine", None: "not heard yet"}[member.view_agrees]
     added_by = conversation.names.label(member.added_by) if member.added_by else "-"
+    how = ", over a mediator" if member.via == "mediator" else ""
     facts = [
-        ("connection", "you" if member.connection == "self" else member.connection),
+        ("connection", "you" if member.connection == "self" else member.connection + how),
         ("last heard", clock_text(member.last_heard) if member.last_heard else "-"),
         ("its members", agrees),
         ("joined", clock_text(member.joined_at)),
@@ -99,7 +102,7 @@ def _help(chat: Board, rest: str) -> None:
 
 def _new(chat: Board, rest: str) -> None:
     async def create(name: str) -> None:
-        info = await chat.link.ask("new", GroupParams(name), GroupInfo)
+        info = await chat.link.ask("new", NewParams(name), GroupInfo)
         await chat.feed.refresh()
         chat.go(info.id)
         chat.flash(printable_line(f"{name_of(info.name)} is there. F3 or /invite brings people in."))
@@ -261,6 +264,9 @@ _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "invite": _invite,
     "members": _members,
     "delivery": _delivery,
+    "ping": peers.ping,
+    "features": peers.features,
+    "rotate": peers.rotate,
     "status": _status,
     "leave": _leave,
     "quit": _quit,

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from zerochat.agent.schema import (
+    ConnectionNews,
     Event,
+    FeaturesNews,
     GroupInfo,
     GroupParams,
     Hello,
@@ -20,9 +22,13 @@ from zerochat.agent.schema import (
     MemberInfo,
     NoParams,
     PeerNews,
+    PongNews,
+    ProblemNews,
     ReceiptNews,
+    RotatedNews,
     Status,
     SubscribeParams,
+    ToldNews,
     ViewNews,
 )
 from zerochat.terminal import Printable, printable_line
@@ -49,6 +55,10 @@ class Watcher(Protocol):
     def join_told(self, status: JoinStatus) -> None: ...
 
     def invitation_told(self, news: InvitationNews) -> None: ...
+
+    def peer_told(
+        self, news: PongNews | FeaturesNews | RotatedNews | ConnectionNews | ToldNews | ProblemNews
+    ) -> None: ...
 
     def status_told(self, status: Status) -> None: ...
 
@@ -187,6 +197,8 @@ class Feed:
                 self.watcher.join_told(status)
             case InvitationNews() as invitation:
                 self.watcher.invitation_told(invitation)
+            case PongNews() | FeaturesNews() | RotatedNews() | ConnectionNews() | ToldNews() | ProblemNews() as told:
+                self.watcher.peer_told(told)
 
     def _arrive(self, group: str, events: list[tuple[Event, int]], changed: dict[str, list[Key]]) -> None:
         if not events:

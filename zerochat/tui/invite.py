@@ -1,7 +1,8 @@
 """The invitation screen: a code to scan, the link to send, and word of who used it.
 
 The code is black on bright white whatever the theme, because scanners do not read it the other way round; the link is
-always there as text beside it, and alone on the screen with `t`, so that a terminal's own selection can take it.
+always there as text beside it, and alone on the screen with `t`, so that a terminal's own selection can take it. An
+invitation that leads over a mediator has no code: then the link itself is drawn, where the window is large enough.
 """
 
 from collections.abc import Awaitable, Callable
@@ -53,6 +54,7 @@ class InviteScreen(ModalScreen[None]):
         self._about = Static(id="invite-about")
         self._link = Static(id="invite-link")
         self._compact = Static(id="invite-code")
+        self._copy_button = Button(Content("z copy code"), id="copy_code", compact=True)
         self._news = Static(id="invite-news")
 
     def compose(self) -> ComposeResult:
@@ -65,7 +67,7 @@ class InviteScreen(ModalScreen[None]):
         yield self._news
         with Horizontal(id="invite-keys"):
             yield Button(Content("c copy link"), id="copy_link", compact=True)
-            yield Button(Content("z copy code"), id="copy_code", compact=True)
+            yield self._copy_button
             yield Button(Content("t text only"), id="text_only", compact=True)
             yield Button(Content("Esc close"), id="close", compact=True)
 
@@ -84,7 +86,7 @@ class InviteScreen(ModalScreen[None]):
         self._invitation = invitation
         self._uses_left = invitation.uses
         try:
-            self._qr = qr_half_blocks(printable_line(invitation.code))
+            self._qr = qr_half_blocks(printable_line(invitation.code) or printable(invitation.url))
         except ValueError:
             self._qr = []
         self._draw()
@@ -119,8 +121,9 @@ class InviteScreen(ModalScreen[None]):
             about.append(f"Enlarge the window to {width}x{height} to see the code, or send the link.")
         about.append("Whoever has it can join: send it only to whom you mean.")
         self._about.update(Content("\n".join(about)))
-        self._link.update(Content(printable_line(invitation.url)))
+        self._link.update(Content(printable(invitation.url)))
         self._compact.update(Content(printable_line(invitation.code)))
+        self._compact.display = self._copy_button.display = bool(invitation.code)
         self.set_class(self._text_only or not shown, "-text")
         if not self._used:
             self._say("Nobody has used it yet. Keep zerochat running until they have joined.")

@@ -1,9 +1,11 @@
 """A mediator: it takes messages in for others, keeps them until they are fetched, and passes on what goes further.
 
-limits      what anybody may let grow
-store       recipients, their DIDs, and the envelopes that wait: one encrypted SQLite file
-registry    which names a DID goes by, and whether its messages wait here or go elsewhere
-mediator    what is heard and what is said, without any socket
-relay       what goes on to somebody's own address: when, and how often it is tried again
-service     the loop around it: the web thread, group commits, the clock
+limits          what anybody may let grow
+rows store      recipients, their DIDs, and the envelopes that wait: one encrypted SQLite file
+registry        which names a DID goes by, and whether its messages wait here or go elsewhere
+session clerk   a connection, and what its recipient is answered
+mediator        what is heard and what is said, without any socket
+mixing          how other mediators come to let our detours through
+standing        the DID, the invitation and the port, made once
+service         the loop around all of it: the web thread, group commits, the clock
 """

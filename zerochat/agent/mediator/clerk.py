@@ -11,18 +11,22 @@ from dataclasses import dataclass, replace
 
 from zerochat.agent.mediator.limits import DAY_S, Limits
 from zerochat.agent.mediator.registry import canonical, goes_on, key_names
+from zerochat.agent.mediator.rows import Kept, Recipient
 from zerochat.agent.mediator.session import Session
-from zerochat.agent.mediator.store import Kept, Recipient, Store
+from zerochat.agent.mediator.store import Store
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import mediation, pickup, problem
 from zerochat.didcomm.protocols.mediation import Change, Changed, Listed, Result
 from zerochat.didcomm.protocols.pickup import DELIVERY_BYTES_MAX, DELIVERY_MAX, Parcel, Waiting
+from zerochat.didcomm.rotation import prior_did, verify_from_prior
 from zerochat.errors import RemoteError
 
 HEARD_EVERY_S = 3_600
 """How exactly it is written down when a recipient was heard of."""
 NOT_GRANTED = "e.p.req"
+UNDER_WAY_MAX = 1_024
+"""Messages delivered over one connection and not acknowledged, before no more are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,18 @@ class Clerk:
         if found is not None and now_s - found.heard >= HEARD_EVERY_S:
             self._store.heard(found.id, now_s)
         return found
+
+    def rotated(self, message: Message, sender: str) -> None:
+        """A recipient that speaks from a new DID, which its old one has signed, stays the same recipient.
+
+        Raises RemoteError for a signature that is not the old one's.
+        """
+        if message.from_prior is None or self._store.recipient(short_form(sender)) is not None:
+            return
+        recipient = self._store.recipient(short_form(prior_did(message.from_prior)))
+        if recipient is not None:
+            verify_from_prior(message.from_prior, self._resolve(recipient.long), sender)
+            self._store.rotate(recipient.id, short_form(sender), self._resolve(sender).did)
 
     def answer(self, message: Message, sender: str, session: Session, now_s: int) -> Message | None:
         """The answer to a message of one of the two protocols; None for any other. Raises RemoteError."""
@@ -170,9 +186,13 @@ class Clerk:
             place = self._store.place(canonical(wanted.did))
             number = place.did if place is not None and place.recipient == recipient.id else 0
         recent = now_s - self._limits.redeliver_s
-        under_way = {name for name, (_, at) in session.under_way.items() if at > recent}
-        found = self._store.fetch(recipient.id, wanted.limit + len(under_way), did=number)
-        parcels = self.parcels([kept for kept in found if kept.id not in under_way], session, now_s, wanted.limit)
+        for name in [name for name, (_, at) in session.under_way.items() if at <= recent]:
+            del session.under_way[name]
+        found: list[Kept] = []
+        if len(session.under_way) < UNDER_WAY_MAX:
+            found = self._store.fetch(recipient.id, wanted.limit + len(session.under_way), did=number)
+        fresh = [kept for kept in found if kept.id not in session.under_way]
+        parcels = self.parcels(fresh, session, now_s, wanted.limit)
         if not parcels:
             return self._status(message, recipient, session, now_s, wanted.did)
         return pickup.delivery(parcels, self._random, thid=message.thread, did=wanted.did)

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from zerochat.agent.mediator.clerk import Clerk, Policy
 from zerochat.agent.mediator.limits import Limits
 from zerochat.agent.mediator.registry import canonical, ways
+from zerochat.agent.mediator.rows import Due, Place
 from zerochat.agent.mediator.session import Session
-from zerochat.agent.mediator.store import Due, Place, Store
+from zerochat.agent.mediator.store import Store
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import PublicKey, SecretKey, ed25519_to_x25519
 from zerochat.crypto.primitives import ed25519_to_x25519_secret
@@ -24,7 +25,7 @@ from zerochat.didcomm.did import Document, Identity, did_key_of, resolve
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import PACKERS, Profile, envelope_kind
-from zerochat.didcomm.protocols import STANDARD, mediation, pickup, problem, routing, standard_answer
+from zerochat.didcomm.protocols import STANDARD, mediation, mix, pickup, problem, routing, standard_answer
 from zerochat.didcomm.protocols.features import Features
 from zerochat.didcomm.protocols.routing import UNWRAP_DEPTH_MAX, Forward
 from zerochat.errors import Malformed, RemoteError, Unauthentic
@@ -154,6 +155,7 @@ class Mediator:
             return Outcome("expired")
         if message.return_route in ("all", "none") and session.stays:
             session.returns = message.return_route == "all"
+        self.clerk.rotated(message, sender)
         reply = self.clerk.answer(message, sender, session, now_s)
         if reply is None and mediation.kind_of(message) is None:
             reply = standard_answer(message, disclosed=SPOKEN, random=self._random)
@@ -222,7 +224,7 @@ class Mediator:
         if wanted.expires_time is not None:
             expires = min(expires, wanted.expires_time)
         due = routing.ready_at(wanted, now_ms, self._random)
-        detour = routing.detour(wanted.mix, self.mix_nodes, self._random, self._noise_chance)
+        detour = mix.detour(wanted.mix, self.mix_nodes, self._random, self._noise_chance)
         if detour is not None:
             around = self._around(envelope, place, detour, expires)
             self.store.wait(place, detour.via, around, due, expires, digest=self._random(16))
@@ -236,7 +238,7 @@ class Mediator:
         self._keep(place, envelope, now_s, expires)
         return "kept"
 
-    def _around(self, envelope: bytes, place: Place, detour: routing.Detour, expires: int) -> bytes:
+    def _around(self, envelope: bytes, place: Place, detour: mix.Detour, expires: int) -> bytes:
         """The envelope on its way through another mediator and back to us: that one learns only that it is for us."""
         profile: Profile = "didcomm/v2"
         home = routing.rewrap(

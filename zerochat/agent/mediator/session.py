@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from zerochat.agent.mediator.store import Recipient
+from zerochat.agent.mediator.rows import Recipient
 
 
 @dataclass(slots=True)

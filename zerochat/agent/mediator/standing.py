@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
+from zerochat.agent.database import fault_of_disk
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.places import Places
 from zerochat.agent.vault import JournalKey
@@ -77,9 +78,17 @@ def store_path(places: Places) -> Path:
 
 
 def open_store(places: Places, key: JournalKey) -> Store:
-    """The profile's store, made if it is not there. Raises the errors of `database.py`."""
+    """The profile's store, made if it is not there: whole or not at all. Raises the errors of `database.py`."""
     path, own_key = store_path(places), hkdf_sha256(key, b"zerochat/mediator-store/1")
-    return Store.open(path, own_key) if path.exists() else Store.create(path, own_key)
+    if not path.exists():
+        building = path.with_suffix(".new")
+        try:
+            building.unlink(missing_ok=True)
+            Store.create(building, own_key).close()
+            building.rename(path)
+        except OSError as error:
+            raise fault_of_disk(error, path) from error
+    return Store.open(path, own_key)
 
 
 def usual_port(store: Store) -> int:

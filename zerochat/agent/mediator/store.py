@@ -14,133 +14,31 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from zerochat.agent.database import Format, create_database, faults, open_database, transaction
+from zerochat.agent.database import create_database, faults, open_database, transaction
+from zerochat.agent.mediator.rows import (
+    FORGET,
+    FORMAT,
+    SCHEMA,
+    SET,
+    TICK,
+    WAITING,
+    Due,
+    Kept,
+    Place,
+    Recipient,
+    Usage,
+    digest_of,
+    due_of,
+    place_of,
+)
 from zerochat.errors import LocalError
 
-APPLICATION_ID: Final = 0x7A63_6D64
-"""`zcmd`."""
-SCHEMA_VERSION: Final = 1
-_FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION)
 SWEEP_MAX: Final = 1_000
 """Rows that one sweep takes away, so that a turn stays short."""
-
-_SCHEMA: Final = f"""
-CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE recipients (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    did TEXT NOT NULL UNIQUE,
-    long TEXT NOT NULL,
-    heard INTEGER NOT NULL
-) STRICT;
-CREATE INDEX recipients_by_heard ON recipients (heard);
-CREATE TABLE dids (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    recipient INTEGER NOT NULL,
-    did TEXT NOT NULL UNIQUE,
-    long TEXT NOT NULL,
-    relay INTEGER NOT NULL CHECK (relay IN (0, 1))
-) STRICT;
-CREATE INDEX dids_by_recipient ON dids (recipient, id);
-CREATE TABLE names (name TEXT PRIMARY KEY, did INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE INDEX names_by_did ON names (did);
-CREATE TABLE messages (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    recipient INTEGER NOT NULL,
-    did INTEGER NOT NULL,
-    envelope BLOB NOT NULL,
-    digest BLOB NOT NULL UNIQUE,
-    received INTEGER NOT NULL,
-    expires INTEGER NOT NULL
-) STRICT;
-CREATE INDEX messages_in_order ON messages (recipient, seq);
-CREATE INDEX messages_by_expiry ON messages (expires);
-CREATE TABLE waiting (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    recipient INTEGER NOT NULL,
-    did INTEGER NOT NULL,
-    target TEXT,
-    envelope BLOB NOT NULL,
-    digest BLOB NOT NULL UNIQUE,
-    due INTEGER NOT NULL,
-    expires INTEGER NOT NULL,
-    tries INTEGER NOT NULL DEFAULT 0
-) STRICT;
-CREATE INDEX waiting_by_due ON waiting (due);
-CREATE INDEX waiting_by_expiry ON waiting (expires);
-CREATE INDEX waiting_by_recipient ON waiting (recipient);
-CREATE TABLE seen (digest BLOB PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-CREATE INDEX seen_by_end ON seen (until);
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-"""
-_SET: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-_TICK: Final = "INSERT INTO meta VALUES ('turn', randomblob(8)) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-_FORGET: Final = "INSERT INTO seen VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET until = max(until, excluded.until)"
-_WAITING: Final = """
-SELECT waiting.seq, waiting.recipient, waiting.did, coalesce(dids.long, ''), coalesce(dids.relay, 0), target, envelope,
-    expires, tries FROM waiting LEFT JOIN dids ON dids.id = waiting.did
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Recipient:
-    id: int
-    did: str
-    """The short form."""
-    long: str
-    heard: int
-    """UTC seconds; not exact."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a name in a forward leads."""
-
-    recipient: int
-    did: int
-    """The number of the registered DID."""
-    long: str
-    relay: bool
-    """Whether it is sent on to the DID's own address, instead of waiting here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """An envelope that waits to be fetched."""
-
-    seq: int
-    id: str
-    envelope: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """An envelope whose time has come: for `target`, or (None) for the recipient."""
-
-    seq: int
-    place: Place
-    target: str | None
-    envelope: bytes = field(repr=False)
-    expires: int
-    tries: int
-
-
-@dataclass(slots=True)
-class Usage:
-    """How much waits: messages and bytes."""
-
-    messages: int = 0
-    bytes: int = 0
-
-    def add(self, messages: int, size: int) -> None:
-        self.messages += messages
-        self.bytes += size
 
 
 class Store:
@@ -160,7 +58,7 @@ class Store:
         store = cls(path, create_database(path, key))
         try:
             with transaction(path, store._db):
-                store._db.execute(_SCHEMA)
+                store._db.execute(SCHEMA)
         except BaseException:
             store.close()
             raise
@@ -168,7 +66,7 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, key: bytes) -> Self:
-        store = cls(path, open_database(path, key, _FORMAT))
+        store = cls(path, open_database(path, key, FORMAT))
         store._count()
         return store
 
@@ -194,7 +92,7 @@ class Store:
         try:
             with transaction(self.path, self._db):
                 self._inside = True
-                self._db.execute(_TICK)
+                self._db.execute(TICK)
                 yield
         except BaseException:
             with suppress(LocalError):  # a disk that cannot be read fails the next turn anyway
@@ -210,7 +108,7 @@ class Store:
         return rows[0][0] if rows else None
 
     def meta_set(self, key: str, value: bytes) -> None:
-        self._write(_SET, (key, value))
+        self._write(SET, (key, value))
 
     # --- recipients -------------------------------------------------------------------------------------------------
 
@@ -229,6 +127,10 @@ class Store:
         assert found is not None
         return found
 
+    def rotate(self, recipient: int, did: str, long: str) -> None:
+        """The recipient has another DID from now on, which nobody else has."""
+        self._write("UPDATE recipients SET did = ?, long = ? WHERE id = ?", (did, long, recipient))
+
     def heard(self, recipient: int, now_s: int) -> None:
         self._write("UPDATE recipients SET heard = ? WHERE id = ?", (now_s, recipient))
 
@@ -239,7 +141,7 @@ class Store:
         rows = self._rows(
             "SELECT recipient, dids.id, long, relay FROM names JOIN dids ON dids.id = names.did WHERE name = ?", (name,)
         )
-        return _place(rows[0]) if rows else None
+        return place_of(rows[0]) if rows else None
 
     def dids(self, recipient: int) -> int:
         """How many it has registered."""
@@ -275,14 +177,14 @@ class Store:
         digest = hashlib.sha256(b"%d message %s" % (recipient, name.lower().encode())).digest()[:16]
         if self._rows("SELECT 1 FROM seen WHERE digest = ?", (digest,)):
             return False
-        self._write(_FORGET, (digest, until_s))
+        self._write(FORGET, (digest, until_s))
         return True
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
     def is_known(self, place: Place, envelope: bytes) -> bool:
         """Whether this has come before, for the same DID: it waits, or was fetched not long ago."""
-        digest = _digest(place, envelope)
+        digest = digest_of(place, envelope)
         query = (
             "SELECT 1 FROM messages WHERE digest = ?1 UNION ALL SELECT 1 FROM waiting WHERE digest = ?1"
             " UNION ALL SELECT 1 FROM seen WHERE digest = ?1 LIMIT 1"
@@ -293,7 +195,7 @@ class Store:
         """Put an envelope, which is not known, into the recipient's queue, as the message `name`."""
         self._write(
             "INSERT INTO messages (id, recipient, did, envelope, digest, received, expires) VALUES (?,?,?,?,?,?,?)",
-            (name, place.recipient, place.did, envelope, _digest(place, envelope), now_s, expires),
+            (name, place.recipient, place.did, envelope, digest_of(place, envelope), now_s, expires),
         )
         self._used(place.recipient, 1, len(envelope))
 
@@ -303,7 +205,7 @@ class Store:
         """Put an envelope aside until its time has come. `digest`: what it is known by, if not by itself."""
         self._write(
             "INSERT INTO waiting (recipient, did, target, envelope, digest, due, expires) VALUES (?,?,?,?,?,?,?)",
-            (place.recipient, place.did, target, envelope, digest or _digest(place, envelope), due_ms, expires),
+            (place.recipient, place.did, target, envelope, digest or digest_of(place, envelope), due_ms, expires),
         )
         self._used(place.recipient, 1, len(envelope))
 
@@ -336,7 +238,7 @@ class Store:
                 (name, recipient),
             )
             for digest, size in rows:
-                self._write(_FORGET, (digest, until_s))
+                self._write(FORGET, (digest, until_s))
                 self._used(recipient, -1, -size)
                 gone += 1
         return gone
@@ -347,13 +249,13 @@ class Store:
         """What is to be done now, the oldest first; without `sending`, only what stays here."""
         where = "" if sending else " AND target IS NULL"
         return [
-            _due(row) for row in self._rows(f"{_WAITING} WHERE due <= ?{where} ORDER BY due LIMIT ?", (now_ms, limit))
+            due_of(row) for row in self._rows(f"{WAITING} WHERE due <= ?{where} ORDER BY due LIMIT ?", (now_ms, limit))
         ]
 
     def waiting(self, seq: int) -> Due | None:
         """What waits under this number, if it still does."""
-        rows = self._rows(f"{_WAITING} WHERE waiting.seq = ?", (seq,))
-        return _due(rows[0]) if rows else None
+        rows = self._rows(f"{WAITING} WHERE waiting.seq = ?", (seq,))
+        return due_of(rows[0]) if rows else None
 
     def next_due(self, *, sending: bool = True) -> int | None:
         """When something is to be done next, in UTC milliseconds."""
@@ -368,7 +270,7 @@ class Store:
         rows = self._rows("DELETE FROM waiting WHERE seq = ? RETURNING recipient, digest, length(envelope)", (seq,))
         for recipient, digest, size in rows:
             if until_s is not None:
-                self._write(_FORGET, (digest, until_s))
+                self._write(FORGET, (digest, until_s))
             self._used(recipient, -1, -size)
 
     # --- tidying ----------------------------------------------------------------------------------------------------
@@ -429,16 +331,3 @@ class Store:
         assert self._inside
         with faults(self.path, self._db):
             self._db.execute(query, bindings)
-
-
-def _place(row: tuple[int, int, str, int]) -> Place:
-    return Place(row[0], row[1], row[2], row[3] == 1)
-
-
-def _due(row: tuple[int, int, int, str, int, str | None, bytes, int, int]) -> Due:
-    seq, recipient, did, long, relay, target, envelope, expires, tries = row
-    return Due(seq, Place(recipient, did, long, relay == 1), target, envelope, expires, tries)
-
-
-def _digest(place: Place, envelope: bytes) -> bytes:
-    return hashlib.sha256(place.did.to_bytes(8, "big") + envelope).digest()[:16]

@@ -14,7 +14,9 @@ RemoteError.
     exchange          the exchange of DIDs in v2, as groups do it
     didexchange       the exchange of DIDs in v1 (RFC 0023), with agents of other makers
     signed            signed attachments of v1 (RFC 0017)
-    routing, mediation, pickup    forwards, and mediators that keep messages
+    routing, mix      forwards; detours between mediators
+    mediation, pickup    what a mediator is asked for, and how messages are fetched from it
+    mediated          the recipient's side of both, as a value
 """
 
 from collections.abc import Callable

@@ -60,6 +60,8 @@ _TYPES: Final = {
 UPDATES_MAX: Final = 64
 """In one message; a recipient with more DIDs asks several times."""
 PAGE_MAX: Final = 64
+OFFSET_MAX: Final = 2**31
+"""Beyond any list, and within what a database counts with."""
 ROUTING_DIDS_MAX: Final = 8
 
 
@@ -226,7 +228,7 @@ def read_query(message: Message) -> Page:
     """The page that is wanted, of at most PAGE_MAX DIDs. Raises Malformed."""
     _checked_kind(message, "query")
     wanted = _convert(message.body, _QueryBody).paginate or _Paginate()
-    if wanted.offset < 0 or wanted.limit < 1:
+    if not 0 <= wanted.offset <= OFFSET_MAX or wanted.limit < 1:
         raise Malformed(why="mediation: a page that cannot be")
     return Page(wanted.offset, min(wanted.limit, PAGE_MAX))
 

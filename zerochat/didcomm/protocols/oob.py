@@ -100,7 +100,7 @@ def read_invitation(text: str) -> OutOfBand | ShortLink:
     if len(text) > LINK_CHARS_MAX:
         raise Malformed(why=f"it has more than {LINK_CHARS_MAX} characters")
     if text.lstrip()[:1] == "{":
-        return read_json(text.encode())
+        return read_json(text.encode(errors="surrogatepass"))
     bare = _INVISIBLE.sub("", text).strip("<>\"'`")
     link = _LINK.fullmatch(bare)
     if link is None:

@@ -13,8 +13,8 @@ by its DID in place of an address is the outermost layer in either.
 whether somebody is there.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from zerochat.didcomm.did import DID_CHARS_MAX, Document, did_key_of, short_form
 from zerochat.didcomm.iso8601 import iso_seconds
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, new_id, parse
 from zerochat.didcomm.packer import PACKERS, Packer, Profile, TheirKey, envelope_kind
+from zerochat.didcomm.protocols.mix import Mix, below
 from zerochat.didcomm.service import Route, verkey
 from zerochat.didcomm.uri import same_type
 from zerochat.errors import Malformed, Refused
@@ -41,31 +42,10 @@ NEXT_CHARS_MAX: Final = DID_CHARS_MAX + 256
 """A DID with a fragment."""
 DELAY_MS_MAX: Final = 7 * 86_400_000
 """No mediator here keeps anything much longer than that."""
-HOP_DECAY_MAX: Final = 0.99
-"""So says the draft: a chance that did not decay would let a message wander for ever."""
-NOISE_BYTES_MAX: Final = 4096
-"""A few times the size of a short message: enough that a size tells little, and cheap."""
 
 _MIX = "org.zerochat.mix"
 _NOISE = "org.zerochat.noise"
 """Members of the body that only zerochat writes, and that everybody else ignores."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """What a sender asks of mediators that know other mediators (the draft's `mix`). Chances from 0 to 1."""
-
-    hop_chance: float
-    """That another mediator comes in between."""
-    hop_decay: float = 0.5
-    """What the chance is multiplied by at every such detour."""
-    noise_chance: float = 0.0
-    """That the size is distorted on the way to it."""
-
-    def __post_init__(self) -> None:
-        if not all(0 <= chance <= 1 for chance in (self.hop_chance, self.hop_decay, self.noise_chance)):
-            raise Malformed(why="forward: a chance that is not between 0 and 1")
-        object.__setattr__(self, "hop_decay", min(self.hop_decay, HOP_DECAY_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,50 +362,17 @@ def open_through(
     return tuple(inner for each in found.envelopes for inner in open_through(each, opened, is_mine, depth - 1))
 
 
-# --- delays and detours ---------------------------------------------------------------------------------------------
+# --- delays ---------------------------------------------------------------------------------------------------------
 
 
 def delay(wanted: Forward, random: Callable[[int], bytes]) -> int:
     """How many milliseconds to wait: the amount that was asked for, or for a negative one any up to it, all alike."""
     asked = wanted.delay_milli or 0
     amount = min(abs(asked), DELAY_MS_MAX)
-    return amount if asked >= 0 else _below(amount + 1, random)
+    return amount if asked >= 0 else below(amount + 1, random)
 
 
 def ready_at(wanted: Forward, now_ms: int, random: Callable[[int], bytes]) -> int:
     """When to pass on what came at `now_ms` (UTC milliseconds, as the result): the later of its two wishes."""
     latest = now_ms + DELAY_MS_MAX
     return min(max(now_ms + delay(wanted, random), (wanted.not_before or 0) * 1000), latest)
-
-
-@dataclass(frozen=True, slots=True)
-class Detour:
-    """A mediator that is to come in between, with what it is to be told, and noise in bytes."""
-
-    via: str
-    mix: Mix
-    noise: int
-
-
-def detour(
-    mix: Mix | None, nodes: Sequence[str], random: Callable[[int], bytes], noise_chance: float = 0.0
-) -> Detour | None:
-    """Whether another mediator comes in between, and which of `nodes`; each of them is one of ours that knows mixing.
-
-    `noise_chance` is the mediator's own, and the greater one counts.
-    """
-    if mix is None or not nodes or not _happens(mix.hop_chance, random):
-        return None
-    via = nodes[_below(len(nodes), random)]
-    further = replace(mix, hop_chance=mix.hop_chance * mix.hop_decay)
-    noisy = _happens(max(mix.noise_chance, noise_chance), random)
-    return Detour(via, further, 1 + _below(NOISE_BYTES_MAX, random) if noisy else 0)
-
-
-def _happens(chance: float, random: Callable[[int], bytes]) -> bool:
-    return int.from_bytes(random(6), "big") / 2**48 < chance
-
-
-def _below(limit: int, random: Callable[[int], bytes]) -> int:
-    """A number from 0 to `limit` - 1; 16 bytes leave no bias that anybody could measure."""
-    return int.from_bytes(random(16), "big") % limit

@@ -1,49 +1,49 @@
 """Many cores in one process, in virtual time, over a network that loses, repeats, delays and reorders.
 
 The core is the one that runs behind the sockets (`group/engine.py`); what is simulated is the machine room around it:
-clock, dice, links, queues and the log on disk. One seed gives one history, to the last byte, so whatever goes wrong can
-be played again: `python -m zerochat.sim --seed 7 --trace`. Envelopes are really encrypted in one run of five; in the
-others a transparent packer of the same shape stands in for them, so that thousands of histories fit into a minute.
+clock, dice, links, queues and the log on disk, and beside it mediators (`mediator.py`) and the web (`web.py`). One seed
+gives one history, to the last byte, so whatever goes wrong can be played again: `python -m zerochat.sim --seed 7
+--trace`. In one run of four some members only dial out, behind simulated mediators. There, and in some other runs,
+envelopes are really encrypted; elsewhere a transparent packer of the same shape stands in for them, so that thousands of
+histories fit into a minute.
 """
 
 import argparse
-import base64
 import hashlib
 import heapq
-import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar
+from typing import TypedDict
 
 import msgspec
 
-from zerochat.crypto.encoding import strict_json
-from zerochat.crypto.keys import PublicKey, SecretKey, public_of
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
-from zerochat.didcomm.jwe import JwePacker
-from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, Packer, TheirKey, Unpacked
-from zerochat.errors import Malformed, Unauthentic
+from zerochat.didcomm.packer import Packer
 from zerochat.group.effects import (
     Admit,
     Answer,
+    Answered,
     Dial,
     Dispatch,
     Effect,
     Hangup,
+    Hold,
     InvitationCreated,
     Measure,
     Notify,
+    Post,
     Posted,
     Publish,
     Recall,
     Refuse,
+    Release,
     Remember,
     Reply,
     Revoke,
@@ -57,6 +57,7 @@ from zerochat.group.stimuli import (
     AcceptInvitation,
     Ask,
     Command,
+    Connect,
     CreateGroup,
     CreateInvitation,
     LeaveGroup,
@@ -70,62 +71,20 @@ from zerochat.group.stimuli import (
     Stimulus,
     TimerFired,
 )
+from zerochat.sim.mediator import SimulatedMediator
+from zerochat.sim.transparent import TransparentPacker
+from zerochat.sim.web import SimulatedWeb
 
+MEDIATED_EVERY = 4
+JOIN_AGAIN_MS = 70_000
+TROUBLE_MS, AWAY_MS_MAX = 30_000, 30_000
+"""How long the web makes trouble, and how long a mediator may be away."""
 EPOCH_MS = 1_750_000_000_000
 """When every simulated world begins, UTC milliseconds."""
 
 
-class TransparentPacker(JwePacker):
-    """A stand-in for encryption in simulations: the same shape and the same refusals, and no secrecy at all.
-
-    It binds an envelope to both kids and to its content, so a changed byte or a foreign key is refused as it would be.
-    """
-
-    name: ClassVar[str] = "simulated/transparent"
-
-    def authcrypt(self, plain: bytes, *, sender: OwnKey, recipient: TheirKey, random: Callable[[int], bytes]) -> bytes:
-        return _transparent(sender.kid, _public(sender.key), recipient, plain)
-
-    def anoncrypt(self, plain: bytes, *, recipient: TheirKey, random: Callable[[int], bytes], enc: str = "") -> bytes:
-        return _transparent("", None, recipient, plain)
-
-    def unpack(
-        self,
-        envelope: bytes,
-        *,
-        secret_of: Callable[[str], SecretKey | None],
-        public_of: Callable[[str], PublicKey],
-    ) -> Unpacked:
-        try:
-            tree = strict_json(envelope, ENVELOPE_BYTES_MAX)
-            sender, recipient, text, proof = msgspec.convert(tree, tuple[str, str, str, str])
-            plain = base64.b64decode(text)
-        except ValueError as error:
-            raise Malformed(why=str(error)) from None
-        secret = secret_of(recipient)
-        if secret is None or proof != _proof(sender, sender and public_of(sender), recipient, _public(secret), plain):
-            raise Unauthentic()
-        return Unpacked(plain, "authcrypt" if sender else "anoncrypt", sender or None, recipient, "none")
-
-
-def _transparent(kid: str, sender: PublicKey | None, recipient: TheirKey, plain: bytes) -> bytes:
-    proof = _proof(kid, sender or "", recipient.kid, recipient.key, plain)
-    return json.dumps([kid, recipient.kid, base64.b64encode(plain).decode(), proof]).encode()
-
-
-_public = lru_cache(4096)(public_of)
 _public_of = lru_cache(4096)(x25519_public)
 """Who is at the other end is asked for every frame, and never changes."""
-
-
-def _proof(*parts: str | bytes | PublicKey) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.data if isinstance(part, PublicKey) else part
-        raw = data.encode() if isinstance(data, str) else data
-        digest.update(len(raw).to_bytes(4, "big") + raw)
-    return digest.hexdigest()[:32]
-
 
 SIMULATED_PACKERS: Mapping[str, Packer] = {**PACKERS, TransparentPacker.name: TransparentPacker()}
 
@@ -161,6 +120,7 @@ class Node:
     audiences: dict[str, frozenset[str]] = field(default_factory=dict)
     """For each post of ours, the members that it was meant for when it was made."""
     dropped: dict[str, int] = field(default_factory=dict)
+    hidden: bool = False
 
 
 class Violation(AssertionError):
@@ -177,7 +137,12 @@ class World:
         faults: Faults | None = None,
         envelope: str | None = None,
         say: Callable[[str], None] | None = None,
+        mediators: int = 0,
+        behind: Mapping[str, Sequence[str]] | None = None,
+        chained: bool = False,
     ) -> None:
+        """`mediators`: how many simulated ones there are, named m0 and so on; `behind`: which nodes nobody can dial,
+        and who their mediators are; `chained`: each mediator but the first is itself reached over the one before."""
         self.seed = seed
         self.dice = random.Random(seed)
         self.faults = faults or Faults()
@@ -185,11 +150,19 @@ class World:
         self.now = EPOCH_MS
         self.digest = hashlib.sha256()
         self.steps = 0
-        self._queue: list[tuple[int, int, str, Stimulus | str]] = []
+        self._queue: list[tuple[int, int, str, Stimulus | str | Callable[[], None]]] = []
         self._order = 0
         self._ticket = 0
         real = {0: "didcomm/v2", 5: "didcomm/v1"}
         self.envelope = envelope or real.get(seed % 10, TransparentPacker.name)
+        if behind and envelope is None:
+            self.envelope = "didcomm/v1" if seed % 8 == 3 else "didcomm/v2"  # forwards hold nothing but real envelopes
+        self.web = SimulatedWeb(self, self.faults.loss / 4, self.faults.delay_ms_max)
+        via = None
+        for number in range(mediators):
+            mediator = SimulatedMediator(f"m{number}", self.dice.randbytes, via if chained else None)
+            self.web.add(mediator)
+            via = mediator
         self.nodes: dict[str, Node] = {}
         for number in range(members):
             name = f"n{number}"
@@ -197,7 +170,27 @@ class World:
             server_key = x25519_public(self.dice.randbytes(32))
             node = Node(name, Endpoint(host, 7000), Endpoint(host, 7001), server_key, Agent(name))
             self.nodes[name] = node
-            self.hear(name, Started(node.address, node.queue_address, server_key))
+            node.hidden = name in (behind or {})
+            self.start(name)
+            for mediator_name in (behind or {}).get(name, ()):
+                self.behind(name, mediator_name)
+
+    def start(self, name: str) -> None:
+        """The node's sockets are bound, for the first time or again."""
+        node = self.nodes[name]
+        self.hear(name, Started(node.address, node.queue_address, node.server_key, hidden=node.hidden))
+
+    def behind(self, name: str, mediator: str) -> None:
+        """Have a simulated mediator take in what is for a node, and wait until it does."""
+        invitation = self.web.mediators[mediator].invitation()
+        self.ask(name, Connect(invitation, mediator, mediate=True))
+
+        def granted() -> bool:
+            found = [one.mediation for one in self.nodes[name].agent.connections.values() if one.label == mediator]
+            return any(one is not None and one.phase == "granted" for one in found)
+
+        if not self.run(granted, for_ms=60_000):
+            raise Violation(f"seed {self.seed}: {mediator} did not take {name} in")
 
     # --- running ------------------------------------------------------------------------------------------------
 
@@ -225,6 +218,9 @@ class World:
                 return True
             when, _, name, what = heapq.heappop(self._queue)
             self.now = max(self.now, when)
+            if callable(what):
+                what()
+                continue
             node = self.nodes[name]
             if isinstance(what, str):
                 if node.timers.get(what) != when:
@@ -235,7 +231,11 @@ class World:
         self.now = end
         return until is None or until()
 
-    def _later(self, delay_ms: int, name: str, what: Stimulus | str) -> None:
+    def after(self, delay_ms: int, what: Callable[[], None]) -> None:
+        """Do something a little later."""
+        self._later(delay_ms, "", what)
+
+    def _later(self, delay_ms: int, name: str, what: Stimulus | str | Callable[[], None]) -> None:
         self._order += 1
         heapq.heappush(self._queue, (self.now + delay_ms, self._order, name, what))
 
@@ -265,6 +265,8 @@ class World:
                 self._frame(to.decode(), Received(back, envelope))
             case Publish():
                 self._publish(node, effect)
+            case Post() | Answered() | Hold() | Release():
+                self.web.perform(node.name, effect)
             case SetTimer(key, delay_ms):
                 node.timers[key] = self.now + delay_ms
                 self._later(delay_ms, node.name, key)
@@ -449,7 +451,8 @@ def play(
 
     Returns the world at its end. Raises Violation with the seed when a promise is broken.
     """
-    world = World(seed, members or 3 + seed % 3, faults, say=say)
+    world = World(seed, members or 3 + seed % 3, faults, say=say, **_mediated(seed, members or 3 + seed % 3))
+    _trouble(world)
     dice, names = world.dice, list(world.nodes)
     world.ask(names[0], CreateGroup("sim", names[0], world.envelope))
     group = world.group(names[0]).id
@@ -488,8 +491,53 @@ def play(
 
 
 def _join(world: World, name: str, invitation: Invitation) -> None:
-    """Begin to join; the core itself repeats what the network loses."""
+    """Begin to join; the core itself repeats what the network loses. A mediator may be away for longer than a joiner
+    has patience: then it tries again."""
+
+    def again() -> None:
+        if not world.nodes[name].agent.groups:
+            world.ask(name, AcceptInvitation(invitation, name))
+            world.after(JOIN_AGAIN_MS, again)
+
     world.ask(name, AcceptInvitation(invitation, name))
+    if world.web.mediators:
+        world.after(JOIN_AGAIN_MS, again)
+
+
+def _mediated(seed: int, members: int) -> "Mediated":
+    """In one history of four some members only dial out, and one or two mediators take in what is for them."""
+    if seed % MEDIATED_EVERY != MEDIATED_EVERY - 1:
+        return {}
+    dice = random.Random(f"mediated {seed}")
+    mediators = dice.randint(1, 2)
+    chained = mediators == 2 and dice.random() < 0.4
+    hidden = dice.sample([f"n{number}" for number in range(members)], dice.randint(1, 2))
+    everyone = [f"m{number}" for number in range(mediators)]
+    behind = {name: [everyone[-1]] if chained else dice.sample(everyone, dice.randint(1, mediators)) for name in hidden}
+    return {"mediators": mediators, "behind": behind, "chained": chained}
+
+
+class Mediated(TypedDict, total=False):
+    """The arguments of a world with mediators."""
+
+    mediators: int
+    behind: Mapping[str, Sequence[str]]
+    chained: bool
+
+
+def _trouble(world: World) -> None:
+    """Have WebSockets break and mediators go away for a while, now and then."""
+    dice, web = world.dice, world.web
+    if world.faults.loss == 0:
+        return
+    for name, mediator in web.mediators.items():
+        for _ in range(dice.randint(0, 3)):
+            begin = dice.randint(0, TROUBLE_MS)
+            world.after(begin, lambda name=name: web.take_down(name))  # type: ignore[misc]
+            world.after(begin + dice.randint(1_000, AWAY_MS_MAX), lambda name=name: web.bring_back(name))  # type: ignore[misc]
+        for node in world.nodes:
+            for _ in range(dice.randint(0, 6)):
+                world.after(dice.randint(0, TROUBLE_MS), lambda node=node, uri=mediator.ws: web.cut(node, uri))  # type: ignore[misc]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -518,7 +566,3 @@ def main(arguments: list[str] | None = None) -> int:
     took = time.monotonic() - begun
     print(f"{len(seeds)} histories, {len(failed)} broken, {steps} steps, {took:.1f} s")
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

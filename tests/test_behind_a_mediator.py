@@ -1,0 +1,152 @@
+"""A group of whole agents of which two only dial out: real sockets, a real mediator in its own process, and kill -9."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from test_agent import until
+
+from zerochat.agent.client import connect
+from zerochat.agent.places import places
+from zerochat.agent.thread import AgentThread
+from zerochat.agent.vault import create_profile, unlock
+
+
+class MediatorProcess:
+    """`zerochat mediator` on loopback; it can be killed and comes back with what it had."""
+
+    def __init__(self, folder):
+        self.home = folder / "mediator"
+        self.port = "0"
+        self.start()
+
+    def start(self):
+        command = [sys.executable, "-m", "zerochat", "mediator", "--format", "jsonl"]
+        self.process = subprocess.Popen(
+            [*command, "--listen", f"127.0.0.1:{self.port}"],
+            env={**os.environ, "ZEROCHAT_HOME": str(self.home)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        ready = json.loads(self.process.stdout.readline())
+        assert ready["event"] == "ready"
+        self.link, self.port = ready["link"], ready["uri"].rpartition(":")[2].strip("/")
+        # Nobody needs the rest, and a full pipe must not stop it.
+        self.reader = threading.Thread(target=self.process.stdout.read, daemon=True)
+        self.reader.start()
+
+    def kill(self, how=signal.SIGKILL):
+        self.process.send_signal(how)
+        self.process.wait(10)
+        self.reader.join(10)
+        self.process.stdout.close()
+
+    def stop(self):
+        self.kill(signal.SIGTERM)
+
+
+class Person:
+    """A profile with its agent thread and a client of it."""
+
+    def __init__(self, folder, name, *, hidden):
+        self.places = places(name, {"ZEROCHAT_HOME": str(folder / name)})
+        create_profile(self.places, name, None)
+        self.name = name
+        self.thread = AgentThread(self.places, unlock(self.places, None), listen="127.0.0.1", hidden=hidden)
+        self.thread.start()
+        self.client = connect(self.places, "test")
+
+    def sleep(self):
+        self.client.close()
+        self.thread.stop()
+
+    def events(self):
+        return self.client.history("friends", limit=2000).events
+
+    def texts(self):
+        return [event.body["text"] for event in self.events() if event.type == "message"]
+
+    def reaches(self):
+        return {member.nick: member.via for member in self.client.members("friends") if member.nick != self.name}
+
+
+@pytest.fixture
+def mediator(tmp_path):
+    process = MediatorProcess(tmp_path)
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def people(tmp_path, mediator):
+    """Alice and Bob, behind the mediator, and Carol, before it; all of them in one group of Alice's."""
+    everybody = []
+    try:
+        for name, hidden in (("alice", True), ("bob", True), ("carol", False)):
+            everybody.append(Person(tmp_path, name, hidden=hidden))
+        alice, bob, carol = everybody
+        for person in (alice, bob):
+            person.client.call("connect", invitation=mediator.link, mediate=True)
+            until(lambda person=person: person.client.call("connections")[0].mediator == "granted", "mediation")
+        alice.client.new("friends")
+        for guest in (bob, carol):
+            guest.client.join(alice.client.invite("friends").url)
+            until(lambda guest=guest: any(g.state == "active" for g in guest.client.groups()), "joining")
+        until(
+            lambda: all(
+                member.connection in ("self", "connected") and member.view_agrees is not False
+                for person in everybody
+                for member in person.client.members("friends")
+            )
+            and all(len(person.client.members("friends")) == 3 for person in everybody),
+            "meeting",
+        )
+        yield everybody
+    finally:
+        for person in everybody:
+            with contextlib.suppress(Exception):
+                person.sleep()
+
+
+def test_everybody_is_reached_and_nobody_needs_to_know_how(people):
+    alice, bob, carol = people
+    assert alice.reaches() == {"bob": "mediator", "carol": "link"}
+    assert carol.reaches() == {"alice": "link", "bob": "link"}, "they dial her"
+    for person in people:
+        sent = person.client.send("friends", f"hello from {person.name}")
+        report = person.client.wait("friends", sent.id)
+        assert (report.complete, report.delivered) == (True, 2)
+    assert alice.texts() == bob.texts() == carol.texts()
+
+
+@pytest.mark.parametrize("count", [90, pytest.param(1000, marks=pytest.mark.long)])
+def test_nothing_is_lost_and_nothing_comes_twice_when_the_mediator_is_killed(people, mediator, count):
+    said = []
+    for number in range(count):
+        if number == count // 2:
+            mediator.kill()
+        if number == count * 2 // 3:
+            mediator.start()
+        person = people[number % 3]
+        text = f"{person.name} says {number}"
+        said.append(text)
+        person.client.send("friends", text)
+    until(lambda: all(len(person.texts()) >= count for person in people), "delivery")
+    for person in people:
+        assert sorted(person.texts()) == sorted(said)
+    ids = [[event.id for event in person.events()] for person in people]
+    assert ids[0] == ids[1] == ids[2]
+    last = people[0].client.send("friends", "and all is well")
+    assert people[0].client.wait("friends", last.id).complete
+    mediator.stop()
+    kept = b"".join(path.read_bytes() for path in mediator.home.rglob("*") if path.is_file())
+    secrets = [b"says", b"did:", b"protected", b"didcomm", b"friends", b"ciphertext"]
+    readable = [word for word in secrets if word in kept.replace(mediator.link.encode(), b"")]
+    assert not readable, "the mediator's disk must hold nothing that can be read"
+    mediator.start()

@@ -1,0 +1,7 @@
+"""`python -m zerochat.sim`."""
+
+import sys
+
+from zerochat.sim import main
+
+sys.exit(main())

@@ -1,0 +1,183 @@
+"""A simulated mediator: coordinate-mediation, pickup with live mode, and forwards, through the real message code.
+
+It has no disk, no quotas and takes everybody in; what it keeps survives its outages. How envelopes come and go, and
+what is lost on the way, is in `web.py`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.didcomm import PACKERS
+from zerochat.didcomm.did import Document, new_peer2, resolve, short_form
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.protocols import inviting, mediation, pickup, routing
+from zerochat.didcomm.protocols.mediation import Changed
+from zerochat.didcomm.protocols.oob import OutOfBand, ShortLink, read_invitation
+from zerochat.didcomm.protocols.pickup import DELIVERY_BYTES_MAX, DELIVERY_MAX, Parcel, Waiting
+from zerochat.errors import RemoteError
+
+PACKER = PACKERS["didcomm/v2"]
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """A connection to a mediator as its logic sees it."""
+
+    recipient: str = ""
+    """Whom what comes is pushed to: the short form of its DID; empty without live mode."""
+    under_way: set[str] = field(default_factory=set)
+    """The ids of parcels that went over it."""
+
+
+class SimulatedMediator:
+    """What one mediator knows and says. Behind another one (`via`) it takes posts over that one alone."""
+
+    def __init__(self, name: str, random: Callable[[int], bytes], via: "SimulatedMediator | None" = None) -> None:
+        self.name, self._random, self.via = name, random, via
+        self.http, self.ws = f"http://{name}.example/", f"ws://{name}.example/"
+        direct = {"uri": self.http, "accept": ["didcomm/v2"]}
+        live = {"uri": self.ws, "accept": ["didcomm/v2"]}
+        chained = via and {"uri": via.http, "accept": ["didcomm/v2"], "routingKeys": [via.did]}
+        services = [{"type": "DIDCommMessaging", "serviceEndpoint": one} for one in (chained or direct, live)]
+        self._identity = new_peer2(random, services)
+        self.up = True
+        self.behind: dict[str, SimulatedMediator] = {}
+        """Those that are behind this one, by DID."""
+        if via is not None:
+            via.behind[self.did] = self
+        self.mailboxes: dict[str, str] = {}
+        """Whose a registered DID is: the short form of its recipient's."""
+        self.waiting: dict[str, dict[str, bytes]] = {}
+        """What is kept for each recipient, by parcel id."""
+        self._long: dict[str, str] = {}
+        self._parcels = 0
+        self.dropped = 0
+
+    @property
+    def did(self) -> str:
+        return self._identity.did
+
+    def invitation(self) -> OutOfBand:
+        message = inviting.invitation(self.did, self._random, goal_code="request-mediate")
+        found = read_invitation(inviting.link(self.http, message))
+        assert not isinstance(found, ShortLink)
+        return found
+
+    # --- hearing ------------------------------------------------------------------------------------------------
+
+    def hear(self, envelope: bytes, session: Session) -> tuple[list[bytes], list[tuple["SimulatedMediator", bytes]]]:
+        """Take an envelope in: what goes back over the same connection, and what goes on to other mediators."""
+        try:
+            return self._hear(envelope, session)
+        except RemoteError:
+            self.dropped += 1
+            return [], []
+
+    def _hear(self, envelope: bytes, session: Session) -> tuple[list[bytes], list[tuple["SimulatedMediator", bytes]]]:
+        unpacked = PACKER.unpack(envelope, secret_of=self._secret_of, public_of=self._public_of)
+        if unpacked.kind == "anoncrypt":
+            wanted = routing.forward_in(unpacked.plain)
+            return [], self._forward(wanted) if wanted is not None else []
+        message = PACKER.parse(unpacked.plain)
+        sender = PACKER.check_sender(message, unpacked, self._resolve)
+        reply = self._answer(message, sender, session)
+        return [self.sealed(reply, sender)] if reply is not None else [], []
+
+    def _secret_of(self, kid: str) -> SecretKey | None:
+        identity = self._identity
+        return SecretKey("X25519", identity.agreement_secret) if kid == identity.kid_long else None
+
+    def _public_of(self, kid: str) -> PublicKey:
+        return self._resolve(kid.partition("#")[0]).agreement_key(kid)
+
+    def _resolve(self, did: str) -> Document:
+        return resolve(self._long.get(short_form(did), did))
+
+    def sealed(self, message: Message, recipient: str) -> bytes:
+        """A message of ours to a recipient."""
+        return PACKER.authcrypt(
+            PACKER.dump(replace(message, from_=self.did, to=(recipient,))),
+            sender=PACKER.own_key(self._identity, self.did),
+            recipient=PACKER.their_key(self._resolve(recipient), recipient),
+            random=self._random,
+        )
+
+    def _forward(self, wanted: routing.Forward) -> list[tuple["SimulatedMediator", bytes]]:
+        further = self.behind.get(wanted.next)
+        if further is not None:
+            return [(further, envelope) for envelope in wanted.envelopes]
+        recipient = self.mailboxes.get(wanted.next)
+        for envelope in wanted.envelopes:
+            if recipient is None:
+                self.dropped += 1
+            else:
+                self.keep(recipient, envelope)
+        return []
+
+    def keep(self, recipient: str, envelope: bytes) -> None:
+        """Something waits for a recipient."""
+        self._parcels += 1
+        self.waiting[recipient][f"{self.name}-{self._parcels}"] = envelope
+
+    # --- answering ----------------------------------------------------------------------------------------------
+
+    def _answer(self, message: Message, sender: str, session: Session) -> Message | None:
+        me = short_form(sender)
+        asked, fetched = mediation.kind_of(message), pickup.kind_of(message)
+        if asked is not None and asked[1] == "request":
+            self._long[me] = self._resolve(sender).did
+            self.waiting.setdefault(me, {})
+            return mediation.grant(message, self.did, self._random)
+        if me not in self.waiting:
+            return None
+        match asked[1] if asked is not None else fetched:
+            case "update":
+                return self._update(message, me)
+            case "delivery-request":
+                parcels = self._next(me, session, pickup.read_delivery_request(message).limit)
+                if parcels:
+                    return pickup.delivery(parcels, self._random, thid=message.thread)
+            case "messages-received":
+                for name in pickup.read_received(message):
+                    self.waiting[me].pop(name, None)
+            case "live-delivery-change":
+                session.recipient = me if pickup.read_live_change(message) else ""
+            case "status-request":
+                pass
+            case _:
+                return None
+        return pickup.status(message, Waiting(len(self.waiting[me])), 0, self._random)
+
+    def _update(self, message: Message, me: str) -> Message:
+        changed = []
+        for change in mediation.read_update(message):
+            if change.action == "add":
+                self.mailboxes.setdefault(change.did, me)
+            elif self.mailboxes.get(change.did) == me:
+                del self.mailboxes[change.did]
+            changed.append(Changed(change.did, change.action, "success"))
+        return mediation.update_response(message, changed, self._random)
+
+    def _next(self, me: str, session: Session, limit: int) -> list[Parcel]:
+        """What has not gone over this connection yet, as much as fits one delivery."""
+        parcels: list[Parcel] = []
+        room = DELIVERY_BYTES_MAX
+        for name, envelope in self.waiting[me].items():
+            if name in session.under_way:
+                continue
+            room -= pickup.delivery_size(len(envelope))
+            if len(parcels) >= limit or (parcels and room < 0):
+                break
+            parcels.append(Parcel(name, envelope))
+        session.under_way.update(parcel.id for parcel in parcels)
+        return parcels
+
+    def pushes(self, sessions: Sequence[Session]) -> list[tuple[Session, bytes]]:
+        """What connections in live mode are to get now."""
+        found = []
+        for session in sessions:
+            while session.recipient and (parcels := self._next(session.recipient, session, DELIVERY_MAX)):
+                delivery = pickup.delivery(parcels, self._random)
+                found.append((session, self.sealed(delivery, self._long[session.recipient])))
+        return found
