@@ -21,9 +21,9 @@ from zerochat.demo import run_script
 DEADLINE_S = 30.0
 
 
-def until(condition, what):
+def until(condition, what, within_s=DEADLINE_S):
     """Wait for a condition; fail with its name when it does not come."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + within_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{what} did not happen"
         time.sleep(0.02)

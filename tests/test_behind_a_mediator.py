@@ -67,7 +67,12 @@ class Person:
         self.thread.stop()
 
     def events(self):
-        return self.client.history("friends", limit=2000).events
+        """All of them, page by page."""
+        events, more = [], True
+        while more:
+            page = self.client.history("friends", limit=500, before=events[0].id if events else None)
+            events, more = [*page.events, *events], page.more
+        return events
 
     def texts(self):
         return [event.body["text"] for event in self.events() if event.type == "message"]
@@ -137,7 +142,8 @@ def test_nothing_is_lost_and_nothing_comes_twice_when_the_mediator_is_killed(peo
         text = f"{person.name} says {number}"
         said.append(text)
         person.client.send("friends", text)
-    until(lambda: all(len(person.texts()) >= count for person in people), "delivery")
+    for person in people:
+        until(lambda person=person: len(person.texts()) >= count, f"delivery to {person.name}", 120)
     for person in people:
         assert sorted(person.texts()) == sorted(said)
     ids = [[event.id for event in person.events()] for person in people]

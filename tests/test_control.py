@@ -54,6 +54,7 @@ from zerochat.agent.schema import (
     Hello,
     History,
     NoParams,
+    PongNews,
     Sent,
     ViewNews,
 )
@@ -547,6 +548,35 @@ def test_the_client_survives_any_bytes(data: bytes) -> None:
     dialogue.ask("status", {})
     with suppress(AgentUnclear, AgentError):
         dialogue.hear(data + b"\n")
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("new", {"group": "g", "envelope": 1}),
+        ("ping", {}),
+        ("features", {"peer": "bob", "match": None}),
+        ("connect", {"invitation": "x", "mediate": "yes"}),
+        ("offer", {"expires_s": "1h"}),
+        ("tell", {"peer": "bob"}),
+    ],
+)
+def test_what_is_asked_of_peers_has_a_shape(fake_agent, method: str, params: dict[str, Any]) -> None:
+    agent = fake_agent()
+    with connect(home(agent.server.path)) as client, pytest.raises(AgentError, match="do not fit"):
+        client.call(method, **params)
+    assert [asked for asked, _ in agent.asked] == ["hello"]
+
+
+def test_what_peers_say_arrives_as_they_said_it(fake_agent) -> None:
+    agent = fake_agent()
+    pong = PongNews(
+        thread="t", peer="\x1b[2J\u202e", rtt_ms=1, envelope="x", their_key="k\n", my_key="\u2028", way="direct"
+    )
+    with connect(home(agent.server.path)) as client:
+        client.subscribe()
+        agent.tell("pong", pong)
+        assert client.next_news(10) == News("pong", pong)
 
 
 def test_every_news_survives_the_way(fake_agent) -> None:

@@ -237,6 +237,28 @@ def test_what_a_cut_at_the_quotation_marks_could_overlook_is_refused() -> None:
             unpack(wrong)
 
 
+def test_the_shortcut_leaves_what_is_wrong_to_the_long_way() -> None:
+    tree, header = opened(authcrypt(b""))
+    iv, anonymous = tree["iv"], compact_json(opened(anoncrypt(b""))[1])
+    for change in (
+        {"tag": base64.urlsafe_b64encode(bytes(15)).decode()},
+        {"iv": iv[:12]},
+        {"iv": iv[:13] + "A=="},
+        {"iv": iv[:12], "ciphertext": iv[12:]},
+        {"iv": iv + iv[:4]},
+    ):
+        assert rfc0019._usual(compact_json({**tree, **change})) is None
+    raw = compact_json(header)
+    for wrong in (
+        raw.replace(b"Authcrypt", b"Anoncrypt"),
+        anonymous.replace(b"Anoncrypt", b"Authcrypt"),
+        raw.replace(b'"iv"', b'"sender"'),
+        raw.replace(b'"sender"', b'"iv"'),
+    ):
+        protected = base64.urlsafe_b64encode(wrong).decode()
+        assert rfc0019._usual(compact_json({**tree, "protected": protected})) is None
+
+
 def test_the_shortcut_has_the_limits_of_the_long_way() -> None:
     tree, header = opened(authcrypt(b""))
     kid = HEADER_BYTES_MAX - len(compact_json(header)) + len(verkey(BOB))
@@ -304,6 +326,14 @@ def changed(text: str, times: int, dice: random.Random) -> str:
     return text
 
 
+def cut_elsewhere(header: Json, key_end: int, iv_end: int) -> None:
+    """The same characters of the boxed key, its nonce and the sender, shared out otherwise."""
+    recipient = header["recipients"][0]
+    joined = recipient["encrypted_key"] + recipient["header"]["iv"] + recipient["header"]["sender"]
+    recipient["encrypted_key"] = joined[:key_end]
+    recipient["header"] |= {"iv": joined[key_end:iv_end], "sender": joined[iv_end:]}
+
+
 WRONG_HEADERS: dict[str, Callable[[Json], object]] = {
     "another typ": lambda h: h.update(typ="JWM/2.0"),
     "no typ": lambda h: h.pop("typ"),
@@ -328,6 +358,9 @@ WRONG_HEADERS: dict[str, Callable[[Json], object]] = {
     "short iv": lambda h: h["recipients"][0]["header"].update(iv="AAAA"),
     "short sender": lambda h: h["recipients"][0]["header"].update(sender="AAAA"),
     "short key": lambda h: h["recipients"][0].update(encrypted_key="AAAA"),
+    "iv cut off early": lambda h: cut_elsewhere(h, 64, 92),
+    "key and iv cut off early": lambda h: cut_elsewhere(h, 60, 92),
+    "iv cut off late": lambda h: cut_elsewhere(h, 64, 100),
 }
 
 

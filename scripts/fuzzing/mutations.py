@@ -143,7 +143,7 @@ class Mutator:
                     * size
                 )
             case 1:
-                return Array([part] * min(20_000, size // (len(text) + 1) + 1))
+                return Array([part] * min(200_000, size // (len(text) + 1) + 1))
             case 2:
                 count = min(20_000, size // (len(text) + 8) + 1)
                 return Object([part] * count, [f"n{number}" for number in range(count)])

@@ -91,8 +91,8 @@ def rotate(options: Options, out: Output) -> ExitCode:
         agent.client.call("rotate", peer=options.peer)
     out.data({"peer": options.peer}, ())
     narrate(
-        f"You have a new DID, with new keys, towards {name_of(options.peer)}, who hears of it with what you send next."
-        " The old one is given up when they have used the new one; until then, both work."
+        f"You have a new DID, with new keys, towards {name_of(options.peer)}, who hears of it now, or with what you"
+        " send next. The old one is given up when they have used the new one; until then, both work."
     )
     return ExitCode.OK
 

@@ -36,7 +36,7 @@ class NotForThese(LocalError):
 
 
 class NoSecrets(LocalError):
-    """This message is encrypted. Name a file with the recipient's secret keys: --secrets FILE"""
+    """This message is encrypted. Name a file with the recipient's secret keys, with --secrets FILE."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
 

@@ -26,7 +26,7 @@ class TooLarge(LocalError):
 
 
 class OpenSecrets(LocalError):
-    """Others on this machine may read the secret keys in {path}. Make them yours alone: chmod 600 {path}"""
+    """Others on this machine may read the secret keys in {path}. Make them yours alone, with `chmod 600 {path}`."""
 
 
 class BadKeyFile(LocalError):

@@ -187,16 +187,27 @@ def did_key_bytes(did: str) -> bytes:
 DEPTH_MAX = 64
 """Deeper than any message of any protocol here, and far from where Python's parser runs out of stack."""
 
+CONTAINERS_MAX = 32 * 1024
+"""Objects and arrays in one text. An object costs as much time as fifty digits, and its check for members that stand
+twice is not the parser's own: half a megabyte of `{},` would take longer than a stranger's bytes may."""
+
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _STRING = re.compile(rb'"[^"]*"')
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
-_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_STEPS = bytes.maketrans(b'[{]}"', b"\x01\x01\xff\xff\x00")
+"""Brackets as signed bytes: 1, -1, and 0 for a quotation mark without another."""
 
 
-def _depth(data: bytes) -> int:
-    """How deep the brackets nest, those in strings left out; exact up to the first error that a parser would meet."""
+def _check_structure(data: bytes, depth_max: int) -> None:
+    """Raise Malformed for brackets that nest too deep or are too many, those in strings left out.
+
+    Both are exact up to the first error that a parser would meet.
+    """
     structure = _STRING.sub(b"", _ESCAPE.sub(b"", data).translate(None, _NOT_STRUCTURE))
-    return max(accumulate(_STEP.get(byte, 0) for byte in structure), default=0)
+    if structure.count(b"[") + structure.count(b"{") > CONTAINERS_MAX:
+        raise Malformed(why=f"JSON with more than {CONTAINERS_MAX} objects and arrays")
+    if max(accumulate(memoryview(structure.translate(_STEPS)).cast("b")), default=0) > depth_max:
+        raise Malformed(why=f"JSON nested more than {depth_max} deep")
 
 
 def _members(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
@@ -225,13 +236,13 @@ _CANONICAL = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=Tru
 def strict_json(data: bytes, size_max: int, depth_max: int = DEPTH_MAX) -> object:
     """The value of a JSON text in UTF-8, as I-JSON has it (RFC 7493).
 
-    No member twice, no NaN or Infinity (not even as 1e999), no lone surrogate, no more than `size_max` bytes and
-    `depth_max` levels; both limits are checked before anything is parsed.
+    No member twice, no NaN or Infinity (not even as 1e999), no lone surrogate, no more than `size_max` bytes,
+    `depth_max` levels and CONTAINERS_MAX objects and arrays; the limits are checked before anything is parsed.
     """
     if len(data) > size_max:
         raise Malformed(why=f"JSON of more than {size_max} bytes")
-    if data.count(b"[") + data.count(b"{") > depth_max and _depth(data) > depth_max:
-        raise Malformed(why=f"JSON nested more than {depth_max} deep")
+    if data.count(b"[") + data.count(b"{") > depth_max:
+        _check_structure(data, depth_max)
     try:
         value: object = _DECODER.decode(data.decode())
         if b"\\ud" in data or b"\\uD" in data:

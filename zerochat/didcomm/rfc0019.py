@@ -56,6 +56,7 @@ RECIPIENTS_MAX = 64
 """As in v2. Nobody has more devices behind one party."""
 HEADER_BYTES_MAX = 32 * 1024
 """The protected header, decoded; a recipient has some 350 bytes."""
+_HEADER_CHARS_MAX = HEADER_BYTES_MAX * 4 // 3 + 4
 
 TYP: Final = "JWM/1.0"
 ENC: Final = "xchacha20poly1305_ietf"
@@ -166,7 +167,7 @@ def _general(envelope: bytes) -> _Envelope:
     if not _JWE_ONLY.isdisjoint(tree):
         raise Malformed(why="envelope: a member that does not belong outside the header")
     protected = _text(tree, "protected")
-    if len(protected) > HEADER_BYTES_MAX * 4 // 3 + 4:
+    if len(protected) > _HEADER_CHARS_MAX:
         raise Malformed(why=f"envelope: a header of more than {HEADER_BYTES_MAX} bytes")
     header = _object(strict_json(b64url_bytes(protected), HEADER_BYTES_MAX))
     enc, kind = header.get("enc"), _KINDS.get(_text(header, "alg").lower())
@@ -227,6 +228,7 @@ _HEADER = re.compile(
     rf'"recipients": ?\[{{"encrypted_key": ?{_BASE64}, ?"header": ?{{"kid": ?"([1-9A-Za-z]+)"'
     rf'(?:, ?"(sender|iv)": ?{_BASE64}, ?"(?!\5)(sender|iv)": ?{_BASE64})?}}}}\]}}'
 )
+"""Each text of it stands for itself in JSON, because nothing in it has to be escaped."""
 
 
 def _usual(envelope: bytes) -> _Envelope | None:
@@ -243,10 +245,13 @@ def _usual(envelope: bytes) -> _Envelope | None:
         iv, ciphertext = ciphertext, iv
     elif names != _MEMBERS:
         return None
+    if len(protected) > _HEADER_CHARS_MAX or len(iv) != _IV_CHARS:
+        return None
     try:
+        # Latin-1 gives every byte a character; the pattern has those of ASCII only.
         header = b64url_bytes(protected)
         fit = _HEADER.fullmatch(header.decode("latin-1"))
-        if fit is None or len(header) > HEADER_BYTES_MAX or len(iv) != _IV_CHARS:
+        if fit is None or len(header) > HEADER_BYTES_MAX:
             return None
         content, mac = b64url_bytes(iv + ciphertext), b64url_bytes(tag)
     except Malformed:

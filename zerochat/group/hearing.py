@@ -13,7 +13,7 @@ from zerochat.group import connection, invite, join, leave, log, mail, mediators
 from zerochat.group.envelope import open_first
 from zerochat.group.state import Agent, Whom
 from zerochat.group.turn import Turn
-from zerochat.group.wire import EVENT, SYNC, EventBody, SyncBody, read_body
+from zerochat.group.wire import EVENT, JOIN_REQUEST, SYNC, EventBody, SyncBody, read_body
 
 
 def whose(agent: Agent, link: bytes) -> tuple[str, str] | None:
@@ -60,6 +60,8 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
                     log.hear(turn, name, member, read_body(message, EventBody))
                 case kind if kind == SYNC:
                     log.hear_sync(turn, name, member, read_body(message, SyncBody))
+                case kind if kind == JOIN_REQUEST:
+                    invite.hear_again(turn, name, member, message)
                 case _:
                     questions.hear(turn, Whom(name, member), message, relationship)
             leave.settle(turn, name)

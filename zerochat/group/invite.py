@@ -150,12 +150,8 @@ def hang_up(turn: Turn, name: bytes) -> None:
         turn.say(Hangup(name))
 
 
-def hear_knock(
-    turn: Turn, link: bytes, envelope: bytes, handle: bytes | None, mailed: bool = False, called: bytes = b""
-) -> None:
-    """Something came in under an invitation of ours, over a connection (perhaps one that we have `called`) or by mail.
-    Raises RemoteError."""
-    open_ = turn.agent.invitations[link]
+def _way_back(turn: Turn, link: bytes, handle: bytes | None, mailed: bool, called: bytes = b"") -> Answer:
+    """How whoever has just said something under an invitation of ours is answered."""
 
     def answer(theirs: str, envelope: bytes) -> None:
         if handle is not None:
@@ -167,6 +163,15 @@ def hear_knock(
         elif (way := mail.way_of_did(turn, theirs)) is not None:
             mail.post(turn, way, theirs, envelope)
 
+    return answer
+
+
+def hear_knock(
+    turn: Turn, link: bytes, envelope: bytes, handle: bytes | None, mailed: bool = False, called: bytes = b""
+) -> None:
+    """Something came in under an invitation of ours, over a connection (perhaps one that we have `called`) or by mail.
+    Raises RemoteError."""
+    open_, answer = turn.agent.invitations[link], _way_back(turn, link, handle, mailed, called)
     packer = turn.packer(open_.invitation.envelope)
     for claimant, claim in open_.claims.items():
         try:
@@ -183,6 +188,15 @@ def hear_knock(
     if opened.message.type != exchange.REQUEST:
         raise Refused(why="a DID exchange message out of turn")
     _hear_request(turn, link, opened, answer)
+
+
+def hear_again(turn: Turn, name: str, member: str, message: Message) -> None:
+    """Somebody who is a member already asks to join, by mail: our welcome has not come. Raises RemoteError."""
+    for link, open_ in turn.agent.invitations.items():
+        for claimant, claim in open_.claims.items():
+            if open_.group == name and claim.relationship.member == member:
+                _hear_join_request(turn, link, claimant, message, _way_back(turn, link, None, mailed=True))
+                return
 
 
 class _RequestBody(msgspec.Struct, frozen=True):

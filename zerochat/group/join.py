@@ -94,7 +94,7 @@ def resume(turn: Turn, link: bytes) -> None:
         invitation = join.invitation
         if invitation.endpoint is not None:
             turn.say(Dial(link, invitation.endpoint, invitation.server_key, invitation.knock_secret()))
-        elif (key := _inviter_key(turn, join)) is not None:
+        elif turn.agent.reach is not None and turn.agent.reach.pair and (key := _inviter_key(turn, join)) is not None:
             turn.say(Admit(link, key))
         _tell(turn, join, "dialling", f"Looking for whoever invited you, at {invitation.where}…")
         knock(turn, link)

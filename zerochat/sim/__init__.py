@@ -180,6 +180,21 @@ class World:
         node = self.nodes[name]
         self.hear(name, Started(node.address, node.queue_address, node.server_key, hidden=node.hidden))
 
+    def restart(self, name: str) -> None:
+        """The node's process ends without a word and starts again with what its disk has."""
+        node = self.nodes[name]
+        for link in list(node.connected):
+            del node.connected[link]
+        for other in self.nodes.values():
+            for link in [link for link, end in other.connected.items() if end == name]:
+                self._disconnect(other, link)
+        node.timers.clear()
+        node.dialled.clear()
+        node.admitted.clear()
+        self.web.forget(name)
+        node.agent = msgspec.msgpack.decode(msgspec.msgpack.encode(node.agent), type=Agent)
+        self.start(name)
+
     def behind(self, name: str, mediator: str) -> None:
         """Have a simulated mediator take in what is for a node, and wait until it does."""
         invitation = self.web.mediators[mediator].invitation()
@@ -526,10 +541,12 @@ class Mediated(TypedDict, total=False):
 
 
 def _trouble(world: World) -> None:
-    """Have WebSockets break and mediators go away for a while, now and then."""
+    """Have WebSockets break, mediators go away for a while, and nodes start again, now and then."""
     dice, web = world.dice, world.web
-    if world.faults.loss == 0:
+    if world.faults.loss == 0 or not web.mediators:
         return
+    for node in dice.sample(list(world.nodes), dice.randint(0, 2)):
+        world.after(dice.randint(0, TROUBLE_MS), lambda node=node: world.restart(node))  # type: ignore[misc]
     for name, mediator in web.mediators.items():
         for _ in range(dice.randint(0, 3)):
             begin = dice.randint(0, TROUBLE_MS)

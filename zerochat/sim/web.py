@@ -99,6 +99,14 @@ class SimulatedWeb:
         self._world.after(1, lambda: self._world.hear(node, WebDown(uri)))
         self._redial(node, uri)
 
+    def forget(self, node: str) -> None:
+        """A node has ended without a word."""
+        self.held = {(name, uri) for name, uri in self.held if name != node}
+        for name, uri in [key for key in self.sockets if key[0] == node]:
+            socket = self.sockets.pop((name, uri))
+            socket.up = False
+            self._handles.pop(socket.number, None)
+
     # --- WebSockets -------------------------------------------------------------------------------------------------
 
     def _dial(self, node: str, uri: str) -> None:

@@ -160,7 +160,9 @@ def rotate(chat: "Board", rest: str) -> None:
     async def change(peer: str) -> None:
         await chat.link.ask("rotate", PeerParams(peer), NoParams)
         chat.answers.rotating.add(peer)
-        chat.tell(Printable(f"You have a new DID towards {name_of(rest)}, who hears of it with what you say next."))
+        chat.tell(
+            Printable(f"You have a new DID towards {name_of(rest)}, who hears of it now, or with what you say next.")
+        )
 
     if (peer := _peer(chat, "rotate", rest)) is not None:
         chat.attempt(change(peer))
