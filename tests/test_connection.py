@@ -13,13 +13,14 @@ from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.layers import seal_layers
 from zerochat.didcomm.packer import OwnKey
 from zerochat.didcomm.protocols.basic import basic
-from zerochat.didcomm.protocols.oob import read_invitation
+from zerochat.didcomm.protocols.oob import OutOfBand, read_invitation
 from zerochat.group.commands import NotReady, RotationUnderWay
 from zerochat.group.connection import CannotConnect, NoAddress
 from zerochat.group.effects import Answer, Answered, Notify, Post, Refuse
 from zerochat.group.engine import step
+from zerochat.group.find import UnknownPeer, find_peer
 from zerochat.group.notices import ConnectionChanged, FeaturesDisclosed, Pong, Told
-from zerochat.group.state import Agent
+from zerochat.group.state import Agent, Whom
 from zerochat.group.stimuli import (
     Ask,
     AskFeatures,
@@ -37,6 +38,12 @@ from zerochat.group.stimuli import (
 )
 
 ALICE, BOB = "http://192.0.2.1:8080/", "http://192.0.2.2:8080/"
+
+
+def invitation(link):
+    read = read_invitation(link)
+    assert isinstance(read, OutOfBand)
+    return read
 
 
 class Two:
@@ -86,7 +93,7 @@ class Two:
 
     def connect(self, envelope="didcomm/v2"):
         offered = self.ask("alice", OfferConnection(envelope, "Alice", 3600))
-        return self.ask("bob", Connect(read_invitation(offered.url), "alice"))
+        return self.ask("bob", Connect(invitation(offered.url), "alice"))
 
     def one(self, name):
         (connection,) = self.agents[name].connections.values()
@@ -135,9 +142,9 @@ class TestConnecting:
 def test_an_invitation_is_for_one():
     two = Two()
     offered = two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600))
-    two.ask("bob", Connect(read_invitation(offered.url), "alice"))
+    two.ask("bob", Connect(invitation(offered.url), "alice"))
     before = two.one("alice")
-    two.ask("bob", Connect(read_invitation(offered.url), "alice again"))
+    two.ask("bob", Connect(invitation(offered.url), "alice again"))
     assert two.one("alice") == before
 
 
@@ -149,9 +156,10 @@ def test_an_invitation_that_nobody_answers_is_forgotten():
     assert not two.agents["alice"].connections
 
 
-def test_both_rotate_and_go_on():
+@pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
+def test_both_rotate_and_go_on(envelope):
     two = Two()
-    two.connect()
+    two.connect(envelope)
     for name, other in (("bob", "alice"), ("alice", "bob"), ("bob", "alice")):
         old = two.one(name).relationship.mine.short
         two.ask(name, RotateDid(two.one(name).id))
@@ -182,9 +190,10 @@ def test_what_the_old_did_says_is_not_heard():
     assert two.agents["alice"] == before and len(two.told["alice"]) == told
 
 
-def test_a_rotation_to_nothing_ends_it():
+@pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
+def test_a_rotation_to_nothing_ends_it(envelope):
     two = Two()
-    two.connect()
+    two.connect(envelope)
     two.ask("bob", EndConnection(two.one("bob").id))
     assert not two.agents["bob"].connections
     assert two.one("alice").state == "ended" and "ended" in two.news("alice", ConnectionChanged)[-1].text
@@ -211,7 +220,7 @@ def test_without_an_address_nobody_is_invited():
 
 def test_an_invitation_without_a_way_is_refused():
     two = Two()
-    offered = read_invitation(two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600)).url)
+    offered = invitation(two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600)).url)
     stranger = replace(offered.inviters[0], did="did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK")
     with pytest.raises(CannotConnect):
         two.ask("bob", Connect(replace(offered, inviters=(stranger,)), "x"))
@@ -237,3 +246,25 @@ def test_what_others_protect_in_other_ways_is_heard(form):
     two.hear("alice", Mailed(envelope))
     heard = [told.text for told in two.news("alice", Told)]
     assert heard == ([] if form == "sign" else ["wrapped"]), "what is not encrypted is not for anybody"
+
+
+def test_an_id_is_that_connection_whatever_others_call_themselves():
+    two = Two()
+    two.connect()
+    mine = two.one("bob")
+    impostor = replace(mine, id="x" * 12, label=mine.id)
+    agent = replace(two.agents["bob"], connections={mine.id: mine, impostor.id: impostor})
+    assert find_peer(agent, mine.id) == Whom(connection=mine.id)
+    slashed = replace(impostor, label="a/b")
+    assert find_peer(replace(agent, connections={slashed.id: slashed}), "a/b") == Whom(connection=slashed.id)
+    nameless = replace(mine, label="")
+    with pytest.raises(UnknownPeer):
+        find_peer(replace(agent, connections={nameless.id: nameless}), "")
+
+
+def test_a_mediator_must_take_websockets_and_v2():
+    two = Two()
+    for envelope in ("didcomm/v2", "didcomm/v1"):
+        offered = two.ask("alice", OfferConnection(envelope, "Alice", 3600))
+        with pytest.raises(CannotConnect):
+            two.ask("bob", Connect(invitation(offered.url), "", mediate=True))

@@ -166,13 +166,16 @@ def _rotate(turn: Turn, wanted: str) -> Connected:
             raise NotReady(peer=wanted)
         relationship = found
     # Whoever has not answered to our first DID yet would not understand where the second one comes from.
-    if not relationship.established or (whom.member and not relationship.greeted):
-        raise NotReady(peer=wanted)
     if relationship.handover is not None:
         raise RotationUnderWay(peer=wanted)
+    if not relationship.established or (whom.member and not relationship.greeted):
+        raise NotReady(peer=wanted)
     if whom.connection:
+        reachable = connection.reachable(turn, whom.connection)
+        if not reachable and turn.agent.connections[whom.connection].envelope == "didcomm/v1":
+            raise questions.NotConnected(peer=wanted)  # v1 says it once, and not with every message that follows
         connection.rotated(turn, whom.connection)
-        if connection.reachable(turn, whom.connection):
+        if reachable:
             questions.ask_ping(turn, whom)
     else:
         peers.rotate(turn, whom.group, whom.member)

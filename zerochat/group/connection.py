@@ -15,6 +15,7 @@ from zerochat.didcomm.invitation import WEB_SCHEMES
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer, Profile
 from zerochat.didcomm.protocols import didexchange, empty, inviting, oob, ping, problem, routing
+from zerochat.didcomm.protocols import rotate as did_rotate
 from zerochat.didcomm.protocols.oob import OutOfBand
 from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import LocalError, Malformed, Overloaded, Refused
@@ -38,7 +39,7 @@ class CannotConnect(LocalError):
 
 class NoAddress(LocalError):
     """Nobody could answer this invitation, because this agent takes nothing in over HTTP. Set `network.web` in the
-    settings (`zerochat locate config` names the file), as in web = "http://192.0.2.7:8080", and start it again."""
+    settings (`zerochat locate config` names the file), as in web = "192.0.2.7:8080", and start it again."""
 
 
 # --- beginning ------------------------------------------------------------------------------------------------------
@@ -49,7 +50,9 @@ def accept(turn: Turn, invitation: OutOfBand, label: str, mediate: bool) -> str:
     if len(turn.agent.connections) >= CONNECTIONS_MAX:
         raise Overloaded(what="The number of connections", limit=CONNECTIONS_MAX)
     try:
-        envelope, theirs, way = _chosen(turn, invitation)
+        envelope, theirs, way = _chosen(turn, invitation, ("didcomm/v2",) if mediate else PROFILES)
+        if mediate and not any(one.uri.startswith(("ws://", "wss://")) for one in routes(resolve(theirs))):
+            raise CannotConnect(why="whoever made it takes no WebSocket, over which a mediator would be asked")
     except Malformed as error:
         raise CannotConnect(why=str(error.fields["why"])) from None
     identity = new_peer4(turn.moment.random, services(turn, envelope, "#key-1"))
@@ -73,12 +76,12 @@ def accept(turn: Turn, invitation: OutOfBand, label: str, mediate: bool) -> str:
     return name
 
 
-def _chosen(turn: Turn, invitation: OutOfBand) -> tuple[Profile, str, Route]:
+def _chosen(turn: Turn, invitation: OutOfBand, profiles: tuple[Profile, ...]) -> tuple[Profile, str, Route]:
     """Which envelopes to write, to which DID, over which route: the first that both sides have."""
     for inviter in invitation.inviters:
         for theirs, way in _ends(inviter):
             for direct in deliverables(way, resolve):
-                profile = next((one for one in PROFILES if direct.takes(one)), None)
+                profile = next((one for one in profiles if direct.takes(one)), None)
                 if profile is not None and direct.uri.startswith(WEB_SCHEMES):
                     return profile, theirs, direct
     raise CannotConnect(why="it names no address and no kind of envelopes that can be used here")
@@ -208,20 +211,49 @@ def hear(turn: Turn, name: str, envelope: bytes, handle: int | None) -> Message 
         _put(turn, fresh)
         if fresh.state != one.state:
             _tell(turn, fresh)
+    if relationship.established and one.envelope == "didcomm/v1" and _hear_rotation(turn, name, message, handle):
+        return None
     return message if relationship.established else None
 
 
+def can_rotate(turn: Turn, name: str) -> bool:
+    """Whether the peer can hear of a new DID: v2 says it with whatever is said next, v1 says it now or never."""
+    return turn.agent.connections[name].envelope != "didcomm/v1" or reachable(turn, name)
+
+
 def rotated(turn: Turn, name: str) -> None:
-    """Replace our DID, and say so."""
+    """Replace our DID. v2 says so with every message from now on, v1 with a message of its own (RFC 0794)."""
     one = turn.agent.connections[name]
     identity = new_peer4(turn.moment.random, services(turn, one.envelope, "#key-1"))
-    _put(turn, replace(one, relationship=rotate(one.relationship, identity, turn.now // 1000)))
+    relationship = rotate(one.relationship, identity, turn.now // 1000)
+    if one.envelope == "didcomm/v1":
+        send(turn, name, did_rotate.rotate(identity.did, turn.moment.random))
+    _put(turn, replace(one, relationship=relationship))
+
+
+def _hear_rotation(turn: Turn, name: str, message: Message, handle: int | None) -> bool:
+    """v1: the peer replaces its DID, or gives it up. False: the message is about something else. Raises RemoteError."""
+    one = turn.agent.connections[name]
+    if did_rotate.is_rotate(message):
+        theirs = did_rotate.read_rotate(message)
+        turn.packer(one.envelope).their_key(resolve(theirs), theirs)  # it must be one that can be written to
+        _put(turn, replace(one, relationship=replace(one.relationship, theirs=theirs)))
+        send(turn, name, did_rotate.ack(message, turn.moment.random), handle)
+        return True
+    if did_rotate.is_hangup(message):
+        fresh = replace(one, relationship=replace(one.relationship, theirs=""), state="ended")
+        _put(turn, fresh)
+        _tell(turn, fresh)
+        return True
+    return did_rotate.is_ack(message)
 
 
 def end(turn: Turn, name: str) -> None:
     """Rotate our DID to nothing, and forget the connection."""
     one = turn.agent.connections[name]
-    if one.state != "ended" and one.envelope == "didcomm/v2" and reachable(turn, name):
+    if one.state != "ended" and one.envelope == "didcomm/v1" and reachable(turn, name):
+        send(turn, name, did_rotate.hangup(turn.moment.random))
+    elif one.state != "ended" and reachable(turn, name):
         packer = turn.packer(one.envelope)
         message = empty.empty(turn.moment.random)
         envelope = farewell(one.relationship, message, packer, turn.moment.random, turn.now // 1000)

@@ -82,7 +82,8 @@ def step(
             case Mailed(envelope, handle):
                 hearing.hear_mail(turn, envelope, handle)
             case PostFailed(uri):
-                mail.failed(turn, uri)
+                if mail.failed(turn, uri):
+                    _try_elsewhere(turn, uri)
             case WebUp(uri):
                 turn.change(web_up=turn.agent.web_up | {uri})
                 mediators.web_up(turn, uri)
@@ -144,6 +145,18 @@ def _try_again(turn: Turn, uri: str) -> None:
             if way is not None and way.uri == uri and mail.by_mail(turn, name, member):
                 peers.mail_up(turn, name, member)
         leave.settle(turn, name)
+
+
+def _try_elsewhere(turn: Turn, uri: str) -> None:
+    """A URI does not take what we post: whoever is reached over another mediator too gets what it lacks that way."""
+    for name, group in turn.agent.groups.items():
+        if group.state == "left":
+            continue
+        for member in list(group.peers):
+            if mail.by_mail(turn, name, member) and any(
+                way.uri == uri for way in mail.reach_of_member(group, member).mail
+            ):
+                peers.mail_up(turn, name, member)
 
 
 def _link(turn: Turn, link: bytes, up: bool) -> None:

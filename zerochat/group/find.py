@@ -34,18 +34,18 @@ def find_group(agent: Agent, wanted: str) -> Group:
 
 def find_peer(agent: Agent, wanted: str) -> Whom:
     """The member or connection that is meant. Raises UnknownPeer, AmbiguousPeer, or as `find_group` does."""
-    group, slash, name = wanted.rpartition("/")
-    if slash:
-        found = _members(find_group(agent, group), name)
-    else:
-        found = [
-            Whom(connection=one.id)
-            for one in agent.connections.values()
-            if one.label == wanted or (len(wanted) >= PREFIX_MIN and one.id.startswith(wanted))
-        ]
-        for one in agent.groups.values():
-            if one.state == "active":
-                found += _members(one, wanted)
+    if wanted in agent.connections:
+        return Whom(connection=wanted)
+    connections = [one for one in agent.connections.values() if one.label == wanted != ""]
+    if not connections and len(wanted) >= PREFIX_MIN:
+        connections = [one for one in agent.connections.values() if one.id.startswith(wanted)]
+    found = [Whom(connection=one.id) for one in connections]
+    for group in agent.groups.values():
+        if group.state == "active":
+            found += _members(group, wanted)
+    name, slash, member = wanted.rpartition("/")
+    if slash and not found:
+        found = _members(find_group(agent, name), member)
     if not found:
         raise UnknownPeer(peer=wanted)
     if len(found) > 1:

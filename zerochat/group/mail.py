@@ -180,11 +180,11 @@ def works(turn: Turn, uri: str) -> bool:
     return fault is None or fault.until <= turn.now
 
 
-def failed(turn: Turn, uri: str) -> None:
-    """A URI did not take what we posted: leave it alone for a while."""
+def failed(turn: Turn, uri: str) -> bool:
+    """A URI did not take what we posted: leave it alone for a while. Returns whether that is news."""
     fault = turn.agent.faults.get(uri)
     if fault is not None and fault.until > turn.now:
-        return
+        return False
     again = fault is not None and turn.now - fault.until < max(AGAIN_MS, _pause(fault.tries))
     tries = fault.tries + 1 if fault is not None and again else 1
     delay = _pause(tries)
@@ -192,6 +192,7 @@ def failed(turn: Turn, uri: str) -> None:
     if len(kept) < FAULTS_MAX or uri in kept:
         turn.change(faults={**kept, uri: Fault(tries, turn.now + delay)})
         turn.timer("web", uri, delay)
+    return True
 
 
 def _pause(tries: int) -> int:

@@ -83,9 +83,17 @@ def _release(turn: Turn, name: str, uri: str) -> None:
 def web_up(turn: Turn, uri: str) -> None:
     """A WebSocket of ours is open: say what is due, and fetch what waits."""
     for one in _at(turn, uri):
-        assert one.mediation is not None
-        wanting = replace(one.mediation, wanted=mail.mailboxes(turn.agent))
+        state = one.mediation
+        assert state is not None
+        _introduce(turn, one)
+        wanting = replace(state, wanted=mail.mailboxes(turn.agent))
         _follow(turn, one, mediated.opened(wanting, turn.moment.random))
+
+
+def _introduce(turn: Turn, one: Connection) -> None:
+    """A mediator may have forgotten us: with our DID's long form it can still read what we say, and say so."""
+    fresh = replace(one, relationship=replace(one.relationship, greeted=False))
+    turn.change(connections={**turn.agent.connections, one.id: fresh})
 
 
 def web_down(turn: Turn, uri: str) -> None:
@@ -149,6 +157,7 @@ def refused(turn: Turn, name: str) -> None:
     one = turn.agent.connections[name]
     if one.mediation is not None and one.mediation.phase == "granted" and one.mediation.connected:
         asking = replace(one.mediation, phase="asking", registered=frozenset())
+        _introduce(turn, one)
         _follow(turn, one, mediated.opened(asking, turn.moment.random))
 
 

@@ -27,7 +27,7 @@ from zerochat.group.contact import (
 )
 from zerochat.group.effects import Admit, Dial, Hangup, Notify, Revoke
 from zerochat.group.envelope import Opened, pack_to
-from zerochat.group.mail import own_reach, reach_of_member, reachable, send
+from zerochat.group.mail import by_mail, own_reach, reach_of_member, reachable, send
 from zerochat.group.notices import PeerDown, PeerUp, Rotated
 from zerochat.group.relationship import Relationship, pack, queue_of
 from zerochat.group.relationship import farewell as goodbye
@@ -157,13 +157,23 @@ def _request(turn: Turn, name: str, member: str) -> None:
     mine, theirs = group.view.members.get(group.me), group.view.members.get(member)
     if mine is None or theirs is None or turn.agent.reach is None or member in group.relationships:
         return
-    if (mine.joined, mine.did) < (theirs.joined, theirs.did):
+    if (mine.joined, mine.did) < (theirs.joined, theirs.did) and not _unknown_way(turn, name, member):
         return
     identity = new_identity(turn.moment.random, own_reach(turn, group.seed), group.profile.envelope)
     request = exchange.request(identity, theirs.contact, name, {}, turn.moment.random)
     relationship = Relationship(member, identity, "", request.id, theirs.contact, requester=True)
     turn.edit(name, relationships={**group.relationships, member: relationship})
     ask_again(turn, name, member)
+
+
+def _unknown_way(turn: Turn, name: str, member: str) -> bool:
+    """Whether a member whom nobody can dial cannot ask us, because we have got our mediator after our contact was made:
+    then no request of its own can cross ours."""
+    group = turn.group(name)
+    ours, theirs = reach_of(resolve(group.contact.did)), reach_of_member(group, member)
+    if ours.pair is not None or ours.mail or theirs.pair is not None or not by_mail(turn, name, member):
+        return False
+    return turn.agent.reach is not None and turn.agent.reach.pair is None and bool(own_reach(turn, group.seed).mail)
 
 
 def ask_again(turn: Turn, name: str, member: str) -> None:
@@ -194,7 +204,9 @@ def tell_reach(turn: Turn, name: str, member: str) -> None:
     """Where we are reached has changed. A request that is under way says so anew, in a new DID's document."""
     group = turn.group(name)
     relationship = group.relationships.get(member)
-    if relationship is not None and not relationship.established and relationship.requester:
+    if relationship is None:
+        _request(turn, name, member)
+    elif not relationship.established and relationship.requester:
         _forget(turn, name, member)
         _request(turn, name, member)
     else:

@@ -2,6 +2,7 @@
 
 import sys
 
-from zerochat.sim import main
+from zerochat.sim.history import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

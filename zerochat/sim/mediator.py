@@ -11,7 +11,7 @@ from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import Document, new_peer2, resolve, short_form
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import inviting, mediation, pickup, routing
+from zerochat.didcomm.protocols import inviting, mediation, pickup, problem, routing
 from zerochat.didcomm.protocols.mediation import Changed
 from zerochat.didcomm.protocols.oob import OutOfBand, ShortLink, read_invitation
 from zerochat.didcomm.protocols.pickup import DELIVERY_BYTES_MAX, DELIVERY_MAX, Parcel, Waiting
@@ -115,6 +115,12 @@ class SimulatedMediator:
                 self.keep(recipient, envelope)
         return []
 
+    def forget(self) -> None:
+        """Nobody is known here any more."""
+        self.mailboxes.clear()
+        self.waiting.clear()
+        self._long.clear()
+
     def keep(self, recipient: str, envelope: bytes) -> None:
         """Something waits for a recipient."""
         self._parcels += 1
@@ -130,7 +136,7 @@ class SimulatedMediator:
             self.waiting.setdefault(me, {})
             return mediation.grant(message, self.did, self._random)
         if me not in self.waiting:
-            return None
+            return problem.problem("e.p.req", message, self._random)
         match asked[1] if asked is not None else fetched:
             case "update":
                 return self._update(message, me)

@@ -7,9 +7,9 @@ answer goes out after that.
 import hmac
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from zerochat.agent.mediator.limits import DAY_S, Limits
+from zerochat.agent.mediator.limits import Limits
 from zerochat.agent.mediator.registry import canonical, goes_on, key_names
 from zerochat.agent.mediator.rows import Kept, Recipient
 from zerochat.agent.mediator.session import Session
@@ -33,7 +33,7 @@ UNDER_WAY_MAX = 1_024
 class Policy:
     """Who is taken in."""
 
-    invitation: str
+    invitation: str = field(repr=False)
     """The id of the mediator's invitation: whoever names it as the parent thread holds it."""
     is_open: bool = False
     """Anybody at all."""
@@ -89,14 +89,15 @@ class Clerk:
         if asked is None and fetched is None:
             return None
         recipient = self.recipient(sender, now_s)
+        session.is_known = session.is_known or recipient is not None
         if asked is not None and asked[1] == "request":
-            return self._request(message, sender, recipient, now_s)
+            return self._request(message, sender, recipient, session, now_s)
         if recipient is None:
             self.counts["stranger"] += 1
             return problem.problem(NOT_GRANTED, message, self._random, comment="No mediation was granted to this DID.")
         match asked[1] if asked is not None else fetched:
             case "update":
-                return self._update(message, recipient, now_s)
+                return self._update(message, sender, recipient, now_s)
             case "query":
                 return self._query(message, recipient)
             case "status-request":
@@ -111,24 +112,27 @@ class Clerk:
 
     # --- mediation --------------------------------------------------------------------------------------------------
 
-    def _request(self, message: Message, sender: str, recipient: Recipient | None, now_s: int) -> Message:
+    def _request(
+        self, message: Message, sender: str, recipient: Recipient | None, session: Session, now_s: int
+    ) -> Message:
         if recipient is None:
             if not self._policy.admits(message) or self._store.recipients() >= self._limits.recipients:
                 self.counts["denied"] += 1
                 return mediation.deny(message, self._random)
             self._store.grant(short_form(sender), self._resolve(sender).did, now_s)
             self.counts["granted"] += 1
+            session.is_known = True
         return mediation.grant(message, self._routing_did, self._random)
 
-    def _update(self, message: Message, recipient: Recipient, now_s: int) -> Message | None:
+    def _update(self, message: Message, sender: str, recipient: Recipient, now_s: int) -> Message | None:
         """An update that somebody recorded and sends again must not bring back what has been changed since."""
         changes = mediation.read_update(message)
-        if not self._store.first_time(recipient.id, message.id, now_s + 90 * DAY_S):
+        if not self._store.first_time(recipient.id, message.id, now_s):
             return None
-        changed = [Changed(each.did, each.action, self._change(each, recipient)) for each in changes]
+        changed = [Changed(each.did, each.action, self._change(each, sender, recipient)) for each in changes]
         return mediation.update_response(message, changed, self._random)
 
-    def _change(self, change: Change, recipient: Recipient) -> Result:
+    def _change(self, change: Change, sender: str, recipient: Recipient) -> Result:
         try:
             name = canonical(change.did)
         except RemoteError:
@@ -139,15 +143,30 @@ class Clerk:
                 return "no_change"
             self._store.unregister(place)
             return "success"
-        if place is not None:
-            return "no_change" if place.recipient == recipient.id else "client_error"
         if name in self._own or len(change.did) > DID_CHARS_MAX:
+            return "client_error"
+        proven = mediation.is_proven(change, sender, self._routing_did, self._resolve)
+        if place is not None and place.recipient == recipient.id:
+            if proven:
+                self._store.prove(name)
+            return "no_change"
+        if place is not None and not proven:
             return "client_error"
         if self._store.dids(recipient.id) >= self._limits.dids:
             return "client_error"
         names, relay = self._facts(change.did)
-        self._store.register(recipient.id, name, change.did, names, relay)
+        if proven:
+            for each in (name, *(names if name.startswith("did:key:") else ())):
+                self._evict(each, recipient)
+        self._store.register(recipient.id, name, change.did, names, relay, proven=proven)
         return "success"
+
+    def _evict(self, name: str, recipient: Recipient) -> None:
+        """A name is for whoever has its key; whoever only came first has no right to it."""
+        place = self._store.place(name)
+        if place is not None and place.recipient != recipient.id:
+            self._store.evict(name)
+            self.counts["evicted"] += 1
 
     def _facts(self, did: str) -> tuple[tuple[str, ...], bool]:
         """The keys of a DID, and whether its messages go on. Of one that cannot be resolved here nothing is known: its
@@ -202,12 +221,12 @@ class Clerk:
         parcels: list[Parcel] = []
         room = DELIVERY_BYTES_MAX
         for kept in found[:limit]:
-            room -= pickup.delivery_size(len(kept.envelope))
+            room -= pickup.delivery_size(kept.bytes)
             if parcels and room < 0:
                 break
-            parcels.append(Parcel(kept.id, kept.envelope))
+            parcels.append(Parcel(kept.id, self._store.envelope(kept)))
             if session.stays:
-                session.under_way[kept.id] = (len(kept.envelope), now_s)
+                session.under_way[kept.id] = (kept.bytes, now_s)
         self.counts["delivered"] += len(parcels)
         return parcels
 
@@ -220,13 +239,15 @@ class Clerk:
         self.stirred.add(recipient.id)
         return self._status(message, recipient, session, now_s)
 
-    def _live(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message:
+    def _live(self, message: Message, recipient: Recipient, session: Session, now_s: int) -> Message | None:
         if not pickup.read_live_change(message):
             self.close(session)
         elif not session.stays or not session.returns:
             text = "Connection does not support Live Delivery"
             return problem.problem(pickup.LIVE_MODE_NOT_SUPPORTED, message, self._random, comment=text)
         elif session.recipient is None or session.recipient.id != recipient.id:
+            if not self._store.first_time(recipient.id, message.id, now_s):
+                return None  # somebody who recorded it wants to take the recipient's place
             self.close(session)
             session.recipient, session.after = replace(recipient), self._store.latest()
             connections = self.live.setdefault(recipient.id, [])

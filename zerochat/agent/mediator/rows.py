@@ -8,7 +8,7 @@ from zerochat.agent.database import Format
 
 APPLICATION_ID: Final = 0x7A63_6D64
 """`zcmd`."""
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION)
 
 SCHEMA: Final = f"""
@@ -28,7 +28,11 @@ CREATE TABLE dids (
     relay INTEGER NOT NULL CHECK (relay IN (0, 1))
 ) STRICT;
 CREATE INDEX dids_by_recipient ON dids (recipient, id);
-CREATE TABLE names (name TEXT PRIMARY KEY, did INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE names (
+    name TEXT PRIMARY KEY,
+    did INTEGER NOT NULL,
+    proven INTEGER NOT NULL CHECK (proven IN (0, 1))
+) STRICT, WITHOUT ROWID;
 CREATE INDEX names_by_did ON names (did);
 CREATE TABLE messages (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -41,6 +45,7 @@ CREATE TABLE messages (
     expires INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX messages_in_order ON messages (recipient, seq);
+CREATE INDEX messages_by_did ON messages (did, recipient, seq);
 CREATE INDEX messages_by_expiry ON messages (expires);
 CREATE TABLE waiting (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -56,6 +61,14 @@ CREATE TABLE waiting (
 CREATE INDEX waiting_by_due ON waiting (due);
 CREATE INDEX waiting_by_expiry ON waiting (expires);
 CREATE INDEX waiting_by_recipient ON waiting (recipient);
+CREATE INDEX waiting_by_did ON waiting (did);
+CREATE TABLE heard (
+    recipient INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (recipient, digest)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX heard_by_time ON heard (recipient, at);
 CREATE TABLE seen (digest BLOB PRIMARY KEY, until INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE INDEX seen_by_end ON seen (until);
 PRAGMA application_id = {APPLICATION_ID};
@@ -90,15 +103,17 @@ class Place:
     long: str
     relay: bool
     """Whether it is sent on to the DID's own address, instead of waiting here."""
+    proven: bool = False
+    """Whether the recipient has shown that it has the key of this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An envelope that waits to be fetched."""
+    """An envelope that waits to be fetched, without what is in it: a list of these is short."""
 
     seq: int
     id: str
-    envelope: bytes = field(repr=False)
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +140,8 @@ class Usage:
         self.bytes += size
 
 
-def place_of(row: tuple[int, int, str, int]) -> Place:
-    return Place(row[0], row[1], row[2], row[3] == 1)
+def place_of(row: tuple[int, int, str, int, int]) -> Place:
+    return Place(row[0], row[1], row[2], row[3] == 1, row[4] == 1)
 
 
 def due_of(row: tuple[int, int, int, str, int, str | None, bytes, int, int]) -> Due:

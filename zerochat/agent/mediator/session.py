@@ -14,6 +14,8 @@ class Session:
     """Whether more than one message can go back: a WebSocket."""
     returns: bool = False
     """Whether answers may go back at all (`return_route`)."""
+    is_known: bool = False
+    """Whether a recipient has been heard over it."""
     recipient: Recipient | None = None
     """Whom messages are pushed to as they come: live mode."""
     after: int = 0

@@ -2,6 +2,7 @@
 
     recipients   whom it was granted to
     dids names   what they have registered, and every name under which that may come in a forward
+    heard        digests of what a recipient has said that must not be said again by somebody who recorded it
     messages     envelopes that wait to be fetched; `seq` is the order in which they came
     waiting      envelopes that wait for a time (a delay), or to be sent on (`target`)
     seen         digests of messages that are gone, so that a sender's repetition is not delivered again
@@ -12,7 +13,7 @@ Only then may anybody be told. How much waits for whom is also kept in memory, b
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +39,13 @@ from zerochat.agent.mediator.rows import (
 from zerochat.errors import LocalError
 
 SWEEP_MAX: Final = 1_000
-"""Rows that one sweep takes away, so that a turn stays short."""
+"""Messages that one sweep takes away, so that a turn stays short; there may be several sweeps in a row."""
+FORGET_MAX: Final = 4_000
+"""Digests that one sweep takes away: more than come in at the same time."""
+SEEN_MAX: Final = 2_000_000
+"""Digests of messages that are gone: some 150 MB. Beyond that no more are noted, and repetitions are kept again."""
+HEARD_MAX: Final = 8_192
+"""Digests of what one recipient has said; the oldest go first."""
 
 
 class Store:
@@ -51,6 +58,10 @@ class Store:
         self.usage: defaultdict[int, Usage] = defaultdict(Usage)
         """By recipient."""
         self.total = Usage()
+        self.aside: defaultdict[int, Usage] = defaultdict(Usage)
+        """By recipient, of that: what waits for a time, or to be sent on."""
+        self._seen = 0
+        """How many digests there are, and some that are counted twice."""
         self._inside = False
 
     @classmethod
@@ -139,7 +150,8 @@ class Store:
     def place(self, name: str) -> Place | None:
         """Where a name leads; None: nobody has registered it."""
         rows = self._rows(
-            "SELECT recipient, dids.id, long, relay FROM names JOIN dids ON dids.id = names.did WHERE name = ?", (name,)
+            "SELECT recipient, dids.id, long, relay, proven FROM names JOIN dids ON dids.id = names.did WHERE name = ?",
+            (name,),
         )
         return place_of(rows[0]) if rows else None
 
@@ -156,9 +168,11 @@ class Store:
         )
         return [row[0] for row in self._rows(query, (recipient, limit, offset))]
 
-    def register(self, recipient: int, did: str, long: str, names: Sequence[str], relay: bool) -> None:
+    def register(
+        self, recipient: int, did: str, long: str, names: Sequence[str], relay: bool, *, proven: bool = False
+    ) -> None:
         """Let messages for a DID in, which nobody has registered: under its short form `did`, and further names that
-        nobody else has."""
+        nobody else has. `proven`: the recipient has shown that it has the key, as far as the DID is one."""
         self._write(
             "INSERT INTO dids (recipient, did, long, relay) VALUES (?, ?, ?, ?) ON CONFLICT (did)"
             " DO UPDATE SET recipient = excluded.recipient, long = excluded.long, relay = excluded.relay",
@@ -166,18 +180,35 @@ class Store:
         )
         number = self._rows("SELECT id FROM dids WHERE did = ?", (did,))[0][0]
         for name in (did, *names):
-            self._write("INSERT INTO names VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, number))
+            self._write(
+                "INSERT INTO names VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING", (name, number, proven and name == did)
+            )
+
+    def prove(self, name: str) -> None:
+        """Whoever has registered this name has shown that it has its key."""
+        self._write("UPDATE names SET proven = 1 WHERE name = ?", (name,))
+
+    def evict(self, name: str) -> None:
+        """Let nothing more in under this name: whom it leads to has no right to it. What waits there stays."""
+        self._write("UPDATE dids SET did = did || ' ' || id WHERE did = ?", (name,))
+        self._write("DELETE FROM names WHERE name = ?", (name,))
 
     def unregister(self, place: Place) -> None:
         """Let nothing more in. What is waiting stays until it is fetched."""
         self._write("DELETE FROM names WHERE did = ?", (place.did,))
 
-    def first_time(self, recipient: int, name: str, until_s: int) -> bool:
-        """Whether a recipient has not sent the message `name` before; it is remembered until `until_s`."""
-        digest = hashlib.sha256(b"%d message %s" % (recipient, name.lower().encode())).digest()[:16]
-        if self._rows("SELECT 1 FROM seen WHERE digest = ?", (digest,)):
+    def first_time(self, recipient: int, name: str, now_s: int) -> bool:
+        """Whether a recipient has not sent the message `name` before, among the last HEARD_MAX that were asked for."""
+        digest = hashlib.sha256(name.lower().encode()).digest()[:16]
+        if self._rows("SELECT 1 FROM heard WHERE recipient = ? AND digest = ?", (recipient, digest)):
             return False
-        self._write(FORGET, (digest, until_s))
+        self._write("INSERT INTO heard VALUES (?, ?, ?)", (recipient, digest, now_s))
+        if self._rows("SELECT count(*) FROM heard WHERE recipient = ?", (recipient,))[0][0] > HEARD_MAX:
+            self._write(
+                "DELETE FROM heard WHERE recipient = ?1 AND digest IN"
+                " (SELECT digest FROM heard WHERE recipient = ?1 ORDER BY at LIMIT ?2)",
+                (recipient, HEARD_MAX // 8),
+            )
         return True
 
     # --- messages ---------------------------------------------------------------------------------------------------
@@ -207,7 +238,7 @@ class Store:
             "INSERT INTO waiting (recipient, did, target, envelope, digest, due, expires) VALUES (?,?,?,?,?,?,?)",
             (place.recipient, place.did, target, envelope, digest or digest_of(place, envelope), due_ms, expires),
         )
-        self._used(place.recipient, 1, len(envelope))
+        self._used(place.recipient, 1, len(envelope), aside=True)
 
     def latest(self) -> int:
         """The number of the last message that came."""
@@ -215,19 +246,28 @@ class Store:
 
     def fetch(self, recipient: int, limit: int, *, after: int = 0, did: int | None = None) -> list[Kept]:
         """The oldest messages that wait for a recipient (or for one of its DIDs), after the number `after`."""
-        query = "SELECT seq, id, envelope FROM messages WHERE recipient = ?1 AND seq > ?2"
+        query = "SELECT seq, id, length(envelope) FROM messages WHERE recipient = ?1 AND seq > ?2"
         query += " ORDER BY seq LIMIT ?3" if did is None else " AND did = ?4 ORDER BY seq LIMIT ?3"
         bindings = (recipient, after, limit) if did is None else (recipient, after, limit, did)
         return [Kept(*row) for row in self._rows(query, bindings)]
 
+    def envelope(self, kept: Kept) -> bytes:
+        """What a message holds. It must be there."""
+        return bytes(self._rows("SELECT envelope FROM messages WHERE seq = ?", (kept.seq,))[0][0])
+
     def ends(self, recipient: int, did: int | None = None) -> tuple[int, int, int | None, int | None]:
         """How many messages wait, their bytes, and when (UTC seconds) the oldest and the newest came."""
-        query = "SELECT count(*), coalesce(sum(length(envelope)), 0), min(received), max(received) FROM messages"
-        if did is None:
-            row = self._rows(query + " WHERE recipient = ?", (recipient,))[0]
-        else:
+        if did is not None:
+            query = "SELECT count(*), coalesce(sum(length(envelope)), 0), min(received), max(received) FROM messages"
             row = self._rows(query + " WHERE recipient = ? AND did = ?", (recipient, did))[0]
-        return row[0], row[1], row[2], row[3]
+            return row[0], row[1], row[2], row[3]
+        query = "SELECT received FROM messages WHERE recipient = ? ORDER BY seq"
+        oldest = self._rows(query + " LIMIT 1", (recipient,))
+        if not oldest:
+            return 0, 0, None, None
+        [[newest]] = self._rows(query + " DESC LIMIT 1", (recipient,))
+        used, aside = self.usage[recipient], self.aside[recipient]
+        return used.messages - aside.messages, used.bytes - aside.bytes, oldest[0][0], newest
 
     def received(self, recipient: int, names: Sequence[str], until_s: int) -> int:
         """Forget messages that a recipient has; their digests only at `until_s`. How many there were."""
@@ -238,29 +278,29 @@ class Store:
                 (name, recipient),
             )
             for digest, size in rows:
-                self._write(FORGET, (digest, until_s))
+                self._note(digest, until_s)
                 self._used(recipient, -1, -size)
                 gone += 1
         return gone
 
     # --- what waits for its time ------------------------------------------------------------------------------------
 
-    def due(self, now_ms: int, limit: int, *, sending: bool = True) -> list[Due]:
-        """What is to be done now, the oldest first; without `sending`, only what stays here."""
-        where = "" if sending else " AND target IS NULL"
-        return [
-            due_of(row) for row in self._rows(f"{WAITING} WHERE due <= ?{where} ORDER BY due LIMIT ?", (now_ms, limit))
-        ]
+    def due(self, now_ms: int, limit: int, *, sending: bool = True, busy: Collection[int] = ()) -> list[Due]:
+        """What is to be done now, the oldest first; without `sending`, only what stays here, and nothing that is to be
+        sent on for the recipients in `busy`."""
+        where, bindings = _sendable(sending, busy)
+        query = f"{WAITING} WHERE due <= ?{where} ORDER BY due LIMIT ?"
+        return [due_of(row) for row in self._rows(query, (now_ms, *bindings, limit))]
 
     def waiting(self, seq: int) -> Due | None:
         """What waits under this number, if it still does."""
         rows = self._rows(f"{WAITING} WHERE waiting.seq = ?", (seq,))
         return due_of(rows[0]) if rows else None
 
-    def next_due(self, *, sending: bool = True) -> int | None:
-        """When something is to be done next, in UTC milliseconds."""
-        query = "SELECT min(due) FROM waiting" if sending else "SELECT min(due) FROM waiting WHERE target IS NULL"
-        return self._rows(query)[0][0]  # type: ignore[no-any-return]
+    def next_due(self, *, sending: bool = True, busy: Collection[int] = ()) -> int | None:
+        """When something is to be done next, in UTC milliseconds; `sending` and `busy` as for `due`."""
+        where, bindings = _sendable(sending, busy)
+        return self._rows(f"SELECT min(due) FROM waiting WHERE 1{where}", bindings)[0][0]  # type: ignore[no-any-return] # noqa: S608
 
     def postpone(self, seq: int, due_ms: int, tries: int) -> None:
         self._write("UPDATE waiting SET due = ?, tries = ? WHERE seq = ?", (due_ms, tries, seq))
@@ -270,14 +310,15 @@ class Store:
         rows = self._rows("DELETE FROM waiting WHERE seq = ? RETURNING recipient, digest, length(envelope)", (seq,))
         for recipient, digest, size in rows:
             if until_s is not None:
-                self._write(FORGET, (digest, until_s))
-            self._used(recipient, -1, -size)
+                self._note(digest, until_s)
+            self._used(recipient, -1, -size, aside=True)
 
     # --- tidying ----------------------------------------------------------------------------------------------------
 
-    def sweep(self, now_s: int, idle_s: int) -> int:
-        """Take away what has expired, and recipients that were not heard of for `idle_s`. How many messages went."""
-        gone = 0
+    def sweep(self, now_s: int, idle_s: int) -> tuple[int, bool]:
+        """Take away what has expired, and recipients that were not heard of for `idle_s`. How many messages went, and
+        whether there may be more to take away."""
+        gone, more = 0, False
         for table in ("messages", "waiting"):
             rows = self._rows(
                 f"DELETE FROM {table} WHERE seq IN (SELECT seq FROM {table} WHERE expires <= ? LIMIT {SWEEP_MAX})"  # noqa: S608
@@ -285,43 +326,58 @@ class Store:
                 (now_s,),
             )
             for recipient, size in rows:
-                self._used(recipient, -1, -size)
+                self._used(recipient, -1, -size, aside=table == "waiting")
             gone += len(rows)
-        self._write(
-            f"DELETE FROM seen WHERE digest IN (SELECT digest FROM seen WHERE until <= ? LIMIT {SWEEP_MAX})",  # noqa: S608
+            more = more or len(rows) == SWEEP_MAX
+        forgotten = self._rows(
+            f"DELETE FROM seen WHERE digest IN (SELECT digest FROM seen WHERE until <= ? LIMIT {FORGET_MAX})"  # noqa: S608
+            " RETURNING 1",
             (now_s,),
         )
+        self._seen -= len(forgotten)
         for (idle,) in self._rows("SELECT id FROM recipients WHERE heard <= ? LIMIT 16", (now_s - idle_s,)):
             self._drop(idle)
         self._write(
-            "DELETE FROM dids WHERE id NOT IN (SELECT did FROM names) AND id NOT IN (SELECT did FROM messages)"
-            " AND id NOT IN (SELECT did FROM waiting)",
+            "DELETE FROM dids WHERE NOT EXISTS (SELECT 1 FROM names WHERE names.did = dids.id)"
+            " AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.did = dids.id)"
+            " AND NOT EXISTS (SELECT 1 FROM waiting WHERE waiting.did = dids.id)",
             (),
         )
-        return gone
+        return gone, more or len(forgotten) == FORGET_MAX
 
     def _drop(self, recipient: int) -> None:
         self._write("DELETE FROM names WHERE did IN (SELECT id FROM dids WHERE recipient = ?)", (recipient,))
-        for table in ("messages", "waiting"):
+        for table in ("messages", "waiting", "heard"):
             self._write(f"DELETE FROM {table} WHERE recipient = ?", (recipient,))  # noqa: S608
         self._write("DELETE FROM recipients WHERE id = ?", (recipient,))
         gone = self.usage.pop(recipient, Usage())
+        self.aside.pop(recipient, None)
         self.total.add(-gone.messages, -gone.bytes)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _used(self, recipient: int, messages: int, size: int) -> None:
+    def _used(self, recipient: int, messages: int, size: int, *, aside: bool = False) -> None:
         self.usage[recipient].add(messages, size)
         self.total.add(messages, size)
+        if aside:
+            self.aside[recipient].add(messages, size)
+
+    def _note(self, digest: bytes, until_s: int) -> None:
+        """Recognise a message that is gone, until then."""
+        if self._seen < SEEN_MAX:
+            self._seen += 1
+            self._write(FORGET, (digest, until_s))
 
     def _count(self) -> None:
         """Count afresh what is on disk."""
         self.usage.clear()
+        self.aside.clear()
         self.total = Usage()
+        self._seen = self._rows("SELECT count(*) FROM seen")[0][0]
         for table in ("messages", "waiting"):
             query = f"SELECT recipient, count(*), sum(length(envelope)) FROM {table} GROUP BY recipient"  # noqa: S608
             for recipient, messages, size in self._rows(query):
-                self._used(recipient, messages, size)
+                self._used(recipient, messages, size, aside=table == "waiting")
 
     def _rows(self, query: str, bindings: Sequence[object] = ()) -> list[Any]:
         with faults(self.path, self._db):
@@ -331,3 +387,12 @@ class Store:
         assert self._inside
         with faults(self.path, self._db):
             self._db.execute(query, bindings)
+
+
+def _sendable(sending: bool, busy: Collection[int]) -> tuple[str, tuple[int, ...]]:
+    """The condition that leaves out what cannot be sent on now, and what goes into it."""
+    if not sending:
+        return " AND target IS NULL", ()
+    if not busy:
+        return "", ()
+    return f" AND (target IS NULL OR waiting.recipient NOT IN ({','.join('?' * len(busy))}))", tuple(busy)

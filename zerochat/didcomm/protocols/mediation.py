@@ -12,19 +12,27 @@ Version 3.0 is the same under other names (`recipient-update` and so on), and th
 DIDs. A mediator answers in the version in which it was asked. A recipient has no address, so everything that it sends
 asks for the answer on the same connection (`return_route`).
 
+The protocol does not ask whether a DID is the recipient's own, so whoever knows somebody's DID could register it first
+and keep its messages from it. zerochat's recipients therefore put a proof into their updates, in a member of its own
+that others ignore: a signature by the DID's key, for this recipient at this mediator. A zerochat mediator lets a DID
+with a proof take the place of the same DID without one.
+
 Specified in: https://didcomm.org/coordinate-mediation/2.0 and /3.0.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from zerochat.crypto.encoding import b64url, b64url_bytes
+from zerochat.crypto.keys import PublicKey, SecretKey, sign, verify
+from zerochat.didcomm.did import Document, short_form
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols.routing import NEXT_CHARS_MAX
 from zerochat.didcomm.uri import same_type
-from zerochat.errors import Malformed
+from zerochat.errors import Malformed, RemoteError
 
 Version: TypeAlias = Literal["2.0", "3.0"]
 Action: TypeAlias = Literal["add", "remove"]
@@ -63,6 +71,13 @@ PAGE_MAX: Final = 64
 OFFSET_MAX: Final = 2**31
 """Beyond any list, and within what a database counts with."""
 ROUTING_DIDS_MAX: Final = 8
+PROOF_CHARS_MAX: Final = 128
+"""64 bytes have 86."""
+_PROVING_KEYS_MAX: Final = 4
+"""Keys of a DID that are tried; each costs up to some 300 microseconds."""
+
+_PROOF = "org.zerochat.proof"
+"""A member of an update that only zerochat writes, and that everybody else ignores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +86,8 @@ class Change:
 
     did: str
     action: Action
+    proof: str | None = None
+    """That it is the recipient's own (`is_proven`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +149,55 @@ def _asking(
     return Message(type=_TYPES[version, kind], id=new_id(random), body=body, pthid=pthid, return_route="all")
 
 
+# --- whose a DID is -------------------------------------------------------------------------------------------------
+
+
+def with_proofs(update: Message, keys: Mapping[str, SecretKey]) -> Message:
+    """An update, addressed already, with a proof for each DID that is added and whose signing key is among `keys`.
+
+    What is no update comes back as it is.
+    """
+    kind = kind_of(update)
+    if kind is None or kind[1] != "update" or update.from_ is None or not update.to:
+        return update
+    rows = []
+    for row in update.body["updates"]:
+        key = keys.get(row["recipient_did"]) if row["action"] == "add" else None
+        if key is None:
+            rows.append(row)
+        else:
+            statement = _statement(row["recipient_did"], update.from_, update.to[0])
+            rows.append({**row, _PROOF: b64url(sign(key, statement))})
+    return replace(update, body={**update.body, "updates": rows})
+
+
+def is_proven(change: Change, recipient: str, mediator: str, resolve: Callable[[str], Document]) -> bool:
+    """Whether a key for authentication of the DID has signed that it is for this recipient (the DID that the update
+    came from) at this mediator. A copy of the proof is of no use to anybody else."""
+    if change.proof is None or change.action != "add":
+        return False
+    try:
+        signature = b64url_bytes(change.proof)
+        statement = _statement(change.did, recipient, mediator)
+        methods = resolve(change.did.partition("#")[0]).authentication
+    except RemoteError:
+        return False
+    return any(_has_signed(method.key, statement, signature) for method in methods[:_PROVING_KEYS_MAX])
+
+
+def _has_signed(key: PublicKey, statement: bytes, signature: bytes) -> bool:
+    try:
+        verify(key, statement, signature)
+    except RemoteError:
+        return False
+    return True
+
+
+def _statement(did: str, recipient: str, mediator: str) -> bytes:
+    names = (short_form(did.partition("#")[0]), short_form(recipient), short_form(mediator))
+    return "\n".join(("zerochat mediation proof 1", *names)).encode()
+
+
 # --- what the mediator says -----------------------------------------------------------------------------------------
 
 
@@ -173,6 +239,7 @@ def _answer(
 class _Update(msgspec.Struct):
     recipient_did: str
     action: Action
+    proof: str | None = msgspec.field(name=_PROOF, default=None)
 
 
 class _UpdateBody(msgspec.Struct):
@@ -221,7 +288,9 @@ def read_update(message: Message) -> tuple[Change, ...]:
     """Raises Malformed, also for more than UPDATES_MAX changes."""
     _checked_kind(message, "update")
     rows = _checked_list(_convert(message.body, _UpdateBody).updates, UPDATES_MAX)
-    return tuple(Change(_did(row.recipient_did), row.action) for row in rows)
+    if any(row.proof is not None and len(row.proof) > PROOF_CHARS_MAX for row in rows):
+        raise Malformed(why="mediation: a proof that is too long")
+    return tuple(Change(_did(row.recipient_did), row.action, row.proof) for row in rows)
 
 
 def read_query(message: Message) -> Page:

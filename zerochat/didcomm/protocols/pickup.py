@@ -25,10 +25,10 @@ import msgspec
 
 from zerochat.crypto.encoding import b64url, strict_json
 from zerochat.didcomm.attachment import ATTACHMENTS_MAX, Attachment, attachment_bytes
-from zerochat.didcomm.message import ID_CHARS_MAX, MESSAGE_BYTES_MAX, Message, new_id
+from zerochat.didcomm.message import ID_CHARS_MAX, MESSAGE_BYTES_MAX, Message, dump, new_id, parse
 from zerochat.didcomm.protocols.routing import NEXT_CHARS_MAX
 from zerochat.didcomm.uri import same_type
-from zerochat.errors import Malformed
+from zerochat.errors import Malformed, RemoteError
 
 Kind: TypeAlias = Literal[
     "status-request", "status", "delivery-request", "delivery", "messages-received", "live-delivery-change"
@@ -154,8 +154,30 @@ def delivery_size(envelope_bytes: int) -> int:
     return encoded if encoded <= DELIVERY_BYTES_MAX else envelope_bytes + 256
 
 
+def is_deliverable(envelope: bytes) -> bool:
+    """Whether a delivery of this envelope alone can be written, and read by who has the same limits as we.
+
+    One that has to be JSON grows when it is written again (`1E9` has three characters, 1000000000.0 twelve), and is
+    nested deeper than it was. Whoever sent such a one to somebody would stop everything that comes after it.
+    """
+    if len(envelope) > ENVELOPE_BYTES_KEPT:
+        return False
+    if _fits_base64(envelope):
+        return True
+    try:
+        plain = dump(delivery([Parcel("x" * 22, envelope)], bytes))
+        parse(plain)
+    except RemoteError:
+        return False
+    return len(plain) <= DELIVERY_BYTES_MAX
+
+
+def _fits_base64(envelope: bytes) -> bool:
+    return len(envelope) * 4 // 3 + 256 <= DELIVERY_BYTES_MAX
+
+
 def _attachment(parcel: Parcel) -> Attachment:
-    if len(parcel.envelope) * 4 // 3 + 256 <= DELIVERY_BYTES_MAX:
+    if _fits_base64(parcel.envelope):
         return Attachment(id=parcel.id, base64=b64url(parcel.envelope))
     return Attachment(id=parcel.id, json=strict_json(parcel.envelope, ENVELOPE_BYTES_KEPT))
 

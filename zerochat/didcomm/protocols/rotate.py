@@ -1,0 +1,56 @@
+"""DID Rotate 1.0 (Aries RFC 0794): how a DID is replaced, or given up, in DIDComm v1, which knows no `from_prior`.
+
+    from the old DID:  rotate, to_did  -->
+                                       <--  ack, to the new DID
+    from the old DID:  hangup          -->       the relationship ends
+
+The message comes from the DID that is given up, so its envelope is the proof; nothing is signed.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Final
+
+import msgspec
+
+from zerochat.didcomm.did import DID_CHARS_MAX
+from zerochat.didcomm.message import Message, new_id, same_type
+from zerochat.didcomm.protocols.bodies import read_body
+
+PROTOCOL: Final = "https://didcomm.org/did-rotate/1.0"
+ROTATE, ACK, HANGUP = PROTOCOL + "/rotate", PROTOCOL + "/ack", PROTOCOL + "/hangup"
+
+
+class _Body(msgspec.Struct, frozen=True):
+    to_did: Annotated[str, msgspec.Meta(min_length=1, max_length=DID_CHARS_MAX)]
+
+
+def rotate(new_did: str, random: Callable[[int], bytes]) -> Message:
+    """From now on this DID (long form) speaks in our place."""
+    return Message(type=ROTATE, id=new_id(random), body={"to_did": new_did})
+
+
+def hangup(random: Callable[[int], bytes]) -> Message:
+    """Nobody speaks in our place."""
+    return Message(type=HANGUP, id=new_id(random))
+
+
+def ack(message: Message, random: Callable[[int], bytes]) -> Message:
+    """The answer to `rotate`, to the new DID."""
+    return Message(type=ACK, id=new_id(random), body={"status": "OK"}, thid=message.thread)
+
+
+def is_rotate(message: Message) -> bool:
+    return same_type(message.type, ROTATE)
+
+
+def is_ack(message: Message) -> bool:
+    return same_type(message.type, ACK)
+
+
+def is_hangup(message: Message) -> bool:
+    return same_type(message.type, HANGUP)
+
+
+def read_rotate(message: Message) -> str:
+    """The new DID. Raises Malformed."""
+    return read_body(message, _Body).to_did

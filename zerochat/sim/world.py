@@ -1,0 +1,429 @@
+"""The simulated world: nodes with the real core, their network, their clock, and what is checked in the end."""
+
+import hashlib
+import heapq
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import msgspec
+
+from zerochat.crypto.primitives import x25519_public
+from zerochat.didcomm import PACKERS
+from zerochat.didcomm.endpoint import Endpoint
+from zerochat.didcomm.packer import Packer
+from zerochat.group.effects import (
+    Admit,
+    Answer,
+    Answered,
+    Dial,
+    Dispatch,
+    Effect,
+    Hangup,
+    Hold,
+    Measure,
+    Notify,
+    Post,
+    Posted,
+    Publish,
+    Recall,
+    Refuse,
+    Release,
+    Remember,
+    Reply,
+    Revoke,
+    SetTimer,
+)
+from zerochat.group.engine import step
+from zerochat.group.event import CONTROL, load_event
+from zerochat.group.notices import Delivered, Forked
+from zerochat.group.state import Agent, Group
+from zerochat.group.stimuli import (
+    Ask,
+    Command,
+    Connect,
+    LinkDown,
+    LinkUp,
+    Moment,
+    Recalled,
+    Received,
+    Started,
+    Stimulus,
+    TimerFired,
+)
+from zerochat.sim.mediator import SimulatedMediator
+from zerochat.sim.transparent import TransparentPacker
+from zerochat.sim.web import SimulatedWeb
+
+EPOCH_MS = 1_750_000_000_000
+"""When every simulated world begins, UTC milliseconds."""
+
+
+_public_of = lru_cache(4096)(x25519_public)
+"""Who is at the other end is asked for every frame, and never changes."""
+
+SIMULATED_PACKERS: Mapping[str, Packer] = {**PACKERS, TransparentPacker.name: TransparentPacker()}
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What the network does to a frame; probabilities, and a greatest delay in milliseconds.
+
+    Every frame's delay is drawn by itself, so frames overtake each other on every link.
+    """
+
+    loss: float = 0.2
+    duplication: float = 0.1
+    delay_ms_max: int = 400
+
+
+@dataclass(slots=True)
+class Node:
+    """One simulated machine: the core's state, its log, its timers and its connections."""
+
+    name: str
+    address: Endpoint
+    queue_address: Endpoint
+    server_key: bytes
+    agent: Agent
+    log: list[Remember] = field(default_factory=list)
+    timers: dict[str, int] = field(default_factory=dict)
+    admitted: dict[bytes, Admit] = field(default_factory=dict)
+    dialled: dict[bytes, Dial] = field(default_factory=dict)
+    connected: dict[bytes, str] = field(default_factory=dict)
+    """Our links that are up, with the node at the other end."""
+    answers: dict[int, Effect] = field(default_factory=dict)
+    audiences: dict[str, frozenset[str]] = field(default_factory=dict)
+    """For each post of ours, the members that it was meant for when it was made."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    hidden: bool = False
+
+
+class Violation(AssertionError):
+    """A promise was broken; the message says which, where and in which seed."""
+
+
+class World:
+    """Some agents, their network and their clock, all from one seed."""
+
+    def __init__(
+        self,
+        seed: int,
+        members: int = 4,
+        faults: Faults | None = None,
+        envelope: str | None = None,
+        say: Callable[[str], None] | None = None,
+        mediators: int = 0,
+        behind: Mapping[str, Sequence[str]] | None = None,
+        chained: bool = False,
+    ) -> None:
+        """`mediators`: how many simulated ones there are, named m0 and so on; `behind`: which nodes nobody can dial,
+        and who their mediators are; `chained`: each mediator but the first is itself reached over the one before."""
+        self.seed = seed
+        self.dice = random.Random(seed)
+        self.faults = faults or Faults()
+        self.say = say
+        self.now = EPOCH_MS
+        self.digest = hashlib.sha256()
+        self.steps = 0
+        self._queue: list[tuple[int, int, str, Stimulus | str | Callable[[], None]]] = []
+        self._order = 0
+        self._ticket = 0
+        real = {0: "didcomm/v2", 5: "didcomm/v1"}
+        self.envelope = envelope or real.get(seed % 10, TransparentPacker.name)
+        if behind and envelope is None:
+            self.envelope = "didcomm/v1" if seed % 8 == 3 else "didcomm/v2"  # forwards hold nothing but real envelopes
+        self.web = SimulatedWeb(self, self.faults.loss / 4, self.faults.delay_ms_max)
+        via = None
+        for number in range(mediators):
+            mediator = SimulatedMediator(f"m{number}", self.dice.randbytes, via if chained else None)
+            self.web.add(mediator)
+            via = mediator
+        self.nodes: dict[str, Node] = {}
+        for number in range(members):
+            name = f"n{number}"
+            host = f"10.0.0.{number + 1}"
+            server_key = x25519_public(self.dice.randbytes(32))
+            node = Node(name, Endpoint(host, 7000), Endpoint(host, 7001), server_key, Agent(name))
+            self.nodes[name] = node
+            node.hidden = name in (behind or {})
+            self.start(name)
+            for mediator_name in (behind or {}).get(name, ()):
+                self.behind(name, mediator_name)
+
+    def start(self, name: str) -> None:
+        """The node's sockets are bound, for the first time or again."""
+        node = self.nodes[name]
+        self.hear(name, Started(node.address, node.queue_address, node.server_key, hidden=node.hidden))
+
+    def restart(self, name: str) -> None:
+        """The node's process ends without a word and starts again with what its disk has."""
+        node = self.nodes[name]
+        for link in list(node.connected):
+            del node.connected[link]
+        for other in self.nodes.values():
+            for link in [link for link, end in other.connected.items() if end == name]:
+                self._disconnect(other, link)
+        node.timers.clear()
+        node.dialled.clear()
+        node.admitted.clear()
+        self.web.forget(name)
+        node.agent = msgspec.msgpack.decode(msgspec.msgpack.encode(node.agent), type=Agent)
+        self.start(name)
+
+    def behind(self, name: str, mediator: str) -> None:
+        """Have a simulated mediator take in what is for a node, and wait until it does."""
+        invitation = self.web.mediators[mediator].invitation()
+        self.ask(name, Connect(invitation, mediator, mediate=True))
+
+        def granted() -> bool:
+            found = [one.mediation for one in self.nodes[name].agent.connections.values() if one.label == mediator]
+            return any(one is not None and one.phase == "granted" for one in found)
+
+        if not self.run(granted, for_ms=60_000):
+            raise Violation(f"seed {self.seed}: {mediator} did not take {name} in")
+
+    # --- running ------------------------------------------------------------------------------------------------
+
+    def ask(self, name: str, command: Command) -> Effect:
+        """Give a command and return its answer (or refusal) at once."""
+        self._ticket += 1
+        self.hear(name, Ask(self._ticket, command))
+        return self.nodes[name].answers.pop(self._ticket)
+
+    def hear(self, name: str, stimulus: Stimulus) -> None:
+        """One step of one core, and everything that it says."""
+        node = self.nodes[name]
+        before = node.agent
+        node.agent, effects = step(before, stimulus, Moment(self.now, self.dice.randbytes), SIMULATED_PACKERS)
+        self.steps += 1
+        self.digest.update(f"{self.now} {name} {type(stimulus).__name__} {len(effects)}\n".encode())
+        for effect in effects:
+            self._perform(node, effect)
+
+    def run(self, until: Callable[[], bool] | None = None, for_ms: int = 600_000) -> bool:
+        """Let time pass until the condition holds (True) or so many virtual milliseconds are over (False)."""
+        end = self.now + for_ms
+        while self._queue and self._queue[0][0] <= end:
+            if until is not None and until():
+                return True
+            when, _, name, what = heapq.heappop(self._queue)
+            self.now = max(self.now, when)
+            if callable(what):
+                what()
+                continue
+            node = self.nodes[name]
+            if isinstance(what, str):
+                if node.timers.get(what) != when:
+                    continue  # set anew since
+                del node.timers[what]
+                what = TimerFired(what)
+            self.hear(name, what)
+        self.now = end
+        return until is None or until()
+
+    def after(self, delay_ms: int, what: Callable[[], None]) -> None:
+        """Do something a little later."""
+        self._later(delay_ms, "", what)
+
+    def _later(self, delay_ms: int, name: str, what: Stimulus | str | Callable[[], None]) -> None:
+        self._order += 1
+        heapq.heappush(self._queue, (self.now + delay_ms, self._order, name, what))
+
+    # --- the simulated machine room -------------------------------------------------------------------------------
+
+    def _perform(self, node: Node, effect: Effect) -> None:
+        match effect:
+            case Admit():
+                node.admitted[effect.client_key] = effect
+                self._connect_all()
+            case Revoke(client_key):
+                node.admitted.pop(client_key, None)
+                for other in self.nodes.values():
+                    for link, dial in list(other.dialled.items()):
+                        if _public_of(dial.client_secret) == client_key and dial.pair == node.address:
+                            self._disconnect(other, link)
+            case Dial():
+                node.dialled[effect.link] = effect
+                self._connect_all()
+            case Hangup(link):
+                self._disconnect(node, link)
+                node.dialled.pop(link, None)
+            case Dispatch(link, envelope):
+                self._dispatch(node, link, envelope)
+            case Reply(handle, envelope):
+                to, _, back = handle.partition(b" ")
+                self._frame(to.decode(), Received(back, envelope))
+            case Publish():
+                self._publish(node, effect)
+            case Post() | Answered() | Hold() | Release():
+                self.web.perform(node.name, effect)
+            case SetTimer(key, delay_ms):
+                node.timers[key] = self.now + delay_ms
+                self._later(delay_ms, node.name, key)
+            case Remember():
+                node.log.append(effect)
+            case Recall(group, member, author, after, limit):
+                chain = sorted((row.seq, row.record) for row in node.log if row.group == group and row.author == author)
+                records = tuple(record for seq, record in chain if seq > after)[:limit]
+                self._later(0, node.name, Recalled(group, member, records))
+            case Answer(ticket, result):
+                node.answers[ticket] = effect
+                if isinstance(result, Posted):
+                    peers = node.agent.groups[result.group].peers
+                    meant = frozenset(m for m, peer in peers.items() if peer.base < result.seq)
+                    node.audiences[result.id] = meant
+            case Refuse(ticket, _):
+                node.answers[ticket] = effect
+            case Notify(notice):
+                if isinstance(notice, Forked):
+                    raise Violation(f"seed {self.seed}: {node.name} accuses {notice.author} of a fork")
+                if self.say and not isinstance(notice, Delivered):
+                    self.say(f"{(self.now - EPOCH_MS) / 1000:9.3f} {node.name} {notice}")
+            case Measure(name, detail):
+                node.dropped[f"{name} {detail}"] = node.dropped.get(f"{name} {detail}", 0) + 1
+
+    def _frame(self, name: str, stimulus: Received) -> None:
+        """One frame on the network: lost, doubled or late, as the dice have it."""
+        copies = 0 if self.dice.random() < self.faults.loss else 1
+        copies += self.dice.random() < self.faults.duplication
+        for _ in range(copies):
+            self._later(self.dice.randint(1, self.faults.delay_ms_max), name, stimulus)
+
+    def _ends(self, node: Node, link: bytes) -> tuple[Node, Admit] | None:
+        """The node that our dialled link leads to, if it lets us in."""
+        dial = node.dialled.get(link)
+        if dial is None:
+            return None
+        for other in self.nodes.values():
+            if other.address == dial.pair and other.server_key == dial.server_key:
+                admit = other.admitted.get(_public_of(dial.client_secret))
+                return (other, admit) if admit else None
+        return None
+
+    def _connect_all(self) -> None:
+        for node in self.nodes.values():
+            for link in node.dialled:
+                ends = self._ends(node, link)
+                if ends is None:
+                    continue
+                other, admit = ends
+                if link not in node.connected:
+                    node.connected[link] = other.name
+                    self._later(self.dice.randint(2, 50), node.name, LinkUp(link))
+                if admit.link not in other.connected:
+                    other.connected[admit.link] = node.name
+                    self._later(self.dice.randint(2, 50), other.name, LinkUp(admit.link))
+
+    def _disconnect(self, node: Node, link: bytes) -> None:
+        other = node.connected.pop(link, None)
+        if other is not None:
+            self._later(1, node.name, LinkDown(link))
+
+    def _dispatch(self, node: Node, link: bytes, envelope: bytes) -> None:
+        ends = self._ends(node, link)
+        if ends is not None:
+            other, admit = ends
+            self._frame(other.name, Received(admit.link, envelope, node.name.encode() + b" " + link))
+            return
+        for other in self.nodes.values():  # the connection that the peer dialled
+            for theirs in other.dialled:
+                back = self._ends(other, theirs)
+                if back is not None and back[0] is node and back[1].link == link:
+                    self._frame(other.name, Received(theirs, envelope))
+                    return
+
+    def _publish(self, node: Node, published: Publish) -> None:
+        queue, heard = published.queue, False
+        for other in self.nodes.values():
+            for link, dial in other.dialled.items():
+                ends = self._ends(other, link)
+                wanted = dial.queue == queue and dial.queue_at == node.queue_address
+                if wanted and ends is not None and ends[0] is node and ends[1].queue == queue:
+                    heard = True
+                    self._frame(other.name, Received(link, published.envelope))
+        if not heard:
+            self._dispatch(node, published.link, published.envelope)
+
+    # --- checking -------------------------------------------------------------------------------------------------
+
+    def group(self, name: str) -> Group:
+        """The one group of this node's agent."""
+        (group,) = self.nodes[name].agent.groups.values()
+        return group
+
+    def seated(self) -> bool:
+        """Whether everybody who is in the group is in everybody's view, with a relationship to each."""
+        groups = [node.agent.groups for node in self.nodes.values()]
+        if any(not g for g in groups):
+            return False
+        active = [group for g in groups for group in g.values() if group.state == "active"]
+        return len({group.view.checksum for group in active}) == 1 and all(
+            group.relationships.get(m) is not None and group.relationships[m].established
+            for group in active
+            for m in group.others
+        )
+
+    def missing(self) -> Iterator[str]:
+        """What members of the group still lack, in words; nothing once all have converged."""
+        for node in self.nodes.values():
+            if not node.agent.groups:
+                yield f"{node.name} is not in the group"
+        active = {n.name: self.group(n.name) for n in self.nodes.values() if n.agent.groups}
+        active = {name: group for name, group in active.items() if group.state == "active"}
+        if len({group.view.checksum for group in active.values()}) > 1:
+            yield "the views differ"
+        owner = {group.me: name for name, group in active.items()}
+        for name in active:
+            for post, meant in self.nodes[name].audiences.items():
+                for member in meant:
+                    if member in owner and not any(row.id == post for row in self.nodes[owner[member]].log):
+                        yield f"{owner[member]} lacks a post of {name}"
+
+    def check(self) -> None:
+        """Raise Violation unless everybody has everything, once, in one order, with every cause before its effect."""
+        for lack in self.missing():
+            raise Violation(f"seed {self.seed}: {lack}")
+        meant: dict[str, set[str]] = {}
+        for node in self.nodes.values():
+            group = self.group(node.name)
+            for post, audience in node.audiences.items():
+                meant[post] = {*audience, group.me}
+        orders = {}
+        for node in self.nodes.values():
+            group = self.group(node.name)
+            ids = [row.id for row in node.log]
+            if len(ids) != len(set(ids)):
+                raise Violation(f"seed {self.seed}: {node.name} delivered an event twice")
+            places: dict[str, int] = {}
+            known: dict[str, int] = {}
+            for row in node.log:
+                event = load_event(row.record)
+                if event.id != row.id:
+                    raise Violation(f"seed {self.seed}: {node.name} keeps a record under another name")
+                if row.type not in CONTROL:
+                    if row.seq <= places.get(row.author, 0):
+                        raise Violation(f"seed {self.seed}: {node.name} broke the order of {row.author}")
+                    places[row.author] = row.seq
+                    if group.me not in meant.get(row.id, {group.me}):
+                        raise Violation(f"seed {self.seed}: {node.name} got a post that was not meant for it")
+                if any(known.get(cause, 0) >= row.lamport for cause in (event.pre, *event.deps)):
+                    raise Violation(f"seed {self.seed}: {node.name} shows an effect before its cause")
+                if any(dep not in known for dep in event.deps):
+                    raise Violation(f"seed {self.seed}: {node.name} delivered before a cause")
+                known[row.id] = row.lamport
+            orders[node.name] = [
+                row.id for row in sorted(node.log, key=lambda r: (r.lamport, r.author, r.id)) if row.type not in CONTROL
+            ]
+            _check_serialises(node.agent, self.seed)
+        for one, first in orders.items():
+            for other, second in orders.items():
+                both = set(first) & set(second)
+                if [i for i in first if i in both] != [i for i in second if i in both]:
+                    raise Violation(f"seed {self.seed}: {one} and {other} disagree about the order")
+
+
+def _check_serialises(agent: Agent, seed: int) -> None:
+    if msgspec.msgpack.decode(msgspec.msgpack.encode(agent), type=Agent) != agent:
+        raise Violation(f"seed {seed}: a state does not survive serialisation")
