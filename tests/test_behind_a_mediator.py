@@ -9,7 +9,7 @@ import sys
 import threading
 
 import pytest
-from test_agent import until
+from tests.test_agent import until
 
 from zerochat.agent.client import connect
 from zerochat.agent.places import places
@@ -104,12 +104,14 @@ def people(tmp_path, mediator):
             guest.client.join(alice.client.invite("friends").url)
             until(lambda guest=guest: any(g.state == "active" for g in guest.client.groups()), "joining")
         until(
-            lambda: all(
-                member.connection in ("self", "connected") and member.view_agrees is not False
-                for person in everybody
-                for member in person.client.members("friends")
-            )
-            and all(len(person.client.members("friends")) == 3 for person in everybody),
+            lambda: (
+                all(
+                    member.connection in ("self", "connected") and member.view_agrees is not False
+                    for person in everybody
+                    for member in person.client.members("friends")
+                )
+                and all(len(person.client.members("friends")) == 3 for person in everybody)
+            ),
             "meeting",
         )
         yield everybody

@@ -20,6 +20,7 @@ from zerochat.group.effects import Answer, Answered, Notify, Post, Refuse
 from zerochat.group.engine import step
 from zerochat.group.find import UnknownPeer, find_peer
 from zerochat.group.notices import ConnectionChanged, FeaturesDisclosed, Pong, Told
+from zerochat.group.questions import LETTERS_MAX
 from zerochat.group.state import Agent, Whom
 from zerochat.group.stimuli import (
     Ask,
@@ -131,6 +132,8 @@ class TestConnecting:
         assert not any("zerochat.org/group" in feature for feature in listed), "a stranger need not know"
         two.ask("bob", Tell(name, "hello"))
         assert [told.text for told in two.news("alice", Told)] == ["hello"]
+        assert [(letter.mine, letter.text) for letter in two.one("alice").letters] == [(False, "hello")]
+        assert [(letter.mine, letter.text) for letter in two.one("bob").letters] == [(True, "hello")]
 
     def test_nothing_is_said_in_clear(self, envelope, web):
         two = Two(bob=web)
@@ -268,3 +271,18 @@ def test_a_mediator_must_take_websockets_and_v2():
         offered = two.ask("alice", OfferConnection(envelope, "Alice", 3600))
         with pytest.raises(CannotConnect):
             two.ask("bob", Connect(invitation(offered.url), "", mediate=True))
+
+
+def test_letters_are_kept_once_and_not_without_end():
+    two = Two()
+    two.connect()
+    two.ask("bob", Tell(two.one("bob").id, "once"))
+    two.hear("alice", Mailed(two.sent[-1]))
+    assert [letter.text for letter in two.one("alice").letters] == ["once"]
+    for number in range(LETTERS_MAX + 5):
+        two.ask("bob", Tell(two.one("bob").id, f"{number}"))
+    assert len(two.one("alice").letters) == len(two.one("bob").letters) == LETTERS_MAX
+    assert two.one("alice").letters[-1].text == f"{LETTERS_MAX + 4}"
+    for _ in range(10):
+        two.ask("bob", Tell(two.one("bob").id, "x" * 60_000))
+    assert sum(len(letter.text) for letter in two.one("alice").letters) <= 256 * 1024

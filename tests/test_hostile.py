@@ -35,7 +35,7 @@ class Hostile(Small):
 
     def utter(self, to, kind, body):
         """Mallory says something authentic, over her own link."""
-        node, mine = self.nodes["n2"], self.group("n2")
+        mine = self.group("n2")
         relationship = mine.relationships[self.group(to).me]
         message = Message(type=kind, id=new_id(self.dice.randbytes), body=body)
         packer = SIMULATED_PACKERS[self.envelope]

@@ -17,10 +17,10 @@ from zerochat.crypto.encoding import BASE41, b64url, b64url_bytes, base45, base4
 from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_secret, sha256, x25519_public
 from zerochat.didcomm.did import Method, resolve
+from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import (
     INVITATION_CHARS_MAX,
     URL_PREFIX,
-    Endpoint,
     Invitation,
     parse_invitation,
 )

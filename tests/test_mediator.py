@@ -462,7 +462,7 @@ def test_two_mediators_in_a_row(tmp_path):
     assert dispatch.uri == "http://inner.example" and not outer.due(), "under way, and not sent twice"
     for pause in (2, 4, 8):
         with outer.store.turn():
-            outer.mediator.dispatched(dispatch.ticket, False, outer.now)
+            outer.mediator.dispatched(dispatch.ticket, "lost", outer.now)
         assert not outer.due()
         outer.now += pause * 1000
         [dispatch] = outer.due()
@@ -471,7 +471,7 @@ def test_two_mediators_in_a_row(tmp_path):
     [dispatch] = outer.due()
     assert inner.hear(dispatch.envelope).what == "kept"
     with outer.store.turn():
-        outer.mediator.dispatched(dispatch.ticket, True, outer.now)
+        outer.mediator.dispatched(dispatch.ticket, None, outer.now)
     assert not outer.store.total.messages
     bob.pushed()
     assert bob.got == [envelope]

@@ -25,7 +25,7 @@ from zerochat.agent.web import (
     Opened,
     Web,
 )
-from zerochat.agent.web.loop import leads_nowhere
+from zerochat.agent.web.loop import WebLoop, leads_nowhere, meant_by
 from zerochat.agent.web.news import ENCRYPTED
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
@@ -287,7 +287,34 @@ def test_addresses_that_stand_for_nobody_are_not_dialled(nodes, uri):
     a.web.send(uri, b"x", ENCRYPTED, 5)
     until(lambda: a.news, a)
     assert a.news == [Failed(5, "unreachable")]
-    assert not leads_nowhere("192.168.1.1") and not leads_nowhere("::1") and leads_nowhere("::ffff:169.254.0.1")
+    assert not any(leads_nowhere(meant_by(address)) for address in ("192.168.1.1", "::1", "fd00::1", "2001:db8::1"))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("::ffff:169.254.169.254", "2002:a9fe:a9fe::1", "64:ff9b::a9fe:a9fe", "::a9fe:a9fe", "fe80::1%1", "::"),
+        *("fd00:ec2::254", "100.100.100.200", "::ffff:168.63.129.16", "192.0.0.192"),
+    ],
+)
+def test_where_clouds_keep_their_secrets_is_not_dialled(address):
+    assert leads_nowhere(meant_by(address))
+
+
+@pytest.mark.parametrize("proxy", [None, "127.0.0.1:9"])
+def test_who_serves_everybody_dials_public_addresses_only(nodes, proxy):
+    """By a name too: the address is looked at when it is dialled."""
+    b = nodes()
+    a = nodes(None, only_public=True, socks=proxy)
+    uris = [b.uri, b.ws, f"http://[::ffff:127.0.0.1]:{b.port}", f"http://10.0.0.1:{b.port}"]
+    uris += [] if proxy else [f"http://localhost:{b.port}"]
+    for number, uri in enumerate(uris):
+        a.web.send(uri, b"x", ENCRYPTED, number)
+    until(lambda: len(a.of(Failed)) == len(uris), a, b)
+    assert {failed.why for failed in a.of(Failed)} == {"unreachable"} and not b.envelopes()
+    loop = WebLoop(only_public=True)
+    loop._check("1.1.1.1")
+    loop.close()
 
 
 def test_send_says_at_once_when_there_is_no_room(nodes):

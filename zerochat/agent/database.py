@@ -77,6 +77,14 @@ class NewerJournal(LocalError):
     exit_code: ClassVar[int] = 6
 
 
+class OlderJournal(LocalError):
+    """The journal {path} was written by an older zerochat (its format is {found}, and this one knows {known}), and
+    cannot be brought along. It has not been touched: use the older version, or choose another profile with
+    `--profile`."""
+
+    exit_code: ClassVar[int] = 6
+
+
 class JournalInUse(LocalError):
     """Another program has the journal {path} open. Close it, and try again."""
 
@@ -183,6 +191,8 @@ def _check(db: apsw.Connection, path: Path, expected: Format) -> None:
         raise NotAJournal(path=path, why="it belongs to another program, or was never finished")
     if version > expected.version:
         raise NewerJournal(path=path, found=version, known=expected.version)
+    if version < expected.version:
+        raise OlderJournal(path=path, found=version, known=expected.version)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from zerochat.group.effects import (
     Posted,
     Refuse,
 )
-from zerochat.group.find import find_group
+from zerochat.group.find import find_connection, find_group
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -145,6 +145,8 @@ class Desk:
                 return self._serve_group(client, request, agent, params)
             case schema.NoParams():
                 self._serve_plain(client, request, agent)
+            case schema.PeerParams(peer) if request.method == "letters":
+                self.server.respond(client, request.id, report.letters(agent, find_connection(agent, peer)))
             case _:
                 return _about_peers(request.method, params)
         return None

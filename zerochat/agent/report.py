@@ -227,6 +227,12 @@ def invitation_info(group: str, invitation: Invitation, uses: int) -> Invitation
     )
 
 
+def letters(agent: Agent, connection: str) -> list[schema.LetterInfo]:
+    """The last lines of text to and from a connection."""
+    kept = agent.connections[connection].letters
+    return [schema.LetterInfo(each.id, timestamp(each.at), each.mine, each.text) for each in kept]
+
+
 def connection_info(one: Connection) -> ConnectionInfo:
     return ConnectionInfo(
         id=one.id,

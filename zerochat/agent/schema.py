@@ -149,6 +149,15 @@ class InvitationInfo(Struct, frozen=True, kw_only=True):
     endpoint: str
 
 
+class LetterInfo(Struct, frozen=True):
+    """A line of text to (`mine`) or from a connection; answer of `letters`, which has the last ones, oldest first."""
+
+    id: str
+    at: str
+    mine: bool
+    text: str
+
+
 class ConnectionInfo(Struct, frozen=True, kw_only=True):
     """A relationship outside of any group: with a mediator, or with an agent that may be somebody else's program."""
 
@@ -453,6 +462,7 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "connect": (ConnectParams, ConnectionInfo),
     "offer": (OfferParams, OfferInfo),
     "connections": (NoParams, list[ConnectionInfo]),
+    "letters": (PeerParams, list[LetterInfo]),
     "tell": (TellParams, ToldInfo),
     "disconnect": (PeerParams, NoParams),
     "subscribe": (SubscribeParams, NoParams),

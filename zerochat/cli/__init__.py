@@ -90,13 +90,14 @@ def _verb(options: Options, out: "Output") -> int:
             from zerochat.cli import asking
 
             verbs = {"ping": asking.ping, "features": asking.features, "rotate": asking.rotate}
-        case "connect" | "connections" | "tell" | "disconnect" | "route":
+        case "connect" | "connections" | "tell" | "letters" | "disconnect" | "route":
             from zerochat.cli import connecting
 
             verbs = {
                 "connect": connecting.connect,
                 "connections": connecting.connections,
                 "tell": connecting.tell,
+                "letters": connecting.letters,
                 "disconnect": connecting.disconnect,
                 "route": connecting.route,
             }

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.agent.schema import ConnectionInfo, OfferInfo, PongNews, ProblemNews, Question, ToldInfo
+from zerochat.agent.schema import ConnectionInfo, LetterInfo, OfferInfo, PongNews, ProblemNews, Question, ToldInfo
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.links import invitation_text, qr_lines
@@ -121,6 +121,20 @@ def tell(options: Options, out: Output) -> ExitCode:
         if agent.own and not _answers(client, options.peer):
             narrate(f"{name_of(options.peer)} has not answered, so the text may not have got there.")
             return ExitCode.UNREACHABLE
+    return ExitCode.OK
+
+
+def letters(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        found: list[LetterInfo] = agent.client.call("letters", peer=options.peer)
+    lines = []
+    for each in found:
+        first, *more = printable(each.text).splitlines() or [""]
+        who = "you" if each.mine else name_of(options.peer)
+        lines += [f"{local_time(each.at)}  {who}: {first}", *(f"{'':18}{line}" for line in more)]
+    out.data_list(found, lines)
+    if not found:
+        narrate(f"Nothing has been said to or by {name_of(options.peer)} yet.")
     return ExitCode.OK
 
 

@@ -144,6 +144,17 @@ git log -1 --oneline | zerochat tell archive -
     )
     _connection(tell)
     tell.add_argument("text", nargs="?", metavar="TEXT", help="the text, or - for standard input (the default)")
+    letters = add_verb(
+        verbs,
+        "letters",
+        "read what a connection has told",
+        "Print the last lines of text to and from a connection, oldest first; some two hundred are kept.",
+        """
+zerochat letters "the archive"
+zerochat letters archive --format jsonl | jq -r 'select(.mine | not) | .text'
+""",
+    )
+    _connection(letters)
     disconnect = add_verb(
         verbs,
         "disconnect",

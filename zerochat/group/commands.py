@@ -25,7 +25,7 @@ from zerochat.group.effects import (
     Result,
 )
 from zerochat.group.event import GENESIS, HEADER_BYTES_MAX, POST, POST_BYTES_MAX, RECORD_BYTES_MAX, Event
-from zerochat.group.find import find_group, find_peer
+from zerochat.group.find import find_connection, find_group, find_peer
 from zerochat.group.membership import check_control, resolve_view
 from zerochat.group.notices import ViewChanged
 from zerochat.group.state import Chain, Group, Profile
@@ -54,10 +54,6 @@ class NotReady(LocalError):
 
 class RotationUnderWay(LocalError):
     """{peer} does not know the last DID yet. It hears of it as soon as it can be reached; then you can rotate again."""
-
-
-class NotAConnection(LocalError):
-    """{peer} is a member of a group, and not a connection. `zerochat connections` lists those."""
 
 
 def obey(turn: Turn, command: Command) -> Result:
@@ -89,7 +85,7 @@ def obey(turn: Turn, command: Command) -> Result:
         case OfferConnection(envelope, label, lifetime_s):
             return Offered(*connection.offer(turn, envelope, label or turn.agent.label, lifetime_s))
         case EndConnection(wanted):
-            name = _connection(turn, wanted)
+            name = find_connection(turn.agent, wanted)
             if turn.agent.connections[name].mediation is not None:
                 mediators.end(turn, name)
             connection.end(turn, name)
@@ -183,14 +179,7 @@ def _rotate(turn: Turn, wanted: str) -> Connected:
 
 
 def _tell(turn: Turn, wanted: str, text: str) -> str:
-    name = _connection(turn, wanted)
+    name = find_connection(turn.agent, wanted)
     if not turn.agent.connections[name].relationship.established:
         raise NotReady(peer=wanted)
     return questions.tell(turn, name, text)
-
-
-def _connection(turn: Turn, wanted: str) -> str:
-    whom = find_peer(turn.agent, wanted)
-    if not whom.connection:
-        raise NotAConnection(peer=wanted)
-    return whom.connection

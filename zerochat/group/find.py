@@ -16,6 +16,10 @@ class AmbiguousPeer(LocalError):
     """More than one answers to {peer}. Say which one: GROUP/NAME for a member, or the first letters of an id."""
 
 
+class NotAConnection(LocalError):
+    """{peer} is a member of a group, and not a connection. `zerochat connections` lists those."""
+
+
 def find_group(agent: Agent, wanted: str) -> Group:
     """The group with this name, this id, or an id that begins so. Raises UnknownGroup or AmbiguousGroup."""
     if wanted in agent.groups:
@@ -61,3 +65,11 @@ def _members(group: Group, wanted: str) -> list[Whom]:
         if member.did != group.me
         and (member.label.casefold() == wanted.casefold() or (long and member.did.startswith(wanted)))
     ]
+
+
+def find_connection(agent: Agent, wanted: str) -> str:
+    """The id of the connection that is meant. Raises NotAConnection, or as `find_peer` does."""
+    whom = find_peer(agent, wanted)
+    if not whom.connection:
+        raise NotAConnection(peer=wanted)
+    return whom.connection

@@ -52,11 +52,28 @@ def begin(turn: Turn, name: str) -> None:
 
 def end(turn: Turn, name: str) -> None:
     """We do without this mediator from now on."""
+    _unregister(turn, turn.agent.connections[name])
     _release(turn, name, live_uri(turn.agent.connections[name]))
     turn.change(
         connections={**turn.agent.connections, name: replace(turn.agent.connections[name], mediation=None)},
     )
     tell_groups(turn)
+
+
+def _unregister(turn: Turn, one: Connection) -> None:
+    """Give our mailboxes up, or a later connection to the same mediator could not have them."""
+    state = one.mediation
+    if state is None or not state.connected or not connection.reachable(turn, one.id):
+        return
+    left = state.registered | state.asked
+    while left:
+        fresh = replace(state, registered=left, refused=frozenset(), asked=frozenset())
+        said = mediated.want(fresh, (), turn.moment.random)
+        if not said.messages:
+            return
+        for message in said.messages:
+            connection.send(turn, one.id, message)
+        left -= said.state.asked
 
 
 def moved(turn: Turn, name: str, before: Relationship) -> None:

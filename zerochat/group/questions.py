@@ -18,7 +18,7 @@ from zerochat.group import connection, mail, mediators
 from zerochat.group.effects import Notify
 from zerochat.group.notices import FeaturesDisclosed, Pong, ProblemReported, Told, Way
 from zerochat.group.relationship import Relationship, own_keys, pack
-from zerochat.group.state import Question, Whom
+from zerochat.group.state import Letter, Question, Whom
 from zerochat.group.turn import Turn
 from zerochat.group.wire import PROTOCOL as GROUP_PROTOCOL
 
@@ -26,6 +26,8 @@ QUESTIONS_MAX = 256
 QUESTION_MS_MAX = 600_000
 """An answer that comes later than this answers nobody."""
 FEATURES_SHOWN_MAX = 256
+LETTERS_MAX, LETTERS_CHARS_MAX = 200, 256 * 1024
+"""Lines of text that are kept of one connection: it is a mailbox for notes, and no archive."""
 UNSUPPORTED = "e.m.msg.unsupported"
 
 TO_STRANGERS = STANDARD | Features(protocols=((basic.PROTOCOL, ()), (basic.PROTOCOL_V1, ())))
@@ -65,7 +67,20 @@ def tell(turn: Turn, name: str, text: str) -> str:
         raise NotConnected(peer=label_of(turn, whom))
     message = basic.basic(text, turn.now // 1000, turn.moment.random, _profile(turn, whom))
     _send(turn, whom, message)
+    _keep(turn, name, Letter(message.id, turn.now, mine=True, text=text))
     return message.id
+
+
+def _keep(turn: Turn, name: str, letter: Letter) -> bool:
+    """Keep a line of text that was sent or has come; the oldest go. False: it was there already."""
+    one = turn.agent.connections[name]
+    if any(letter.id == known.id and letter.mine == known.mine for known in one.letters):
+        return False
+    letters = [*one.letters, letter][-LETTERS_MAX:]
+    while sum(len(each.text) for each in letters) > LETTERS_CHARS_MAX:
+        del letters[0]
+    turn.change(connections={**turn.agent.connections, name: replace(one, letters=tuple(letters))})
+    return True
 
 
 def _ask(turn: Turn, whom: Whom, message: Message, question: Question) -> str:
@@ -131,7 +146,9 @@ def hear(turn: Turn, whom: Whom, message: Message, relationship: Relationship, h
     elif problem.is_problem(message):
         _hear_problem(turn, whom, message, handle)
     elif whom.connection and basic.is_basic(message):
-        turn.say(Notify(Told(whom.connection, basic.read_basic(message).content)))
+        text = basic.read_basic(message).content
+        if _keep(turn, whom.connection, Letter(message.id, turn.now, mine=False, text=text)):
+            turn.say(Notify(Told(whom.connection, text)))
     else:
         disclosed = TO_STRANGERS if whom.connection else TO_MEMBERS
         reply = standard_answer(message, disclosed=disclosed, random=turn.moment.random, profile=_profile(turn, whom))

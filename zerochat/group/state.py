@@ -193,6 +193,17 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Letter:
+    """A basic message: a line of text to or from a connection."""
+
+    id: str
+    at: int
+    """When it was sent, or came, UTC ms."""
+    mine: bool
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Connection:
     """A relationship outside of any group: with a mediator, or with an agent that may be somebody else's program."""
 
@@ -215,6 +226,8 @@ class Connection:
     """When an invitation of ours that nobody has answered is over, UTC ms."""
     breaker: Breaker = Breaker()
     """Problem reports between us: a conversation about errors must end."""
+    letters: tuple[Letter, ...] = ()
+    """The last basic messages, both ways, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

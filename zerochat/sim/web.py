@@ -15,6 +15,8 @@ from zerochat.sim.mediator import Session, SimulatedMediator
 
 REDIAL_MS = 3_000
 """How long, at most, until a broken WebSocket is tried again."""
+LINGER_MS = 2_000
+"""How long a WebSocket that nobody holds any more stays open."""
 
 WebEffect: TypeAlias = Post | Answered | Hold | Release
 
@@ -75,7 +77,11 @@ class SimulatedWeb:
                     self._dial(node, uri)
             case Release(uri):
                 self.held.discard((node, uri))
-                self.cut(node, uri)
+                self._world.after(LINGER_MS, lambda: self._close(node, uri))
+
+    def _close(self, node: str, uri: str) -> None:
+        if (node, uri) not in self.held:
+            self.cut(node, uri)
 
     # --- faults -----------------------------------------------------------------------------------------------------
 

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from zerochat.agent.mediator.clerk import Clerk, Policy
 from zerochat.agent.mediator.limits import Limits
-from zerochat.agent.mediator.registry import canonical, ways
+from zerochat.agent.mediator.registry import canonical, own_secrets, ways
 from zerochat.agent.mediator.rows import Due, Place
 from zerochat.agent.mediator.session import Session
 from zerochat.agent.mediator.store import Store
 from zerochat.crypto.encoding import b64url
-from zerochat.crypto.keys import PublicKey, SecretKey, ed25519_to_x25519
-from zerochat.crypto.primitives import ed25519_to_x25519_secret
-from zerochat.didcomm.did import Document, Identity, did_key_of, resolve
+from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.didcomm.did import Document, Identity, resolve
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import PACKERS, Profile, envelope_kind
@@ -88,11 +87,11 @@ class Mediator:
         self._random, self._noise_chance = random, noise_chance
         self.mix_nodes: tuple[str, ...] = ()
         """The DIDs of mediators that let our detours through."""
-        self._secrets = _secrets(identity)
+        self._secrets = own_secrets(identity)
         own = frozenset({identity.short, *self._secrets, *uris, *(uri.rstrip("/") for uri in uris)})
         self.clerk = Clerk(store, self.limits, policy, identity.did, own, self.resolve, random)
-        self._sent: set[int] = set()
-        """What is under way to other addresses, by its number in the store."""
+        self._sent: dict[int, int] = {}
+        """What is under way to other addresses: its number in the store, and for which recipient."""
 
     @property
     def counts(self) -> Counter[str]:
@@ -130,10 +129,9 @@ class Mediator:
         opened = open_layers(envelope, secret_of=self._secret_of, resolve=self.resolve)
         if routing.is_forward(opened.message):
             return self._forward(routing.read_forward(opened.message), session, now_ms, depth)
-        sender = opened.sender or opened.signer
-        if sender is None or opened.profile != "didcomm/v2":
-            raise Unauthentic()
-        return self._message(opened.message, sender, session, now_ms // 1000)
+        if opened.sender is None or opened.profile != "didcomm/v2":
+            raise Unauthentic()  # a signature does not do: its DID may have no key to seal an answer or a delivery for
+        return self._message(opened.message, opened.sender, session, now_ms // 1000)
 
     def _secret_of(self, kid: str) -> SecretKey | None:
         """Ours are the keys of the DID, and the same keys alone, for those who route to a key."""
@@ -211,19 +209,22 @@ class Mediator:
         return Outcome("unwrapped")
 
     def _take(self, envelope: bytes, place: Place, wanted: Forward, now_ms: int) -> str:
-        limits, usage, now_s = self.limits, self.store.usage[place.recipient], now_ms // 1000
-        if len(envelope) > limits.envelope_bytes:
+        now_s = now_ms // 1000
+        if len(envelope) > self.limits.envelope_bytes:
             return "dropped.large"
+        if not place.relay:
+            try:
+                envelope = pickup.deliverable(envelope)
+            except Malformed:
+                return "dropped.large"
         if self.store.is_known(place, envelope):
             return "dropped.twice"
-        if usage.messages >= limits.messages or usage.bytes + len(envelope) > limits.bytes:
+        due = routing.ready_at(wanted, now_ms, self._random)
+        if not self._has_room(place.recipient, len(envelope), is_delayed=due > now_ms):
             return "dropped.full"
-        if self.store.total.bytes + len(envelope) > limits.total_bytes:
-            return "dropped.full"
-        expires = now_s + limits.age_s
+        expires = now_s + self.limits.age_s
         if wanted.expires_time is not None:
             expires = min(expires, wanted.expires_time)
-        due = routing.ready_at(wanted, now_ms, self._random)
         detour = mix.detour(wanted.mix, self.mix_nodes, self._random, self._noise_chance)
         if detour is not None:
             around = self._around(envelope, place, detour, expires)
@@ -237,6 +238,16 @@ class Mediator:
             return "delayed"
         self._keep(place, envelope, now_s, expires)
         return "kept"
+
+    def _has_room(self, recipient: int, size: int, *, is_delayed: bool) -> bool:
+        """Whether a message of so many bytes may wait for a recipient."""
+        limits, usage, aside = self.limits, self.store.usage[recipient], self.store.aside[recipient]
+        left = limits.total_bytes - self.store.total.bytes
+        share = min(limits.bytes, limits.bytes * 4 * left // limits.total_bytes)
+        if size > left or usage.bytes + size > share or usage.messages >= limits.messages:
+            return False
+        part = limits.delayed_part
+        return not is_delayed or (aside.messages < limits.messages // part and aside.bytes + size <= share // part)
 
     def _around(self, envelope: bytes, place: Place, detour: mix.Detour, expires: int) -> bytes:
         """The envelope on its way through another mediator and back to us: that one learns only that it is for us."""
@@ -273,8 +284,12 @@ class Mediator:
         pushes: list[Push] = []
         stirred, self.clerk.stirred = self.clerk.stirred, set()
         for recipient in stirred:
-            for session in self.clerk.live.get(recipient, ()):
-                pushes += self._push(session, now_s)
+            for session in tuple(self.clerk.live.get(recipient, ())):
+                try:
+                    pushes += self._push(session, now_s)
+                except RemoteError:  # nothing can be sealed for it, so it must come and ask
+                    self.counts["unpushable"] += 1
+                    self.clerk.close(session)
         return pushes
 
     def _push(self, session: Session, now_s: int) -> list[Push]:
@@ -298,26 +313,31 @@ class Mediator:
         """Whether more may be sent to other addresses at once."""
         return len(self._sent) < self.limits.relays_at_once
 
+    def _busy(self) -> list[int]:
+        """The recipients for whom no more may be sent on at once: their addresses may be ones that never answer."""
+        each = Counter(self._sent.values())
+        return [recipient for recipient, count in each.items() if count >= self.limits.relays_each]
+
     def next_due(self) -> int | None:
         """When `due` has something to do, in UTC milliseconds; None: not before something else happens."""
-        return self.store.next_due(sending=self.has_room)
+        return self.store.next_due(sending=self.has_room, busy=self._busy())
 
     def due(self, now_ms: int) -> list[Dispatch]:
         """What is to be sent on now; what was delayed is put into its queue."""
         dispatches = []
-        for row in self.store.due(now_ms, self.limits.relays_at_once, sending=self.has_room):
+        for row in self.store.due(now_ms, self.limits.relays_at_once, sending=self.has_room, busy=self._busy()):
             if row.target is None:
                 self.store.done(row.seq, None)
                 self._keep(row.place, row.envelope, now_ms // 1000, row.expires)
             elif row.seq in self._sent:
                 self.store.postpone(row.seq, now_ms + UNDER_WAY_MS, row.tries)
-            elif self.has_room:
+            elif self.has_room and row.place.recipient not in self._busy():
                 dispatch = self._dispatch(row, row.target)
                 if dispatch is None:
                     self._later(row, now_ms)
                     continue
                 self.store.postpone(row.seq, now_ms + UNDER_WAY_MS, row.tries)
-                self._sent.add(row.seq)
+                self._sent[row.seq] = row.place.recipient
                 dispatches.append(dispatch)
         return dispatches
 
@@ -338,49 +358,40 @@ class Mediator:
             return None
         return Dispatch(row.seq, way.uri, envelope, media_type)
 
-    def dispatched(self, ticket: int, is_delivered: bool, now_ms: int) -> None:
-        """What became of a dispatch."""
-        self._sent.discard(ticket)
-        if is_delivered:
+    def dispatched(self, ticket: int, why: str | None, now_ms: int) -> None:
+        """What became of a dispatch: delivered (None), or why not, as `Failed` says it."""
+        self._sent.pop(ticket, None)
+        if why is None:
             self.store.done(ticket, now_ms // 1000 + self.limits.dedupe_s)
             self.counts["sent"] += 1
             return
         self.counts["unsent"] += 1
         row = self.store.waiting(ticket)
-        if row is not None:
+        if row is not None and why.startswith("status 4") and row.tries >= self.limits.refusals:
+            self.store.done(ticket, None)  # whoever registered that address may have meant to bother its owner
+            self.counts["dropped.refused"] += 1
+        elif row is not None:
             self._later(row, now_ms)
 
     def _later(self, row: Due, now_ms: int) -> None:
         pause = min(self.limits.relay_retry_s << min(row.tries, 20), self.limits.relay_retry_s_max)
         self.store.postpone(row.seq, now_ms + pause * 1000, row.tries + 1)
 
-    def under_way(self) -> frozenset[int]:
-        """The tickets of dispatches that have not come back."""
-        return frozenset(self._sent)
+    def under_way(self) -> dict[int, int]:
+        """The tickets of dispatches that have not come back, and their recipients."""
+        return dict(self._sent)
 
-    def undo(self, under_way: frozenset[int]) -> None:
+    def undo(self, under_way: dict[int, int]) -> None:
         """The turn has not happened: under way is what was so before it."""
-        self._sent = set(under_way)
+        self._sent = dict(under_way)
         self.clerk.stirred.clear()
 
-    def sweep(self, now_s: int) -> None:
-        self.counts["swept"] += self.store.sweep(now_s, self.limits.recipient_idle_s)
+    def sweep(self, now_s: int) -> bool:
+        """Take away what has expired; True when there may be more of it."""
+        gone, more = self.store.sweep(now_s, self.limits.recipient_idle_s)
+        self.counts["swept"] += gone
+        return more
 
     def closed(self, session: Session) -> None:
         """A connection is gone."""
         self.clerk.close(session)
-
-
-def _secrets(identity: Identity) -> dict[str, SecretKey]:
-    """The secrets by the DIDs that have them, and by the verkey that v1 knows us by."""
-    verkey = PublicKey("Ed25519", identity.signing_public)
-    twin = SecretKey("X25519", ed25519_to_x25519_secret(identity.signing_seed))
-    agreement = SecretKey("X25519", identity.agreement_secret)
-    v1 = PACKERS["didcomm/v1"].own_key(identity, identity.did)
-    return {
-        identity.did: agreement,
-        did_key_of(PublicKey("X25519", identity.agreement_public)): agreement,
-        did_key_of(verkey): twin,
-        did_key_of(ed25519_to_x25519(verkey)): twin,
-        v1.kid: v1.key,
-    }

@@ -6,7 +6,10 @@ verkey. Each of them has one spelling here, under which it is looked up.
 
 from collections.abc import Callable
 
-from zerochat.didcomm.did import Document, did_key_of, short_form
+from zerochat.crypto.keys import PublicKey, SecretKey, ed25519_to_x25519
+from zerochat.crypto.primitives import ed25519_to_x25519_secret
+from zerochat.didcomm.did import Document, Identity, did_key_of, short_form
+from zerochat.didcomm.packer import PACKERS
 from zerochat.didcomm.protocols.routing import as_did
 from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import RemoteError
@@ -57,3 +60,18 @@ def goes_on(document: Document, own: frozenset[str], resolve: Callable[[str], Do
         if not own.isdisjoint(named):
             return False
     return bool(_ways(document, resolve))
+
+
+def own_secrets(identity: Identity) -> dict[str, SecretKey]:
+    """A mediator's own secrets by the DIDs that have them, and by the verkey that v1 knows us by."""
+    verkey = PublicKey("Ed25519", identity.signing_public)
+    twin = SecretKey("X25519", ed25519_to_x25519_secret(identity.signing_seed))
+    agreement = SecretKey("X25519", identity.agreement_secret)
+    v1 = PACKERS["didcomm/v1"].own_key(identity, identity.did)
+    return {
+        identity.did: agreement,
+        did_key_of(PublicKey("X25519", identity.agreement_public)): agreement,
+        did_key_of(verkey): twin,
+        did_key_of(ed25519_to_x25519(verkey)): twin,
+        v1.kid: v1.key,
+    }

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -22,11 +23,13 @@ from zerochat.agent.mediator.limits import DAY_S, Limits
 from zerochat.agent.mediator.mediator import Dispatch, Mediator, Outcome
 from zerochat.agent.mediator.mixing import Asked, Mixing
 from zerochat.agent.mediator.session import Session
-from zerochat.agent.mediator.standing import Standing, open_store, public_uri, stand, usual_port
+from zerochat.agent.mediator.standing import Standing, is_public, open_store, public_uri, stand, usual_port
 from zerochat.agent.mediator.store import Store
+from zerochat.agent.net.transport import allow_many_files
 from zerochat.agent.places import Places
 from zerochat.agent.vault import JournalKey, lock_profile
 from zerochat.agent.web import Arrived, Closed, Delivered, Failed, News, Opened, Web, WebFailed
+from zerochat.agent.web.limits import Limits as WebLimits
 from zerochat.agent.web.news import ENCRYPTED
 from zerochat.didcomm.did import resolve
 from zerochat.errors import LocalError, RemoteError
@@ -39,6 +42,12 @@ IDLE_S: Final = 1.0
 SHORT_LINK_S: Final = 3650 * DAY_S
 FULL_PAUSE_S: Final = 1.0
 """After a turn that could not be written."""
+STRANGER_S: Final = 60.0
+"""How long a session stays over which no recipient has been heard: whoever posts need not stay."""
+
+
+class MediatorFault(LocalError):
+    """zerochat itself has a fault here ({what}): what came in just now was not taken, and its senders know that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,8 @@ class Service:
         self._again: list[News] = []
         """What could not be written the last time."""
         self._failing = False
+        self._sweep_again = False
+        """There may be more to take away than one sweep does."""
         self._next_sweep = 0.0
         self._next_report = time.monotonic() + REPORT_S
         self._reported: dict[str, int] = {}
@@ -108,17 +119,26 @@ class Service:
         wishes = self._wishes
         if wishes.public_uri is not None:
             public_uri(wishes.public_uri)
+        allow_many_files()
         self._open.enter_context(lock_profile(self._places))
         self._store = self._open.enter_context(open_store(self._places, self._key))
         host, port, _ = parse_listen(wishes.listen or LISTEN)
-        where = f"[{host}]" if ":" in host else host
-        listen = wishes.listen if port and wishes.listen else f"{where}:{usual_port(self._store)}"
-        self._web = Web(listen, tls=wishes.tls, socks=wishes.socks, ca_file=wishes.ca_file, wake=self._ring)
+        listen = wishes.listen if port and wishes.listen else f"{_literal(host)}:{usual_port(self._store)}"
+        known = self._store.meta_get("uri")
+        home = known.decode() if known is not None else wishes.public_uri or f"http://{_literal(own_address(host))}"
+        self._web = Web(
+            listen,
+            tls=wishes.tls,
+            socks=wishes.socks,
+            ca_file=wishes.ca_file,
+            wake=self._ring,
+            limits=replace(WebLimits(), quiet_s=inf),  # sessions are looked after here
+            only_public=is_public(home),
+        )
         [bound] = self._web.start()
         self._open.callback(self._web.stop)
         parts = urlsplit(bound)
-        found = own_address(host)
-        uri = f"{parts.scheme}://{f'[{found}]' if ':' in found else found}:{parts.port}"
+        uri = f"{parts.scheme}://{_literal(own_address(host))}:{parts.port}"
         self.standing = stand(
             self._store, uri, wishes.public_uri, parts.port or 0, new_invitation=wishes.new_invitation
         )
@@ -185,6 +205,8 @@ class Service:
             return FULL_PAUSE_S
         next_due = self.mediator.next_due()
         pause = IDLE_S if next_due is None else min(next_due / 1000 - time.time(), IDLE_S)
+        if self._sweep_again:
+            pause = min(pause, 0.1)
         return max(pause, 0.01) if not self._again else 0.0
 
     # --- a turn -----------------------------------------------------------------------------------------------------
@@ -199,11 +221,18 @@ class Service:
         except LocalError as error:
             self._undo(news, before, error)
             return
+        except Exception as error:  # noqa: BLE001  # a fault of ours, which somebody has found: it must cost nobody else
+            self.mediator.counts["fault"] += 1
+            self._undo(news, before, MediatorFault(what=type(error).__name__))
+            return
         self._failing = False
         for handle, outcome in heard:
             self._answer(handle, outcome)
-        for push in self.mediator.pushes(now_ms // 1000):
-            self._web.answer(push.handle, push.envelope)
+        try:
+            for push in self.mediator.pushes(now_ms // 1000):
+                self._web.answer(push.handle, push.envelope)
+        except LocalError as error:  # the disk cannot be read: they will be asked for
+            self._say("failing", error.sentence(), {"code": error.code})
         for dispatch in dispatches:
             self._dispatch(dispatch)
         self._mix(news, now_ms // 1000)
@@ -211,7 +240,7 @@ class Service:
     def _written(self, news: list[News], now_ms: int) -> tuple[list[tuple[int, Outcome]], list[Dispatch]]:
         """Everything that happens in one turn of the store, if anything does."""
         next_due = self.mediator.next_due()
-        sweeping = time.monotonic() >= self._next_sweep
+        sweeping = self._sweep_again or time.monotonic() >= self._next_sweep
         if not news and not sweeping and (next_due is None or next_due > now_ms):
             return [], []
         heard: list[tuple[int, Outcome]] = []
@@ -221,24 +250,34 @@ class Service:
                     case Arrived(handle=handle, way="post"):
                         heard.append((handle, self.mediator.hear(item.envelope, Session(handle, False), now_ms)))
                     case Arrived(handle=handle, way="session"):
-                        session = self._sessions.setdefault(handle, Session(handle, True))
+                        session = self._sessions.setdefault(handle, Session(handle, True, begun=time.monotonic()))
                         heard.append((handle, self.mediator.hear(item.envelope, session, now_ms)))
                     case Delivered(ticket) | Failed(ticket):
                         if ticket > 0:
-                            self.mediator.dispatched(ticket, isinstance(item, Delivered), now_ms)
+                            why = item.why if isinstance(item, Failed) else None
+                            self.mediator.dispatched(ticket, why, now_ms)
                     case Opened(handle):
-                        self._sessions[handle] = Session(handle, True)
+                        self._sessions[handle] = Session(handle, True, begun=time.monotonic())
                     case Closed(handle):
                         if (gone := self._sessions.pop(handle, None)) is not None:
                             self.mediator.closed(gone)
             if sweeping:
-                self.mediator.sweep(now_ms // 1000)
+                self._sweep_again = self.mediator.sweep(now_ms // 1000)
             dispatches = self.mediator.due(now_ms)
         if sweeping:
             self._next_sweep = time.monotonic() + SWEEP_S
+            self._cut_strangers()
         return heard, dispatches
 
-    def _undo(self, news: list[News], before: frozenset[int], error: LocalError) -> None:
+    def _cut_strangers(self) -> None:
+        """Whoever holds connections and is nobody's recipient takes the places of those who are."""
+        old = time.monotonic() - STRANGER_S
+        for session in self._sessions.values():
+            if not session.is_known and session.begun < old:
+                self.mediator.counts["strangers"] += 1
+                self._web.cut(session.handle)
+
+    def _undo(self, news: list[News], before: dict[int, int], error: LocalError) -> None:
         """Nothing of it has happened: whoever posted hears so, and what can be kept in mind is tried again."""
         self.mediator.undo(before)
         for item in news:
@@ -274,6 +313,11 @@ class Service:
             with suppress(RemoteError):
                 self._web.send(each.uri, self.mediator.sealed(message, each.did), ENCRYPTED, -1, return_route=True)
         self.mediator.mix_nodes = self._mixing.ready
+
+
+def _literal(host: str) -> str:
+    """An address as it stands in a URI."""
+    return f"[{host}]" if ":" in host else host
 
 
 def with_limits(limits: Limits, **wanted: int | None) -> Limits:

@@ -14,6 +14,8 @@ class Session:
     """Whether more than one message can go back: a WebSocket."""
     returns: bool = False
     """Whether answers may go back at all (`return_route`)."""
+    begun: float = 0.0
+    """When, by a clock that only goes forward, in seconds."""
     is_known: bool = False
     """Whether a recipient has been heard over it."""
     recipient: Recipient | None = None

@@ -5,6 +5,7 @@ the shortest which holds an address, and the one that most other implementations
 changed: recipients and whoever writes to them know no other.
 """
 
+import ipaddress
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from zerochat.errors import LocalError
 GOAL_CODE: Final = "request-mediate"
 """What mediators of several makers write into their invitations."""
 GOAL: Final = "Request mediation"
+_LOCAL: Final = ("localhost", ".localhost", ".local", ".internal", ".lan", ".home.arpa")
+"""How names end that mean something in one house only."""
 _WEBSOCKET: Final = {"http": "ws", "https": "wss"}
 
 
@@ -149,3 +152,16 @@ def public_uri(text: str) -> str:
     if parts.scheme not in _WEBSOCKET or not parts.hostname or odd or port == 0 or len(uri) > 512 or not uri.isascii():
         raise BadPublicUri(uri=ascii(text[:256]))
     return uri
+
+
+def is_public(uri: str) -> bool:
+    """Whether a mediator that is reached there is for everybody, and not for one house or one machine.
+
+    One for everybody sends on to public addresses only: strangers register the addresses, and next to it there may be
+    services that trust whoever asks from there.
+    """
+    host = urlsplit(uri).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." in host and not host.rstrip(".").endswith(_LOCAL)

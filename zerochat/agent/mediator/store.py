@@ -181,7 +181,8 @@ class Store:
         number = self._rows("SELECT id FROM dids WHERE did = ?", (did,))[0][0]
         for name in (did, *names):
             self._write(
-                "INSERT INTO names VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING", (name, number, proven and name == did)
+                "INSERT INTO names VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING",
+                (name, number, proven and name == did),
             )
 
     def prove(self, name: str) -> None:

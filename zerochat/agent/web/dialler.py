@@ -36,6 +36,8 @@ class Line:
         """What came while there was no session."""
         self.nudge = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+        self.is_leaving = False
+        """It has been cut to make room for another one."""
 
 
 class Dialler:
@@ -55,6 +57,9 @@ class Dialler:
         self._lines: dict[str, Line] = {}
 
     def send(self, parcel: Parcel) -> None:
+        if parcel.uri not in self._lines and not self._has_room():
+            self._inbox.tell(Settled(parcel.serial, "busy"))
+            return
         line = self._line(parcel.uri)
         if line.session is not None:
             line.session.push(parcel)
@@ -84,6 +89,20 @@ class Dialler:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _has_room(self) -> bool:
+        """Whether one more line may begin; the one that has been quiet for longest makes room for it."""
+        lines = [line for line in self._lines.values() if not line.held and not line.is_leaving]
+        if len(lines) < self._limits.sessions_out:
+            return True
+        now = self._now()
+        quiet = [(line.session.idle(now), line) for line in lines if line.session is not None and not line.waiting]
+        longest, line = max(quiet, key=lambda pair: pair[0], default=(0.0, None))
+        if line is None or line.session is None or not longest:
+            return False
+        line.is_leaving = True
+        line.session.cut()
+        return True
 
     # --- one line ---------------------------------------------------------------------------------------------------
 
@@ -129,6 +148,7 @@ class Dialler:
         except TROUBLE as error:
             self._fail(line, reason(error))
             return reason(error)
+        line.is_leaving = False
         session = Session(websocket, self._new_handle(), line.uri, self._inbox, self._limits)
         self._partners[session.handle] = line.session = session
         self._inbox.tell(Opened(session.handle, line.uri))

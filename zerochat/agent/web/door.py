@@ -6,10 +6,12 @@ request is answered by a bare status: no page, no banner, no reason.
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ BACKLOG = 128
 REFUSALS_MAX = 64
 """Connections refused in one go, before the loop does something else."""
 SO_LINGER_NOW = struct.pack("ii", 1, 0)
+STREET_BITS: Final = {4: 24, 6: 48}
 LOOPBACK: Final = frozenset({"127.0.0.1", "::/64"})
 """As `house` spells them."""
 
@@ -55,11 +58,14 @@ class Doorstep(socket.socket):
             home = house(address[0])
             self._guests = [known for known in self._guests if known[1].fileno() >= 0]
             of_home = sum(known[0] == home for known in self._guests)
+            of_street = sum(street(known[0]) == street(home) for known in self._guests)
             counted = self._limits.loopback_counts or home not in LOOPBACK
             if len(self._guests) >= self._limits.connections:
                 self._inbox.counts["web.connections"] += 1
             elif counted and of_home >= self._limits.connections_per_house:
                 self._inbox.counts["web.house"] += 1
+            elif counted and of_street >= self._limits.connections_per_street:
+                self._inbox.counts["web.street"] += 1
             else:
                 self._guests.append((home, guest))
                 return guest, address
@@ -70,6 +76,15 @@ class Doorstep(socket.socket):
     def guests(self) -> list[socket.socket]:
         """The connections that are open."""
         return [guest for _, guest in self._guests if guest.fileno() >= 0]
+
+
+@lru_cache(maxsize=4096)
+def street(home: str) -> str:
+    """The network that houses (as `house` spells them) have from the same provider, and may all be one customer's."""
+    if not home:
+        return ""
+    network = ipaddress.ip_network(home)
+    return str(network.supernet(new_prefix=STREET_BITS[network.version]))
 
 
 class _Bare:

@@ -37,6 +37,7 @@ class Plan:
     client_tls: ssl.SSLContext
     proxy: tuple[str, int] | None
     limits: Limits
+    only_public: bool = False
 
 
 class Engine:
@@ -44,7 +45,7 @@ class Engine:
 
     def __init__(self, plan: Plan, inbox: Inbox) -> None:
         self._plan, self._inbox = plan, inbox
-        self._loop = WebLoop(plan.proxy)
+        self._loop = WebLoop(plan.proxy, only_public=plan.only_public)
         self._end = asyncio.Event()
         self.ready: Future[int] = Future()
         """The port that it listens on, 0 for none; or what went wrong."""

@@ -23,7 +23,7 @@ class Inbox:
         self.rung = False
         """Set when the owner has been woken and has not come yet. The owner clears it before it looks."""
         self._wake, self._limits = wake, limits
-        self._messages = self._bytes = 0
+        self._messages = self._bytes = self._reading = 0
         self._room: asyncio.Event | None = None
 
     def tell(self, note: Note) -> None:
@@ -50,11 +50,14 @@ class Inbox:
                 self._room = asyncio.Event()
             await self._room.wait()
 
+    def may_read(self) -> bool:
+        """Whether there is room for more of what is being read. It is counted by itself: whoever sends a part of many
+        bodies and then waits must not take the room of those who send whole ones."""
+        return self._reading < self._limits.reading_bytes
+
     def grow(self, size: int) -> None:
         """Count bytes that are being read; a negative size when they have become an Arrived, or nothing."""
-        self._bytes += size
-        if size < 0:
-            self._ease()
+        self._reading += size
 
     def taken(self, messages: int, size: int) -> None:
         """The owner has these."""

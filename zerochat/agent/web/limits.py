@@ -28,8 +28,10 @@ class Limits:
     """Connections to us at once. Each may hold one unfinished envelope of 512 KiB in memory."""
     connections_per_house: int = 32
     """From one IPv4 address or one IPv6 /64: some agents behind one router, each with a session and a few POSTs."""
+    connections_per_street: int = 128
+    """From one IPv4 /24 or one IPv6 /48, which is what a customer gets: it has 65,536 houses."""
     loopback_counts: bool = False
-    """Whether the limit per house is for this machine too. A reverse proxy on it speaks for many."""
+    """Whether these two limits are for this machine too. A reverse proxy on it speaks for many."""
     idle_s: float = 30.0
     """From a connection's beginning, or its last response, to the end of the next request's head."""
     body_s: float = 20.0
@@ -41,6 +43,11 @@ class Limits:
     inbox_messages: int = 1_024
     inbox_bytes: int = 32 * 1024 * 1024
     """What has arrived and the owner has not taken. Beyond that POSTs get 503, and sessions are not read."""
+    reading_bytes: int = 128 * 1024 * 1024
+    """Of bodies that have not ended, so that what comes in slowly takes no room from what is there. Beyond that POSTs
+    get 503."""
+    quiet_s: float = 300.0
+    """A session that somebody has dialled ends when no envelope has gone either way for so long."""
     unaccepted: int = 64
     """Envelopes of one session that the owner has not accepted; beyond that the session is not read."""
 
@@ -55,6 +62,8 @@ class Limits:
     """Our connections to one host; POSTs to one URI use one after another."""
     connections_out: int = 128
     """Our connections altogether, sessions not counted."""
+    sessions_out: int = 128
+    """Sessions that we have dialled and that are not held. The quietest one goes when there is one too many."""
     holds: int = 64
     """URIs that are held at once."""
     ping_s: float = 25.0

@@ -25,6 +25,12 @@ NO_AUTHENTICATION = 0
 CONNECT = 1
 TYPE_IPV4, TYPE_NAME, TYPE_IPV6 = 1, 3, 4
 
+IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+IPV4_COMPATIBLE = ipaddress.IPv6Network("::/96")
+METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")))
+"""Where clouds tell a machine its secrets, besides link-local addresses: AWS, Alibaba, Azure, Oracle."""
+
 AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
 
 
@@ -50,11 +56,12 @@ def parse_proxy(text: str) -> tuple[str, int]:
 
 
 class WebLoop(asyncio.SelectorEventLoop):
-    """`proxy`: address and port of a SOCKS5 proxy for everything that is dialled, or None."""
+    """`proxy`: address and port of a SOCKS5 proxy for everything that is dialled, or None. `only_public`: nothing else
+    is dialled (a proxy looks names up by itself, and has to see to that itself)."""
 
-    def __init__(self, proxy: tuple[str, int] | None = None) -> None:
+    def __init__(self, proxy: tuple[str, int] | None = None, *, only_public: bool = False) -> None:
         super().__init__()
-        self._proxy = proxy
+        self._proxy, self._only_public = proxy, only_public
         self._lookups = 0
 
     def open_socket(self, info: AddressInfo) -> socket.socket:
@@ -65,13 +72,21 @@ class WebLoop(asyncio.SelectorEventLoop):
         return socket.socket(family, socket.SOCK_STREAM)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        self._check(str(address[0]))
         if self._proxy is not None:
             await super().sock_connect(sock, self._proxy)
             await self._through_proxy(sock, str(address[0]), int(address[1]))
             return
-        if leads_nowhere(str(address[0])):
-            raise OSError(errno.EADDRNOTAVAIL, "an address that stands for no single machine")
         await super().sock_connect(sock, address)
+
+    def _check(self, host: str) -> None:
+        """Raise OSError for an address that is not to be dialled. What is no address is a name for the proxy."""
+        try:
+            ip = meant_by(host)
+        except ValueError:
+            return
+        if leads_nowhere(ip) or (self._only_public and not ip.is_global):
+            raise OSError(errno.EADDRNOTAVAIL, "an address that is not dialled")
 
     async def getaddrinfo(
         self,
@@ -99,14 +114,16 @@ class WebLoop(asyncio.SelectorEventLoop):
 
         def settle(how: Callable[[Any], None], what: Any) -> None:
             with suppress(RuntimeError):  # the loop has been closed meanwhile
-                self.call_soon_threadsafe(lambda: None if found.done() else how(what))
+                self.call_soon_threadsafe(done, how, what)
+
+        def done(how: Callable[[Any], None], what: Any) -> None:
+            self._lookups -= 1  # only now: the thread was there for as long, whether or not anybody waited
+            if not found.done():
+                how(what)
 
         self._lookups += 1
-        try:
-            threading.Thread(target=look_up, name="zerochat-web-name", daemon=True).start()
-            return await found
-        finally:
-            self._lookups -= 1
+        threading.Thread(target=look_up, name="zerochat-web-name", daemon=True).start()
+        return await found
 
     async def _through_proxy(self, sock: socket.socket, host: str, port: int) -> None:
         """Ask the proxy for a connection (RFC 1928). Raises OSError."""
@@ -143,15 +160,21 @@ def _destination(host: str) -> bytes:
     return bytes([TYPE_IPV4 if ip.version == 4 else TYPE_IPV6]) + ip.packed
 
 
-def leads_nowhere(address: str) -> bool:
-    """Whether nobody else can be meant by it: unspecified, multicast, or link-local (where clouds keep their metadata).
+def meant_by(address: str) -> IPAddress:
+    """The address that is reached when this one is dialled: IPv4 may lie inside IPv6 in several ways. Raises
+    ValueError for what is no address."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        within = ip.ipv4_mapped or ip.sixtofour
+        if within is None and (ip in NAT64 or ip in IPV4_COMPATIBLE) and int(ip) > 1:
+            within = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        return within or ip
+    return ip
+
+
+def leads_nowhere(ip: IPAddress) -> bool:
+    """Whether nobody else can be meant by it: unspecified, multicast, link-local, or where clouds keep their metadata.
 
     Private addresses and loopback are fine: agents of one house talk to each other.
     """
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return True  # names have been looked up before
-    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
-        ip = ip.ipv4_mapped
-    return ip.is_unspecified or ip.is_multicast or ip.is_link_local
+    return ip.is_unspecified or ip.is_multicast or ip.is_link_local or ip in METADATA

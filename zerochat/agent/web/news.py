@@ -52,7 +52,8 @@ class Failed:
     """The envelope was not delivered, or nobody knows whether it was. Sending it again is the owner's decision.
 
     `why` is one of: "uri" (not one that can be called), "size", "name" (not found), "unreachable", "tls", "timeout",
-    "lost" (the connection ended), "redirect" (one that we do not follow), "status 415" and the like, "stopped".
+    "lost" (the connection ended), "busy" (too many are open here), "redirect" (one that we do not follow), "status 415"
+    and the like, "stopped".
     """
 
     ticket: int

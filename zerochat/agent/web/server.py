@@ -90,7 +90,7 @@ class Server:
             return self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         if (request.content_length or 0) > ENVELOPE_BYTES_MAX:
             return self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        if not self._inbox.has_room():
+        if not self._inbox.has_room() or not self._inbox.may_read():
             return self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
             request.transport.write(CONTINUE)
@@ -115,8 +115,10 @@ class Server:
             self._inbox.grow(len(chunk))
             if len(body) > ENVELOPE_BYTES_MAX:
                 return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-            if not self._inbox.has_room():
+            if not self._inbox.may_read():
                 return HTTPStatus.SERVICE_UNAVAILABLE
+        if not self._inbox.has_room():
+            return HTTPStatus.SERVICE_UNAVAILABLE
         return None if body else HTTPStatus.BAD_REQUEST
 
     async def _ask(self, envelope: bytes, media_type: str) -> web.StreamResponse:
@@ -196,3 +198,6 @@ class GuestSession(Session):
 
     def finished(self) -> None:
         self._guest.unfinished_since = None
+
+    def is_quiet(self, now: float) -> bool:
+        return self.idle(now) > self._limits.quiet_s

@@ -116,6 +116,7 @@ class Session:
             "web.unconfirmed": bool(self._unconfirmed) and now - self._unconfirmed[0][2] > limits.confirm_s,
             "web.slow_reader": self._writing_since is not None and now - self._writing_since > limits.confirm_s,
             "web.slow_writer": partial is not None and now - partial > limits.body_s,
+            "web.quiet": self.is_quiet(now),
         }
         for name, too_late in late.items():
             if too_late:
@@ -129,6 +130,10 @@ class Session:
 
     def finished(self) -> None:
         """A whole message has been read."""
+
+    def is_quiet(self, now: float) -> bool:
+        """Whether it holds a place for nothing. For listeners; whoever has dialled a session ends it."""
+        return False
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

@@ -84,11 +84,13 @@ class Web:
         ca_file: str | None = None,
         wake: Callable[[], None],
         limits: Limits | None = None,
+        only_public: bool = False,
     ) -> None:
         """`listen`: HOST or HOST:PORT, a literal address, any port if none is given; None: only go out.
 
         `tls`: paths of a PEM certificate chain and its key, for https and wss. `socks`: "ADDRESS:PORT" of a SOCKS5
         proxy for everything that goes out, names included. `ca_file`: authorities to trust besides the system's.
+        `only_public`: dial no address that is good in one house or one machine only.
         `wake` is called in another thread when there is something to take, and must not block. Raises BadAddress,
         BadCertificate, BadProxy.
         """
@@ -102,6 +104,7 @@ class Web:
         self._server_tls = server_context(*tls) if tls is not None else None
         self._client_tls = client_context(ca_file)
         self._proxy = parse_proxy(socks) if socks is not None else None
+        self._only_public = only_public
         self._wake = wake
         self._inbox = Inbox(wake, self.limits)
         self._engine: Engine | None = None
@@ -132,7 +135,8 @@ class Web:
         from zerochat.agent.web.engine import Engine, Plan
 
         self._engine = Engine(
-            Plan(self._listen, self._server_tls, self._client_tls, self._proxy, self.limits), self._inbox
+            Plan(self._listen, self._server_tls, self._client_tls, self._proxy, self.limits, self._only_public),
+            self._inbox,
         )
         self._thread = threading.Thread(target=self._engine.run, name="zerochat-web", daemon=True)
         self._thread.start()

@@ -18,17 +18,17 @@ Specified in: https://didcomm.org/messagepickup/3.0.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from zerochat.crypto.encoding import b64url, strict_json
+from zerochat.crypto.encoding import b64url, compact_json, strict_json
 from zerochat.didcomm.attachment import ATTACHMENTS_MAX, Attachment, attachment_bytes
 from zerochat.didcomm.message import ID_CHARS_MAX, MESSAGE_BYTES_MAX, Message, dump, new_id, parse
 from zerochat.didcomm.protocols.routing import NEXT_CHARS_MAX
 from zerochat.didcomm.uri import same_type
-from zerochat.errors import Malformed, RemoteError
+from zerochat.errors import Malformed
 
 Kind: TypeAlias = Literal[
     "status-request", "status", "delivery-request", "delivery", "messages-received", "live-delivery-change"
@@ -154,22 +154,20 @@ def delivery_size(envelope_bytes: int) -> int:
     return encoded if encoded <= DELIVERY_BYTES_MAX else envelope_bytes + 256
 
 
-def is_deliverable(envelope: bytes) -> bool:
-    """Whether a delivery of this envelope alone can be written, and read by who has the same limits as we.
+def deliverable(envelope: bytes) -> bytes:
+    """The envelope in the form in which it can be kept: a delivery of it alone can be written, and read by who has the
+    same limits as we. Raises Malformed where there is none.
 
-    One that has to be JSON grows when it is written again (`1E9` has three characters, 1000000000.0 twelve), and is
-    nested deeper than it was. Whoever sent such a one to somebody would stop everything that comes after it.
+    One that has to be JSON in a delivery may grow when it is written again (`1E9` has three characters, 1000000000.0
+    twelve), and is nested deeper there. Whoever sent such a one to somebody would stop everything that comes after it.
     """
-    if len(envelope) > ENVELOPE_BYTES_KEPT:
-        return False
-    if _fits_base64(envelope):
-        return True
-    try:
-        plain = dump(delivery([Parcel("x" * 22, envelope)], bytes))
-        parse(plain)
-    except RemoteError:
-        return False
-    return len(plain) <= DELIVERY_BYTES_MAX
+    if not _fits_base64(envelope):
+        envelope = compact_json(strict_json(envelope, ENVELOPE_BYTES_KEPT))
+        if len(envelope) > ENVELOPE_BYTES_KEPT:
+            raise Malformed(why="pickup: an envelope that is too long for a delivery")
+        if not _fits_base64(envelope):
+            parse(dump(replace(delivery([Parcel("x", envelope)], bytes), to=("did:example:x",))))
+    return envelope
 
 
 def _fits_base64(envelope: bytes) -> bool:
