@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from zerochat.agent.database import DiskFull
+from zerochat.agent.mediator import service
 from zerochat.agent.mediator.mixing import BadMixLink, Mixing
 from zerochat.agent.mediator.service import Service, Wishes
 from zerochat.agent.mediator.standing import BadPublicUri, MediatorMoved, public_uri
@@ -282,6 +283,47 @@ def test_a_disk_that_fails_accepts_nothing(start, people, monkeypatch):
         until(lambda: sender.failures > 1, sender.step)
         assert said == ["failing"] and sender.waiting and not store.total.messages
     until(lambda: bob.got == ["patience"] and not sender.waiting, sender.step, bob.step)
+
+
+def test_a_fault_of_ours_costs_nobody_else(start, people, monkeypatch):
+    """Whoever found one could end the mediator with it, again and again."""
+    said: list[str] = []
+    running = start(say=lambda event, text, facts: said.append(event))
+    bob, sender = Recipient(running.link), Sender()
+    people += [bob, sender]
+    until(lambda: bool(bob.state.registered), bob.step)
+    hear = running.service.mediator.hear
+
+    def stumble(envelope, session, now_ms):
+        if envelope == b"{}":
+            raise ZeroDivisionError
+        return hear(envelope, session, now_ms)
+
+    monkeypatch.setattr(running.service.mediator, "hear", stumble)
+    for _ in range(2):
+        host, port = running.service.standing.uri.removeprefix("http://").split(":")
+        connection = HTTPConnection(host, int(port), timeout=DEADLINE_S)
+        connection.request("POST", "/", b"{}", {"Content-Type": ENCRYPTED})
+        assert connection.getresponse().status == 503
+        connection.close()
+    assert said == ["failing"]
+    sender.send(bob.mailbox, "still there")
+    until(lambda: bob.got == ["still there"], sender.step, bob.step)
+
+
+def test_strangers_do_not_hold_places(start, people, monkeypatch):
+    monkeypatch.setattr(service, "STRANGER_S", 0.0)
+    monkeypatch.setattr(service, "SWEEP_S", 0.05)
+    running = start()
+    bob, stranger = Recipient(running.link), Sender()
+    people += [bob, stranger]
+    until(lambda: bool(bob.state.registered), bob.step)
+    stranger.wire.web.hold(bob.uri)
+    news: list[Any] = []
+    until(lambda: any(isinstance(item, Closed) for item in news), lambda wait: news.extend(stranger.wire.take(wait)))
+    assert running.service.mediator.counts["strangers"]
+    stranger.send(bob.mailbox, "by POST")
+    until(lambda: bob.got == ["by POST"], bob.step, stranger.step)
 
 
 def test_the_short_link_leads_to_the_invitation(start):

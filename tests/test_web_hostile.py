@@ -2,15 +2,32 @@
 
 import contextlib
 import re
+import socket
 import struct
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests import webs
-from tests.webs import PATIENCE_S, UPGRADE, frame, hear, raw, request, response, turned_away, until, wait, websocket
-from zerochat.agent.web import Arrived, Closed, Delivered, Limits, Opened
+from tests.webs import (
+    PATIENCE_S,
+    QUICK,
+    UPGRADE,
+    frame,
+    hear,
+    raw,
+    request,
+    response,
+    turned_away,
+    until,
+    wait,
+    websocket,
+)
+from zerochat.agent.net.zap import house
+from zerochat.agent.web import Arrived, Closed, Delivered, Failed, Limits, Opened
+from zerochat.agent.web.door import street
 from zerochat.agent.web.news import ENCRYPTED
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
@@ -245,3 +262,56 @@ def test_a_response_without_end_is_not_read(nodes, scripted):
         a.web.send(scripted(answer).uri, b"x", ENCRYPTED, number, return_route=number > 0)
     until(lambda: len(a.of(Delivered)) == 3, a)
     assert not a.envelopes()
+
+
+def test_bodies_that_do_not_end_take_nobodys_room(nodes):
+    """Two houses that send a part and then wait could otherwise keep everybody out."""
+    b = nodes(limits=replace(QUICK, inbox_bytes=100_000, reading_bytes=300_000))
+    part = request(body=b"x" * 90_000, Content_Length="100000")
+    peers = [raw(b, part) for _ in range(3)]
+    until(lambda: b.web._engine._inbox._reading == 270_000, b)
+    peer = raw(b, request(body=b"whole"))
+    until(lambda: b.envelopes() == [b"whole"], b)
+    assert b" 202 " in hear(peer)
+    assert b" 503 " in hear(raw(b, part)), "but all of them have a limit too"
+    for each in peers:
+        each.close()
+    until(lambda: not b.web._engine._inbox._reading, b)
+
+
+def test_addresses_without_end_do_not_take_every_descriptor(nodes):
+    """A member, or a mediator's recipient, may name as many addresses as it likes."""
+    b = nodes()
+    a = nodes(None, limits=replace(QUICK, sessions_out=4))
+    lines = a.web._engine._dialler._lines
+    for number in range(4):
+        a.web.send(f"{b.ws}/{number}", b"x", ENCRYPTED, number)
+    until(lambda: len(a.of(Delivered)) == 4, a, b)
+    for number in range(4, 40):
+        a.web.send(f"{b.ws}/{number}", b"x", ENCRYPTED, number)
+        until(lambda: not a.web._sent, a, b)  # one after the other, each takes the place of one that is quiet
+    assert len(a.of(Delivered)) == 40 and len(lines) <= 5
+    silent = socket.create_server(("127.0.0.1", 0))
+    for number in range(10):
+        a.web.send(f"ws://127.0.0.1:{silent.getsockname()[1]}/{number}", b"x", ENCRYPTED, 100 + number)
+    until(lambda: sum(failed.why == "busy" for failed in a.of(Failed)) == 6, a, b)
+    silent.close()
+
+
+def test_a_session_that_is_quiet_ends(nodes):
+    """Pongs alone are no reason to hold a place."""
+    b = nodes(limits=replace(QUICK, quiet_s=0.1))
+    peer = websocket(b)
+    until(lambda: b.of(Closed), b)
+    assert b.web.counts["web.quiet"] == 1
+    peer.close()
+
+
+def test_one_street_cannot_take_every_place(nodes):
+    assert street(house("203.0.113.7")) == street(house("203.0.113.250")) != street(house("203.0.114.7"))
+    assert street(house("2001:db8:1:2::3")) == street(house("2001:db8:1:ffff::")) != street(house("2001:db8:2::"))
+    b = nodes(limits=replace(QUICK, connections_per_street=2, loopback_counts=True))
+    peers = [raw(b) for _ in range(2)]
+    assert turned_away(b) and b.web.counts["web.street"] == 1
+    for each in peers:
+        each.close()

@@ -155,7 +155,7 @@ class Mediator:
             session.returns = message.return_route == "all"
         self.clerk.rotated(message, sender)
         reply = self.clerk.answer(message, sender, session, now_s)
-        if reply is None and mediation.kind_of(message) is None:
+        if reply is None and mediation.kind_of(message) is None and pickup.kind_of(message) is None:
             reply = standard_answer(message, disclosed=SPOKEN, random=self._random)
             if reply is None and problem.may_report(message) and self.clerk.recipient(sender, now_s) is not None:
                 reply = problem.problem(UNSUPPORTED, message, self._random)

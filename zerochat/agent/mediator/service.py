@@ -225,7 +225,6 @@ class Service:
             self.mediator.counts["fault"] += 1
             self._undo(news, before, MediatorFault(what=type(error).__name__))
             return
-        self._failing = False
         for handle, outcome in heard:
             self._answer(handle, outcome)
         try:
@@ -264,6 +263,7 @@ class Service:
             if sweeping:
                 self._sweep_again = self.mediator.sweep(now_ms // 1000)
             dispatches = self.mediator.due(now_ms)
+        self._failing = False
         if sweeping:
             self._next_sweep = time.monotonic() + SWEEP_S
             self._cut_strangers()

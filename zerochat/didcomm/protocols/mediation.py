@@ -132,7 +132,8 @@ def request(random: Callable[[int], bytes], *, pthid: str | None = None, version
 def update(changes: Sequence[Change], random: Callable[[int], bytes], *, version: Version = "2.0") -> Message:
     """Ask for at most UPDATES_MAX changes."""
     assert 0 < len(changes) <= UPDATES_MAX
-    body = {"updates": [{"recipient_did": change.did, "action": change.action} for change in changes]}
+    rows = [{"recipient_did": each.did, "action": each.action, _PROOF: each.proof} for each in changes]
+    body = {"updates": [{name: value for name, value in row.items() if value is not None} for row in rows]}
     return _asking(version, "update", body, random)
 
 
