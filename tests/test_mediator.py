@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zerochat.agent.database import WrongKey
+from zerochat.agent.database import OlderJournal, WrongKey
 from zerochat.agent.mediator.clerk import Policy
 from zerochat.agent.mediator.limits import Limits
 from zerochat.agent.mediator.mediator import Mediator, Outcome
@@ -546,6 +546,15 @@ def test_the_wrong_key(site, path):
     site.store.close()
     with pytest.raises(WrongKey):
         Store.open(path, bytes(32))
+
+
+def test_a_store_of_an_older_version_is_not_touched(site, path):
+    site.store._db.pragma("user_version", 1)
+    site.store.close()
+    before = path.read_bytes()
+    with pytest.raises(OlderJournal):
+        Store.open(path, KEY)
+    assert path.read_bytes() == before
 
 
 TYPES = [uri for known in (mediation._TYPES, pickup._TYPES) for uri in known.values()]

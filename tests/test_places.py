@@ -156,6 +156,8 @@ def test_unknown_settings_warn_with_the_nearest_name(xdg: dict[str, str]):
         ('[network]\nsocks = "127.0.0.1"', "such as 127.0.0.1:9050"),
         ('[network]\nsocks = "127.0.0.1:99999"', "such as 127.0.0.1:9050"),
         ("[network]\nadvertise = 7", "not a text"),
+        ('[network]\nweb_public = "http://me:secret@example.org"', "network.web_public"),
+        ('[network]\nweb_public = "http://"', "network.web_public"),
         ('[network]\nadvertise = "0.0.0.0"', "network.advertise"),
     ],
 )

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
 
 from zerochat.agent.address import BadAddress, parse_listen
 from zerochat.agent.places import Places
@@ -135,9 +136,10 @@ def _web(value: object) -> str:
 
 def _public(value: object) -> str:
     text = _text(value)
-    scheme, _, rest = text.partition("://")
-    if scheme not in ("http", "https") or not rest or not text.isascii() or not text.isprintable():
-        raise ValueError("it must begin with http:// or https://, such as https://chat.example.org")
+    parts = urlsplit(text)
+    odd = parts.username or parts.password or parts.query or parts.fragment or " " in text or not text.isprintable()
+    if parts.scheme not in ("http", "https") or not parts.hostname or odd or not text.isascii():
+        raise ValueError("it must begin with http:// or https:// and name a host, such as https://chat.example.org")
     return text
 
 

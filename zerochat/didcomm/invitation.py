@@ -25,6 +25,7 @@ from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.primitives import check_x25519_public, ed25519_to_x25519_public, hkdf_sha256, sha256
 from zerochat.didcomm.did import peer2, resolve
 from zerochat.didcomm.endpoint import Endpoint
+from zerochat.didcomm.iso8601 import iso_time
 from zerochat.didcomm.message import same_type
 from zerochat.didcomm.service import Route, routes
 from zerochat.errors import BadInvitation, InvitationExpired, Malformed
@@ -171,7 +172,7 @@ def parse_invitation(text: str, now_s: int) -> Invitation:
     except Malformed as error:
         raise BadInvitation(why=f"it is damaged ({error.fields['why']})") from None
     if invitation.expires <= now_s:
-        raise InvitationExpired(when=_utc(invitation.expires))
+        raise InvitationExpired(when=iso_time(invitation.expires)[:16].replace("T", " ") + " UTC")
     return invitation
 
 
@@ -277,19 +278,3 @@ def _is_cut_off(value: str) -> bool:
     except Malformed:
         return False
     return not start or (start.startswith(b"{") and start.count(b"{") > start.count(b"}"))
-
-
-def _utc(seconds: int) -> str:
-    """A time for people, as `2026-01-31 09:05 UTC`. The core has no calendar of its own to ask.
-
-    The date is Howard Hinnant's `civil_from_days` ("chrono-Compatible Low-Level Date Algorithms"), from 1970 on.
-    """
-    days, rest = divmod(seconds, 86400)
-    era, day_of_era = divmod(days + 719468, 146097)
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted_month = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * shifted_month + 2) // 5 + 1
-    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
-    year = era * 400 + year_of_era + (month <= 2)
-    return f"{year:04}-{month:02}-{day:02} {rest // 3600:02}:{rest // 60 % 60:02} UTC"

@@ -15,7 +15,7 @@ from textual.screen import Screen
 
 from zerochat.agent.schema import Hello, InvitationNews, JoinStatus, NoParams, Status
 from zerochat.terminal import Printable, cells, printable, printable_line
-from zerochat.tui import peers
+from zerochat.tui.answers import Answers, PeerNews
 from zerochat.tui.bars import Banner, StatusLine, TopBar
 from zerochat.tui.composer import Composer
 from zerochat.tui.conversation import Conversation, Conversations
@@ -53,7 +53,7 @@ class Board(Screen[None]):
         self._status: Status | None = None
         self._draining = False
         self._flashes = 0
-        self.answers = peers.Answers()
+        self.answers = Answers()
         self.tell_join: Callable[[JoinStatus], None] | None = None
         """Set while a screen is open that shows how a join gets on."""
         self.tell_invitation: Callable[[InvitationNews], bool] | None = None
@@ -64,7 +64,7 @@ class Board(Screen[None]):
         self.group_list = GroupList(id="groups")
         self.pane = MessagePane(id="pane")
         self.member_list = MemberList(id="members")
-        self.composer = Composer(self.submit, self._recall, lambda: peers.names(self), id="composer")
+        self.composer = Composer(self.submit, self._recall, self.names, id="composer")
         self.status_line = StatusLine(id="status")
 
     def compose(self) -> ComposeResult:
@@ -165,8 +165,15 @@ class Board(Screen[None]):
         if self.tell_invitation is None or not self.tell_invitation(news):
             self.flash(printable_line(f"{name_of(news.nick)} used your invitation."))
 
-    def peer_told(self, news: peers.PeerNews) -> None:
-        peers.show(self, news)
+    def peer_told(self, news: PeerNews) -> None:
+        """Shown by the screen that can ask peers too."""
+
+    def names(self) -> list[str]:
+        """What the others in the open group are called, for whoever types a name."""
+        conversation = self.conversations.open
+        if conversation is None:
+            return []
+        return [conversation.names.label(each.did) for each in conversation.members if each.connection != "self"]
 
     def status_told(self, status: Status) -> None:
         self._status = status

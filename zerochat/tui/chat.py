@@ -7,7 +7,8 @@ from textual import events, on
 from textual.binding import Binding, BindingType
 
 from zerochat.terminal import Printable
-from zerochat.tui import deeds
+from zerochat.tui import deeds, peers
+from zerochat.tui.answers import PeerNews
 from zerochat.tui.board import Board
 from zerochat.tui.commands import Command, Refusal, Say, parse
 from zerochat.tui.composer import Composer, is_letter
@@ -53,6 +54,9 @@ class ChatScreen(Board):
     _interrupted = -AGAIN_S
 
     # --- writing ---------------------------------------------------------------------------------------------------
+
+    def peer_told(self, news: PeerNews) -> None:
+        peers.show(self, news)
 
     def submit(self, text: str) -> None:
         """Say it, or do it, or say why not."""

@@ -1,11 +1,9 @@
 """Single peers: what the chat asks one of them, and what it shows of their answers.
 
-A question is answered by the agent at once with its thread, and by the peer later, in news with that thread. The news
-may be looked at first, so an answer that nobody waits for yet is kept for a moment.
+Who waits for which answer is in `answers.py`.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
 
 from textual.content import Content
 
@@ -22,19 +20,12 @@ from zerochat.agent.schema import (
     ToldNews,
 )
 from zerochat.terminal import Printable, printable, printable_key, printable_line
+from zerochat.tui.answers import Answer, PeerNews
+from zerochat.tui.board import Board
 from zerochat.tui.text import name_of
-
-if TYPE_CHECKING:
-    from zerochat.tui.board import Board
-
-Answer: TypeAlias = PongNews | FeaturesNews
-PeerNews: TypeAlias = Answer | RotatedNews | ConnectionNews | ToldNews | ProblemNews
-"""Everything that single peers cause to be told."""
 
 ANSWER_S_MAX = 10.0
 """After this long without an answer the person is told so."""
-KEPT_MAX = 16
-"""Answers that nobody waits for: most are another face's."""
 WAYS = {"direct": "directly", "mediator": "over a mediator", "web": "over the web"}
 TOLD_LINES_MAX, TOLD_CHARS_MAX = 8, 800
 """Of a text from a connection, in a toast."""
@@ -42,38 +33,10 @@ FEATURES_MAX = 8
 """Of what a peer speaks, in a toast."""
 
 
-class Answers:
-    """The questions that have been asked and not answered, by thread."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, Callable[[Answer], None]] = {}
-        self._kept: dict[str, Answer] = {}
-        self.rotating: set[str] = set()
-        """The members (GROUP/DID) towards whom our DID was replaced here, and who do not know it yet."""
-
-    def expect(self, thread: str, show: Callable[[Answer], None]) -> None:
-        if (answer := self._kept.pop(thread, None)) is not None:
-            show(answer)
-        else:
-            self._waiting[thread] = show
-
-    def give_up(self, thread: str) -> bool:
-        """Stop waiting; True when there was no answer."""
-        return self._waiting.pop(thread, None) is not None
-
-    def came(self, answer: Answer) -> None:
-        if (show := self._waiting.pop(answer.thread, None)) is not None:
-            show(answer)
-            return
-        self._kept[answer.thread] = answer
-        while len(self._kept) > KEPT_MAX:
-            del self._kept[next(iter(self._kept))]
-
-
 # --- showing --------------------------------------------------------------------------------------------------------
 
 
-def show(chat: "Board", news: PeerNews) -> None:
+def show(chat: Board, news: PeerNews) -> None:
     """Show news of a peer, or hand it to whoever asked for it."""
     match news:
         case PongNews() | FeaturesNews():
@@ -93,7 +56,7 @@ def show(chat: "Board", news: PeerNews) -> None:
             chat.tell(Printable(f"{name_of(peer)} reports a problem: {why}"), trouble=True)
 
 
-def _toast(chat: "Board", text: Printable) -> None:
+def _toast(chat: Board, text: Printable) -> None:
     chat.app.notify(text, markup=False, timeout=15)
 
 
@@ -107,7 +70,7 @@ def _pong_text(pong: PongNews) -> Printable:
     return Printable("\n".join(lines))
 
 
-def _show_features(chat: "Board", found: FeaturesNews) -> None:
+def _show_features(chat: Board, found: FeaturesNews) -> None:
     """On a sheet; in a toast for somebody who has gone on to something else meanwhile."""
     from zerochat.tui.sheet import Sheet, rows
 
@@ -125,7 +88,7 @@ def _show_features(chat: "Board", found: FeaturesNews) -> None:
 # --- asking ---------------------------------------------------------------------------------------------------------
 
 
-def ping(chat: "Board", rest: str) -> None:
+def ping(chat: Board, rest: str) -> None:
     def shown(answer: Answer) -> None:
         if isinstance(answer, PongNews):
             _toast(chat, _pong_text(answer))
@@ -134,7 +97,7 @@ def ping(chat: "Board", rest: str) -> None:
         chat.attempt(_ask(chat, "ping", PeerParams(peer), rest, shown))
 
 
-def features(chat: "Board", rest: str) -> None:
+def features(chat: Board, rest: str) -> None:
     def shown(answer: Answer) -> None:
         if isinstance(answer, FeaturesNews):
             _show_features(chat, answer)
@@ -144,7 +107,7 @@ def features(chat: "Board", rest: str) -> None:
 
 
 async def _ask(
-    chat: "Board", method: str, params: PeerParams | FeaturesParams, name: str, shown: Callable[[Answer], None]
+    chat: Board, method: str, params: PeerParams | FeaturesParams, name: str, shown: Callable[[Answer], None]
 ) -> None:
     question = await chat.link.ask(method, params, Question)
     chat.answers.expect(question.thread, shown)
@@ -156,7 +119,7 @@ async def _ask(
     chat.set_timer(ANSWER_S_MAX, late)
 
 
-def rotate(chat: "Board", rest: str) -> None:
+def rotate(chat: Board, rest: str) -> None:
     async def change(peer: str) -> None:
         await chat.link.ask("rotate", PeerParams(peer), NoParams)
         chat.answers.rotating.add(peer)
@@ -168,7 +131,7 @@ def rotate(chat: "Board", rest: str) -> None:
         chat.attempt(change(peer))
 
 
-def _peer(chat: "Board", command: str, name: str) -> str | None:
+def _peer(chat: Board, command: str, name: str) -> str | None:
     """The peer as the agent is asked for it: a member of the open group by its key, anybody else by what was typed."""
     if not name:
         chat.complain(Printable(f"/{command} takes the name of a member, or of a connection."))
@@ -187,11 +150,3 @@ def _peer(chat: "Board", command: str, name: str) -> str | None:
         chat.complain(Printable(f"{len(found)} here are called {name_of(name)}: Tab adds the end of the key."))
         return None
     return f"{conversation.info.id}/{found[0]}" if found else name
-
-
-def names(chat: "Board") -> list[str]:
-    """What the others in the open group are called, for whoever types a name."""
-    conversation = chat.conversations.open
-    if conversation is None:
-        return []
-    return [conversation.names.label(each.did) for each in conversation.members if each.connection != "self"]
