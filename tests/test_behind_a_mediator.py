@@ -9,8 +9,8 @@ import sys
 import threading
 
 import pytest
-from tests.test_agent import until
 
+from tests.test_agent import until
 from zerochat.agent.client import connect
 from zerochat.agent.places import places
 from zerochat.agent.thread import AgentThread

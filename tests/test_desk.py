@@ -247,3 +247,16 @@ def test_an_invitation_over_a_mediator_has_no_code():
     assert (info.code, info.endpoint) == ("", "https://relay.example/") and info.url.startswith("https://")
     direct = report.invitation_info("g", replace(hidden, endpoint=Endpoint("192.0.2.7", 4242), mail=()), 1)
     assert direct.code.startswith("ZC:") and direct.endpoint == "zmq+tcp://192.0.2.7:4242"
+
+
+def test_an_invitation_has_a_short_link_where_one_is_served(office):
+    """What is served leads to the very same invitation."""
+    lent = {}
+
+    def lend(url, expires):
+        lent["http://192.0.2.1:8080/?_oobid=abc"] = url, expires
+        return "http://192.0.2.1:8080/?_oobid=abc"
+
+    office.desks["alice"].lend = lend
+    offer = office.call("alice", "offer", expires_s=60)
+    assert lent[offer.short][0] == offer.url

@@ -87,6 +87,8 @@ class Desk:
     server: ControlServer
     journal: Journal
     status: Callable[[Agent], schema.Status]
+    lend: Callable[[str, int], str] = lambda url, expires: ""
+    """Serve an invitation under a short link until a time (UTC seconds); empty where nobody could ask for it."""
     _tickets: dict[int, tuple[int, Request]] = field(default_factory=dict)
     _next_ticket: int = 1
     _subscribers: dict[int, _Subscriber] = field(default_factory=dict)
@@ -195,7 +197,8 @@ class Desk:
             case InvitationCreated(group, invitation):
                 params = read_params(request)
                 uses = params.uses if isinstance(params, schema.InviteParams) else 1
-                return report.invitation_info(group, invitation, uses)
+                short = self.lend(invitation.url(), invitation.expires)
+                return report.invitation_info(group, invitation, uses, short)
             case JoinStarted(join):
                 return schema.JoinStatus(join=join, phase="dialling", text="Looking for whoever invited you…")
             case Posted(group, event, seq, lamport):
@@ -208,7 +211,8 @@ class Desk:
             case Connected():
                 return schema.NoParams()
             case Offered(name, url, expires):
-                return schema.OfferInfo(url=url, expires_at=report.timestamp(expires * 1000), connection=name)
+                ends = report.timestamp(expires * 1000)
+                return schema.OfferInfo(url=url, expires_at=ends, connection=name, short=self.lend(url, expires))
 
     # --- the log ----------------------------------------------------------------------------------------------------
 

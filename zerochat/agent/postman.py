@@ -4,6 +4,8 @@ The web thread (and with it aiohttp) starts when it is first needed: by a settin
 envelope that goes to an http or ws address. What has come in is accepted only when it is on disk.
 """
 
+import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -14,6 +16,8 @@ from zerochat.agent.web import Arrived, Closed, Failed, Opened, Web
 from zerochat.errors import LocalError
 from zerochat.group.effects import Answered, Hold, Post, Release
 from zerochat.group.stimuli import Mailed, PostFailed, Stimulus, WebDown, WebUp
+
+SHORT_LINK_USES = 64
 
 WebEffect: TypeAlias = Post | Answered | Hold | Release
 
@@ -117,9 +121,14 @@ class Postman:
         for handle in {one.handle for one in stimuli if isinstance(one, Mailed) and one.handle is not None}:
             (self._web.accept if kept else self._web.refuse)(handle)
 
-    def lend(self, oobid: str, url: str, expires_s: float, uses: int) -> str:
-        """A short link to an invitation, served for so long; empty where nobody can ask for it."""
-        if self._web is None or not self.uris:
+    def lend(self, url: str, expires: int) -> str:
+        """A short link to an invitation, served until then (UTC seconds) or until the agent ends.
+
+        Empty where nobody could ask for it. Chat programs look at a link before people do, so it is good for a few.
+        """
+        left_s = expires - time.time()
+        if self._web is None or not self.uris or left_s <= 0:
             return ""
-        self._web.publish_invitation(oobid, url, expires_s, uses)
+        oobid = secrets.token_urlsafe(16)
+        self._web.publish_invitation(oobid, url, left_s, SHORT_LINK_USES)
         return f"{self.uris[0].rstrip('/')}/?_oobid={oobid}"

@@ -216,7 +216,7 @@ def member_infos(agent: Agent, group: Group) -> list[MemberInfo]:
     return found
 
 
-def invitation_info(group: str, invitation: Invitation, uses: int) -> InvitationInfo:
+def invitation_info(group: str, invitation: Invitation, uses: int, short: str = "") -> InvitationInfo:
     return InvitationInfo(
         group=group,
         url=invitation.url(),
@@ -224,6 +224,7 @@ def invitation_info(group: str, invitation: Invitation, uses: int) -> Invitation
         expires_at=timestamp(invitation.expires * 1000),
         uses=uses,
         endpoint=invitation.where,
+        short=short,
     )
 
 

@@ -147,6 +147,8 @@ class InvitationInfo(Struct, frozen=True, kw_only=True):
     expires_at: str
     uses: int
     endpoint: str
+    short: str = ""
+    """A short link to the same invitation, served by the agent while it takes HTTP in; empty where it does not."""
 
 
 class LetterInfo(Struct, frozen=True):
@@ -181,6 +183,8 @@ class OfferInfo(Struct, frozen=True, kw_only=True):
     expires_at: str
     connection: str
     """The id of the connection that it becomes."""
+    short: str = ""
+    """As in `InvitationInfo`."""
 
 
 class Question(Struct, frozen=True):

@@ -239,7 +239,7 @@ class AgentThread(threading.Thread):
             postman = Postman(settings, self._wake)
             with transport, postman, ControlServer(self._places.socket) as server:
                 self._transport, self._server, self._postman = transport, server, postman
-                self._desk = Desk(server, journal, self.status)
+                self._desk = Desk(server, journal, self.status, postman.lend)
                 ports = transport.bind()
                 for name, asked, port in zip(("pair_port", "queue_port"), (pair_port, queue_port), ports, strict=True):
                     if not asked:

@@ -87,11 +87,13 @@ def _offer(options: Options, out: Output) -> ExitCode:
         case "url":
             out.exactly(printable(offer.url))
         case "qr":
-            out.data(offer, [offer.url, ""])
-            for line in qr_lines(offer.url):
+            out.data(offer, [offer.url, "", *([offer.short, ""] if offer.short else [])])
+            for line in qr_lines(offer.short or offer.url):
                 out.exactly(line)
         case _:
-            out.data(offer, table([("link", offer.url), ("good", f"once, until {local_time(offer.expires_at)}")]))
+            short = [("short", offer.short)] if offer.short else []
+            good = f"once, until {local_time(offer.expires_at)}"
+            out.data(offer, table([("link", offer.url), *short, ("good", good)]))
     return ExitCode.OK
 
 

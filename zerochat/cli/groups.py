@@ -66,9 +66,9 @@ def _print_invitation(invitation: InvitationInfo, format_: str, out: Output) -> 
             out.exactly(printable(invitation.code))
         case "qr":
             # The QR code comes last, so that all of it is on the screen when the prompt comes back.
-            code = [invitation.code, ""] if invitation.code else []
-            out.data(invitation, [invitation.url, "", *code])
-            for line in qr_lines(invitation.code or invitation.url):
+            code = [text for text in (invitation.code, invitation.short) if text]
+            out.data(invitation, [invitation.url, "", *(line for text in code for line in (text, ""))])
+            for line in qr_lines(invitation.short or invitation.code or invitation.url):
                 out.exactly(line)
         case _:
             out.data(invitation, _invitation_lines(invitation))
@@ -80,6 +80,7 @@ def _invitation_lines(invitation: InvitationInfo) -> list[str]:
         [
             ("link", invitation.url),
             *([("code", invitation.code)] if invitation.code else []),
+            *([("short", invitation.short)] if invitation.short else []),
             ("good", f"{uses}, until {local_time(invitation.expires_at)}"),
             ("leads to", invitation.endpoint),
         ]

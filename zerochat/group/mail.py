@@ -96,10 +96,18 @@ def _ways_to(did: str, routing_did: str) -> Iterator[Route]:
 
 def mailboxes(agent: Agent) -> frozenset[str]:
     """Every mailbox that our mediators should keep."""
+    return frozenset(mailbox(seed) for seed in _seeds(agent))
+
+
+def mailbox_keys(agent: Agent) -> dict[str, SecretKey]:
+    """By mailbox, the key that proves to a mediator that it is ours (`mediation.with_proofs`)."""
+    return {mailbox(seed): SecretKey("Ed25519", mailbox_seed(seed)) for seed in _seeds(agent)}
+
+
+def _seeds(agent: Agent) -> list[bytes]:
     seeds = [group.seed for group in agent.groups.values() if group.state != "left"]
     seeds += [join.seed for join in agent.joins.values() if join.phase in ("exchanging", "asking")]
-    seeds += [open_.seed for open_ in agent.invitations.values()]
-    return frozenset(mailbox(seed) for seed in seeds)
+    return seeds + [open_.seed for open_ in agent.invitations.values()]
 
 
 # --- sending --------------------------------------------------------------------------------------------------------

@@ -198,8 +198,10 @@ def tell_groups(turn: Turn) -> None:
 
 def _follow(turn: Turn, one: Connection, said: Said) -> None:
     _put(turn, one, said.state)
+    keys, us = mail.mailbox_keys(turn.agent), turn.agent.connections[one.id].relationship
     for message in said.messages:
-        connection.send(turn, one.id, message)
+        addressed = replace(message, from_=us.mine.did, to=(us.theirs,))
+        connection.send(turn, one.id, mediation.with_proofs(addressed, keys))
 
 
 def _put(turn: Turn, one: Connection, state: Mediated) -> None:

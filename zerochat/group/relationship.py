@@ -115,7 +115,7 @@ def farewell(
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=8192)
 def own_keys(packer: Packer, identity: Identity) -> dict[str, SecretKey]:
     """The keys of one of our DIDs by every name that an envelope may give them."""
     keys = (packer.own_key(identity, did) for did in (identity.short, identity.did))

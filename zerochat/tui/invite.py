@@ -86,7 +86,7 @@ class InviteScreen(ModalScreen[None]):
         self._invitation = invitation
         self._uses_left = invitation.uses
         try:
-            self._qr = qr_half_blocks(printable_line(invitation.code) or printable(invitation.url))
+            self._qr = qr_half_blocks(printable_line(invitation.short or invitation.code) or printable(invitation.url))
         except ValueError:
             self._qr = []
         self._draw()
