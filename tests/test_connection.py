@@ -5,22 +5,24 @@ from dataclasses import replace
 
 import pytest
 
-from zerochat.crypto.keys import SecretKey
+from zerochat.crypto.keys import SecretKey, new_secret, public_of
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm import PACKERS
-from zerochat.didcomm.did import resolve, short_form
+from zerochat.didcomm.did import new_peer2, new_peer4, peer2, resolve, short_form
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.layers import seal_layers
 from zerochat.didcomm.packer import OwnKey
+from zerochat.didcomm.protocols import inviting, ping
 from zerochat.didcomm.protocols.basic import basic
 from zerochat.didcomm.protocols.oob import OutOfBand, read_invitation
 from zerochat.group.commands import NotReady, RotationUnderWay
-from zerochat.group.connection import CannotConnect, NoAddress
+from zerochat.group.connection import AlreadyConnected, CannotConnect, NoAddress, OwnInvitation
 from zerochat.group.effects import Answer, Answered, Notify, Post, Refuse
 from zerochat.group.engine import step
 from zerochat.group.find import UnknownPeer, find_peer
 from zerochat.group.notices import ConnectionChanged, FeaturesDisclosed, Pong, Told
 from zerochat.group.questions import LETTERS_MAX
+from zerochat.group.relationship import pack, rotate
 from zerochat.group.state import Agent, Whom
 from zerochat.group.stimuli import (
     Ask,
@@ -145,9 +147,14 @@ class TestConnecting:
 def test_an_invitation_is_for_one():
     two = Two()
     offered = two.ask("alice", OfferConnection("didcomm/v2", "Alice", 3600))
+    with pytest.raises(OwnInvitation):
+        two.ask("alice", Connect(invitation(offered.url), ""))
     two.ask("bob", Connect(invitation(offered.url), "alice"))
+    with pytest.raises(AlreadyConnected):
+        two.ask("bob", Connect(invitation(offered.url), "alice again"))
     before = two.one("alice")
-    two.ask("bob", Connect(invitation(offered.url), "alice again"))
+    two.agents["bob"] = replace(two.agents["bob"], connections={})
+    two.ask("bob", Connect(invitation(offered.url), "somebody else"))
     assert two.one("alice") == before
 
 
@@ -286,3 +293,67 @@ def test_letters_are_kept_once_and_not_without_end():
     for _ in range(10):
         two.ask("bob", Tell(two.one("bob").id, "x" * 60_000))
     assert sum(len(letter.text) for letter in two.one("alice").letters) <= 256 * 1024
+
+
+# --- hostile peers --------------------------------------------------------------------------------------------------
+
+BAD_KEYS = [["did:key:zgarbage"], ["x"], ["did:web:example.org"] * 3]
+
+
+def _service(**fields):
+    return {
+        "id": "#x",
+        "type": "DIDCommMessaging",
+        "serviceEndpoint": {"uri": ALICE, "accept": ["didcomm/v2"], **fields},
+    }
+
+
+def _of(envelope, two, agreement, authentication, service):
+    """An invitation from a DID with these keys."""
+    did = peer2(authentication, agreement, [service])
+    if envelope == "didcomm/v2":
+        return invitation(inviting.link(ALICE, inviting.invitation(did, two.dice.randbytes)))
+    return invitation(inviting.link(ALICE, inviting.invitation_v1([did], "x", two.dice.randbytes)))
+
+
+@pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
+@pytest.mark.parametrize("keys", ["none", "P-256"])
+def test_an_inviter_that_cannot_be_written_to_is_refused(envelope, keys):
+    two = Two()
+    key = public_of(new_secret("P-256", two.dice.randbytes))
+    service = _service()
+    if envelope == "didcomm/v1":
+        did_key = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
+        service = {"type": "did-communication", "recipientKeys": [did_key], "serviceEndpoint": ALICE}
+    service.pop("id", None)
+    found = _of(envelope, two, [key] if keys == "P-256" else [], [key] if keys == "P-256" else [], service)
+    before = two.agents["bob"]
+    with pytest.raises(CannotConnect):
+        two.ask("bob", Connect(found, "x"))
+    assert two.agents["bob"] == before
+
+
+@pytest.mark.parametrize("bad", BAD_KEYS, ids=range(len(BAD_KEYS)))
+def test_an_invitation_over_keys_that_are_none_is_refused(bad):
+    two = Two()
+    did = new_peer2(two.dice.randbytes, [{**_service(routingKeys=bad), "id": "#x"}]).did
+    found = invitation(inviting.link(ALICE, inviting.invitation(did, two.dice.randbytes)))
+    with pytest.raises(CannotConnect):
+        two.ask("bob", Connect(found, "x"))
+
+
+@pytest.mark.parametrize("bad", BAD_KEYS, ids=range(len(BAD_KEYS)))
+def test_a_peer_that_moves_behind_keys_that_are_none_can_still_be_left(bad):
+    two = Two()
+    two.connect()
+    two.ask("bob", Tell(two.one("bob").id, "hello"))
+    fresh = new_peer4(two.dice.randbytes, [_service(routingKeys=bad)])
+    moved = rotate(two.one("alice").relationship, fresh, two.now // 1000)
+    message = ping.ping(two.dice.randbytes, response_requested=False)
+    two.hear("bob", Mailed(pack(moved, message, PACKERS["didcomm/v2"], two.dice.randbytes)))
+    assert two.one("bob").relationship.theirs == fresh.did
+    name = two.one("bob").id
+    for command in (PingPeer(name), Tell(name, "are you there?"), RotateDid(name)):
+        two.ask("bob", command)
+    two.ask("bob", EndConnection(name))
+    assert not two.agents["bob"].connections

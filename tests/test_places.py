@@ -166,3 +166,18 @@ def test_wrong_settings_are_refused_with_the_file_and_the_reason(text: str | byt
         settings(xdg, text)
     assert word in str(refusal.value) and str(places(None, xdg).config) in str(refusal.value)
     assert refusal.value.exit_code == 2
+
+
+def test_a_profile_has_settings_of_its_own(tmp_path):
+    home = {"ZEROCHAT_HOME": str(tmp_path)}
+    work, other = places("work", home), places("other", home)
+    work.config.parent.mkdir(parents=True, exist_ok=True)
+    work.config.write_text(
+        '[network]\nhidden = true\nsocks = "127.0.0.1:9050"\n'
+        '[profiles.work.network]\nhidden = false\nweb = "127.0.0.1:8081"\nhiden = true\n'
+    )
+    mine = load_settings(work)
+    assert (mine.hidden, mine.web, mine.socks) == (False, "127.0.0.1:8081", "127.0.0.1:9050")
+    assert mine.warnings == ("There is no setting network.hiden. Did you mean network.hidden?",)
+    theirs = load_settings(other)
+    assert (theirs.hidden, theirs.web, theirs.warnings) == (True, None, ())

@@ -58,7 +58,7 @@ def load_settings(places: Places) -> Settings:
             text = file.read(SETTINGS_BYTES_MAX + 1)
         if len(text) > SETTINGS_BYTES_MAX:
             raise BadSettings(path=path, why=f"it has more than {SETTINGS_BYTES_MAX} bytes")
-        found = dict(_flat(tomllib.loads(text.decode())))
+        found = _of_profile(dict(_flat(tomllib.loads(text.decode()))), places.profile)
     except FileNotFoundError:
         return Settings()
     except OSError as error:
@@ -155,6 +155,13 @@ CHECKS: Final[Mapping[str, Callable[[object], Any]]] = {
     "network.web_authorities": _text,
 }
 """Every setting there is, with what brings it into its own form or refuses it."""
+
+
+def _of_profile(found: dict[str, object], profile: str) -> dict[str, object]:
+    """What counts for one profile: what stands under `profiles.NAME` wins over what is for all of them."""
+    common = {name: value for name, value in found.items() if not name.startswith("profiles.")}
+    prefix = f"profiles.{profile}."
+    return common | {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from zerochat.crypto.encoding import b64url, did_key_bytes
 from zerochat.crypto.keys import PublicKey, SecretKey
-from zerochat.didcomm.did import new_peer2, new_peer4, resolve, short_form
+from zerochat.didcomm.did import new_peer2, new_peer4, resolve, same_did, short_form
 from zerochat.didcomm.invitation import WEB_SCHEMES
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer, Profile
@@ -18,12 +18,12 @@ from zerochat.didcomm.protocols import didexchange, empty, inviting, oob, ping, 
 from zerochat.didcomm.protocols import rotate as did_rotate
 from zerochat.didcomm.protocols.oob import OutOfBand
 from zerochat.didcomm.service import Route, deliverables, routes
-from zerochat.errors import LocalError, Malformed, Overloaded, Refused
+from zerochat.errors import LocalError, Malformed, Overloaded, Refused, RemoteError
 from zerochat.group import mail
-from zerochat.group.effects import Answered, Notify, Post
+from zerochat.group.effects import Answered, Measure, Notify, Post
 from zerochat.group.envelope import open_first, pack_to
 from zerochat.group.notices import ConnectionChanged
-from zerochat.group.relationship import Relationship, farewell, pack, rotate, unpack
+from zerochat.group.relationship import Relationship, check_peer, farewell, pack, rotate, unpack
 from zerochat.group.state import Connection
 from zerochat.group.turn import Turn
 
@@ -42,6 +42,15 @@ class NoAddress(LocalError):
     settings (`zerochat locate config` names the file), as in web = "192.0.2.7:8080", and start it again."""
 
 
+class AlreadyConnected(LocalError):
+    """There is a connection with whoever made this invitation already: {label}. End it first (`zerochat disconnect`)
+    to begin anew."""
+
+
+class OwnInvitation(LocalError):
+    """This invitation is your own. Give it to whoever should connect with you."""
+
+
 # --- beginning ------------------------------------------------------------------------------------------------------
 
 
@@ -53,8 +62,14 @@ def accept(turn: Turn, invitation: OutOfBand, label: str, mediate: bool) -> str:
         envelope, theirs, way = _chosen(turn, invitation, ("didcomm/v2",) if mediate else PROFILES)
         if mediate and not any(one.uri.startswith(("ws://", "wss://")) for one in routes(resolve(theirs))):
             raise CannotConnect(why="whoever made it takes no WebSocket, over which a mediator would be asked")
+        _check_writable(turn, envelope, theirs, way)
     except Malformed as error:
         raise CannotConnect(why=str(error.fields["why"])) from None
+    for known in turn.agent.connections.values():
+        if known.state == "offered" and known.pthid == invitation.id:
+            raise OwnInvitation()
+        if known.state != "ended" and same_did(known.relationship.asked, theirs):
+            raise AlreadyConnected(label=known.label)
     identity = new_peer4(turn.moment.random, services(turn, envelope, "#key-1"))
     name = b64url(turn.moment.random(9))
     relationship = Relationship("", identity, theirs, name, theirs, requester=True)
@@ -85,6 +100,15 @@ def _chosen(turn: Turn, invitation: OutOfBand, profiles: tuple[Profile, ...]) ->
                 if profile is not None and direct.uri.startswith(WEB_SCHEMES):
                     return profile, theirs, direct
     raise CannotConnect(why="it names no address and no kind of envelopes that can be used here")
+
+
+def _check_writable(turn: Turn, envelope: str, theirs: str, way: Route) -> None:
+    """Raise Malformed for an inviter with keys, or on a way with keys, that nothing can be encrypted to from here."""
+    if envelope == "didcomm/v1":
+        turn.packer(envelope).their_key(resolve(theirs), theirs)
+    else:
+        check_peer(theirs)
+    _wrap(turn, envelope, theirs, way, b"{}")
 
 
 def _ends(inviter: oob.Inviter) -> list[tuple[str, Route]]:
@@ -166,11 +190,21 @@ def _post(turn: Turn, one: Connection, packer: Packer, envelope: bytes, handle: 
     way = _way(turn, one)
     if way is None:
         raise Refused(why="a connection that nothing can be sent to")
-    if way.routing_keys:
-        profile: Profile = "didcomm/v1" if one.envelope == "didcomm/v1" else "didcomm/v2"
-        theirs = one.relationship.theirs or one.relationship.asked
-        envelope = routing.wrap(envelope, way, theirs, resolve=resolve, random=turn.moment.random, profile=profile)
+    try:
+        envelope = _wrap(turn, one.envelope, one.relationship.theirs or one.relationship.asked, way, envelope)
+    except RemoteError:
+        # Whoever says that it is reached over keys that are none gets nothing, and that is all that it brings about.
+        turn.say(Measure("dropped", "CannotWrap"))
+        return
     turn.say(Post(way.uri, envelope, packer.media_type))
+
+
+def _wrap(turn: Turn, kind: str, theirs: str, way: Route, envelope: bytes) -> bytes:
+    """The envelope in a layer for everybody on the way. Raises Malformed."""
+    if not way.routing_keys:
+        return envelope
+    profile: Profile = "didcomm/v1" if kind == "didcomm/v1" else "didcomm/v2"
+    return routing.wrap(envelope, way, theirs, resolve=resolve, random=turn.moment.random, profile=profile)
 
 
 def reachable(turn: Turn, name: str) -> bool:

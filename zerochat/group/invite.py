@@ -73,7 +73,7 @@ def invite(turn: Turn, group: Group, lifetime_s: int, uses: int) -> Invitation:
         used = next((link for link, open_ in turn.agent.invitations.items() if open_.used_up), None)
         if used is None:
             raise TooManyInvitations(limit=INVITATIONS_MAX)
-        _close(turn, used)
+        close(turn, used)
     assert turn.agent.reach is not None
     seed = turn.moment.random(32)
     reach = mail.own_reach(turn, seed)
@@ -114,10 +114,11 @@ def expire(turn: Turn, link: bytes) -> None:
     if open_.invitation.expires * 1000 > turn.now:
         admit_knock(turn, link)
         return
-    _close(turn, link)
+    close(turn, link)
 
 
-def _close(turn: Turn, link: bytes) -> None:
+def close(turn: Turn, link: bytes) -> None:
+    """Nobody knocks with this invitation any more, and whoever was called because of it is hung up on."""
     for call_, invited in turn.agent.calls.items():
         if invited == link:
             hang_up(turn, call_)
@@ -222,6 +223,9 @@ def _hear_request(turn: Turn, link: bytes, opened: Opened, answer: Answer) -> No
             return
         claim = _put_claim(turn, link, claimant, Claim(relationship))
     relationship = claim.relationship
+    if group.state != "active":
+        answer(relationship.theirs, _problem(turn, open_, relationship, "e.p.req.closed", request.id))
+        return
     public = resolve(open_.invitation.did)
     prior = Prior(public.did, public.authentication[0].kid, open_.seed)
     body = {
@@ -274,9 +278,10 @@ def _hear_join_request(turn: Turn, link: bytes, claimant: str, message: Message,
         raise Refused(why="a request to join that does not match its exchange")
     if body.member in group.view.former:
         raise Refused(why="a request to join by somebody who has left")  # a late copy: nobody is added twice
+    # Also of a member: whoever else has claimed its key in time is told nothing of the group.
+    check_proof(body.proof, body.member, group.id, relationship.theirs, open_.invitation.did, group.me)
     if body.member not in group.view.members:
         check_consent(body.consent, group.id, group.me, body.member, body.label, body.contact)
-        check_proof(body.proof, body.member, group.id, relationship.theirs, open_.invitation.did, group.me)
         reach_of(resolve(body.contact))
         if fault_of(body.label):
             raise Malformed(why="join-request: a name that cannot be shown")
@@ -284,7 +289,7 @@ def _hear_join_request(turn: Turn, link: bytes, claimant: str, message: Message,
         code = ""
         if group.state != "active":
             code = "e.p.req.closed"
-        elif len(group.view.members) >= MEMBERS_MAX:
+        elif len(group.view.members) >= MEMBERS_MAX or len(group.peers) >= peers.PEERS_MAX:
             code = "e.p.req.full"
         elif body.label.casefold() in taken:
             code = "e.p.req.name-taken"
@@ -304,6 +309,8 @@ def _hear_join_request(turn: Turn, link: bytes, claimant: str, message: Message,
         _put_claim(turn, link, claimant, Claim(relationship, joined=True))
         turn.say(Notify(InvitationUsed(group.id, body.label, open_.uses - len(open_.claims))))
     group = turn.group(group.id)
+    if body.member not in group.peers:
+        raise Refused(why="a request to join by a member whom there was no room for")
     since, parts = group.peers[body.member].base, _welcome_parts(group)
     for number, records in enumerate(parts):
         part = {"group": group.id, "records": records, "since": since, "part": number, "parts": len(parts)}

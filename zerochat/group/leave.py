@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from zerochat.errors import NotAMember
-from zerochat.group import log, peers, sync
+from zerochat.group import invite, log, peers, sync
 from zerochat.group.contact import transport_key
 from zerochat.group.effects import (
     Hangup,
@@ -54,8 +54,7 @@ def settle(turn: Turn, name: str, final: bool = False, forced: bool = False) -> 
     elif final or forced or not untold:
         for link, open_ in turn.agent.invitations.items():
             if open_.group == name:
-                turn.say(Revoke(open_.knock_key))
-                turn.change(invitations={k: v for k, v in turn.agent.invitations.items() if k != link})
+                invite.close(turn, link)
         for member, peer in group.peers.items():
             peers.end(turn, name, member)
             turn.say(Hangup(peer.link))

@@ -197,9 +197,12 @@ def failed(turn: Turn, uri: str) -> bool:
     tries = fault.tries + 1 if fault is not None and again else 1
     delay = _pause(tries)
     kept = {k: one for k, one in turn.agent.faults.items() if turn.now - one.until < RETRY_MS_MAX}
-    if len(kept) < FAULTS_MAX or uri in kept:
-        turn.change(faults={**kept, uri: Fault(tries, turn.now + delay)})
-        turn.timer("web", uri, delay)
+    if len(kept) >= FAULTS_MAX and uri not in kept:
+        kept = {k: one for k, one in kept.items() if turn.now < one.until}
+    if len(kept) >= FAULTS_MAX and uri not in kept:
+        return False  # it counts as one that works, so nothing may be sent there again because it does not
+    turn.change(faults={**kept, uri: Fault(tries, turn.now + delay)})
+    turn.timer("web", uri, delay)
     return True
 
 

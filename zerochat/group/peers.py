@@ -16,6 +16,7 @@ from zerochat.didcomm.service import Route
 from zerochat.errors import Malformed, Refused
 from zerochat.group import sync
 from zerochat.group.contact import (
+    WAYS_CHARS_MAX,
     Reach,
     check_proof,
     checked_route,
@@ -105,6 +106,8 @@ def _is_double(group: Group, member: str, server_key: bytes) -> bool:
 
 def moved(turn: Turn, name: str, member: str, body: SyncBody) -> None:
     """A member says where it is reached now. Raises Malformed."""
+    if sum(len(way.uri) + sum(map(len, way.keys)) for way in body.mail) > WAYS_CHARS_MAX:
+        raise Malformed(why="sync: more ways than anybody could tell of in its contact")
     ways = tuple(checked_route(Route(way.uri, tuple(way.keys), (), "final")) for way in body.mail)
     pair, queue = (Endpoint.parse(uri) if uri else None for uri in (body.pair, body.queue))
     if (pair is None) != (queue is None):
@@ -185,6 +188,8 @@ def ask_again(turn: Turn, name: str, member: str) -> None:
         return
     if relationship is None or peer is None or relationship.established or not relationship.requester:
         return
+    if member not in group.view.members:
+        return  # it has left before it answered
     if reachable(turn, name, member):
         proof = sign_proof(group.seed, name, relationship.mine.did, relationship.asked, member)
         message = Message(

@@ -6,6 +6,7 @@ an answer can say how long it took; nothing waits for one.
 
 from dataclasses import replace
 
+from zerochat.crypto.encoding import compact_json
 from zerochat.didcomm.did import resolve, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer, Profile
@@ -13,9 +14,10 @@ from zerochat.didcomm.protocols import STANDARD, basic, empty, exchange, feature
 from zerochat.didcomm.protocols.features import Features
 from zerochat.didcomm.protocols.problem import Breaker
 from zerochat.didcomm.uri import parse_type
-from zerochat.errors import LocalError
+from zerochat.errors import LocalError, PostTooLong
 from zerochat.group import connection, mail, mediators
 from zerochat.group.effects import Notify
+from zerochat.group.event import POST_BYTES_MAX, RECORD_BYTES_MAX
 from zerochat.group.notices import FeaturesDisclosed, Pong, ProblemReported, Told, Way
 from zerochat.group.relationship import Relationship, own_keys, pack
 from zerochat.group.state import Letter, Question, Whom
@@ -39,7 +41,8 @@ TO_MEMBERS = STANDARD | Features(
 
 
 class NotConnected(LocalError):
-    """There is no way to {peer} at the moment. Try again when it is connected (`zerochat members`)."""
+    """There is no way to {peer} now: a member has to be connected (`zerochat members GROUP` says who is), and a
+    connection that takes nothing in itself hears you only in answer to what it says."""
 
 
 # --- asking ---------------------------------------------------------------------------------------------------------
@@ -61,8 +64,11 @@ def ask_features(turn: Turn, whom: Whom, match: str) -> str:
 
 
 def tell(turn: Turn, name: str, text: str) -> str:
-    """A line of text to a connection. Returns the message's id. Raises NotConnected."""
+    """A line of text to a connection. Returns the message's id. Raises NotConnected or PostTooLong."""
     whom = Whom(connection=name)
+    size = len(text.encode())
+    if size > POST_BYTES_MAX or len(compact_json(text)) > RECORD_BYTES_MAX:  # as JSON, control characters take six
+        raise PostTooLong(size=size, limit=POST_BYTES_MAX)
     if not _reachable(turn, whom):
         raise NotConnected(peer=label_of(turn, whom))
     message = basic.basic(text, turn.now // 1000, turn.moment.random, _profile(turn, whom))
