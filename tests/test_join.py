@@ -1,12 +1,17 @@
 """Joining and leaving in small histories: every way in which it can end, told by two or three cores."""
 
+import base64
+import json
 from dataclasses import replace
 
 import pytest
 
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public, x25519_public
+from zerochat.didcomm.did import new_peer4
 from zerochat.didcomm.invitation import parse_invitation
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.protocols.empty import empty
 from zerochat.errors import GroupExists, InvitationExpired, NotAMember, Refused, RemoteError, Unauthentic
 from zerochat.group import invite, log, membership
 from zerochat.group.contact import sign_consent, transport_key
@@ -15,6 +20,7 @@ from zerochat.group.engine import step
 from zerochat.group.event import ADD, LEAVE, Event
 from zerochat.group.membership import check_control, heads_of, missing, resolve_view
 from zerochat.group.notices import JoinProgress
+from zerochat.group.relationship import Relationship, farewell, pack
 from zerochat.group.stimuli import (
     AcceptInvitation,
     Ask,
@@ -26,7 +32,7 @@ from zerochat.group.stimuli import (
     SendPost,
 )
 from zerochat.group.turn import Turn
-from zerochat.group.wire import EventBody
+from zerochat.group.wire import JOIN_REQUEST, EventBody
 from zerochat.sim import SIMULATED_PACKERS, Faults, TransparentPacker, World
 
 PERFECT = Faults(loss=0, duplication=0, delay_ms_max=5)
@@ -415,3 +421,98 @@ def test_commands_of_the_same_ticket_come_back_as_answers():
     assert [e.ticket for e in effects if isinstance(e, Answer)] == [7] and after.groups
     after, effects = deliver(world, "n0", Ask(8, SendPost("nowhere", "x")))
     assert after is world.nodes["n0"].agent and [type(e) for e in effects] == [Refuse]
+
+
+# --- hostile joiners and inviters ------------------------------------------------------------------------------------
+
+
+class Recorded(Small):
+    """What is said under invitations is kept, to be said again."""
+
+    def __init__(self, members=3, envelope=None):
+        self.knocks = []
+        super().__init__(members, envelope)
+
+    def hear(self, name, stimulus):
+        if isinstance(stimulus, Received) and stimulus.link in self.nodes[name].agent.invitations:
+            self.knocks.append(stimulus)
+        super().hear(name, stimulus)
+
+
+def test_whoever_is_leaving_answers_a_request_that_comes_again():
+    world = Recorded()
+    group = world.found()
+    world.join("n1", world.invite(group))
+    invitation = world.invite(group, uses=2)
+    world.knocks.clear()
+    world.join("n2", invitation)
+    for other in ("n1", "n2"):
+        world.nodes[other].admitted.clear()
+        for link in list(world.nodes["n0"].connected):
+            world._disconnect(world.nodes["n0"], link)
+    world.nodes["n0"].dialled.clear()
+    world.run(for_ms=10)
+    world.ask("n0", LeaveGroup(group))
+    assert world.group("n0").state == "leaving" and world.nodes["n0"].agent.invitations
+    for knock in list(world.knocks):
+        world.hear("n0", knock)
+    assert world.group("n0").state == "leaving"
+
+
+def test_a_welcome_is_given_once_in_a_while():
+    """It may be a thousand times as long as what asks for it, and goes where whoever asks says."""
+    world = Recorded()
+    group = world.found()
+    world.join("n1", world.invite(group))
+    knocks = list(world.knocks)
+    sent = []
+    world._frame = lambda name, stimulus: sent.append(base64.b64decode(json.loads(stimulus.envelope)[2]))
+    for _ in range(50):
+        for knock in knocks:
+            world.hear("n0", knock)
+    assert len(sent) > 50 and sum(b"/welcome" in each for each in sent) == 1
+    world.run(for_ms=invite.WELCOME_MS)
+    for knock in knocks:
+        world.hear("n0", knock)
+    assert sum(b"/welcome" in each for each in sent) == 2
+
+
+def test_a_claim_of_somebody_elses_key_is_not_welcomed():
+    world = Recorded()
+    group = world.found()
+    invitation = world.invite(group, uses=2)
+    world.join("n1", invitation)
+    (link, open_), (mine,) = *world.nodes["n0"].agent.invitations.items(), world.nodes["n1"].agent.joins.values()
+    packer = SIMULATED_PACKERS[world.envelope]
+    identity, ours = (new_peer4(world.dice.randbytes, []) for _ in range(2))
+    thief = Relationship("", identity, ours.did, "1", invitation.did, requester=True)
+    claim = invite.Claim(Relationship(mine.me, ours, identity.did, "1", "", requester=False))
+    stolen = replace(open_, claims={**open_.claims, identity.short: claim})
+    world.nodes["n0"].agent = before = replace(world.nodes["n0"].agent, invitations={link: stolen})
+    body = {
+        "group": group,
+        "member": mine.me,
+        "label": mine.label,
+        "contact": mine.contact.did,
+        "consent": "A" * 86,
+        "proof": "A" * 86,
+    }
+    message = Message(type=JOIN_REQUEST, id="1", body=body)
+    world.hear("n0", Received(link, pack(thief, message, packer, world.dice.randbytes), b"n1 x"))
+    assert world.nodes["n0"].agent == before
+
+
+def test_an_inviter_that_breaks_it_off_ends_the_join():
+    world = Small(2)
+    invitation = world.invite(world.found())
+    world.ask("n1", AcceptInvitation(invitation, "n1"))
+    asking = lambda: any(join.phase == "asking" for join in world.nodes["n1"].agent.joins.values())  # noqa: E731
+    assert world.run(asking, for_ms=10_000)
+    ((link, join),) = world.nodes["n1"].agent.joins.items()
+    (open_,) = world.nodes["n0"].agent.invitations.values()
+    (claim,) = open_.claims.values()
+    packer = SIMULATED_PACKERS[world.envelope]
+    last = farewell(claim.relationship, empty(world.dice.randbytes), packer, world.dice.randbytes, world.now // 1000)
+    world.hear("n1", Received(link, last))
+    assert world.nodes["n1"].agent.joins[link].phase == "failed"
+    assert world.told[-1][1].error == "JoinFailed"

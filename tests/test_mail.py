@@ -34,6 +34,7 @@ from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
     AcceptInvitation,
     Connect,
+    CreateGroup,
     CreateInvitation,
     EndConnection,
     LeaveGroup,
@@ -186,6 +187,21 @@ def test_without_its_mediator_a_member_is_not_written_to():
     world.ask("n1", EndConnection(connection))
     world.run(for_ms=5_000)
     assert world.group("n0").peers[me].reach.mail == () and ("n1", "ws://m0.example/") not in world.web.held
+
+
+@pytest.mark.parametrize("pause_ms", [0, 1_000, 60_000])
+def test_a_mediator_that_was_given_up_can_be_asked_again(pause_ms):
+    """At once, too: its WebSocket is open still, and nothing says that it opens."""
+    world = Behind(3, hidden=("n1", "n2"))
+    group = world.everybody()
+    (connection,) = world.nodes["n1"].agent.connections
+    world.ask("n1", EndConnection(connection))
+    world.run(for_ms=pause_ms)
+    world.behind("n1", "m0")
+    world.run(for_ms=10_000)
+    world.post(group, "n2", "back again")
+    world.run(for_ms=10_000)
+    assert len(world.texts("n1")) == 1
 
 
 @pytest.mark.parametrize("how", ["mediator", "member"])
@@ -349,6 +365,10 @@ class Hostile(Behind):
         route = Route("http://m0.example/", (self.box(name),) * layers, (), "final")
         return routing.wrap(envelope, route, to, resolve=resolve, random=self.dice.randbytes)
 
+    def refused(self, name, why):
+        """How often a node has dropped something, for this reason."""
+        return self.nodes[name].dropped.get(f"dropped {why}", 0)
+
     def facts(self, name="n1"):
         """What a mediator must not be able to change: everything of the group but when its members were heard."""
         group = self.group(name)
@@ -455,8 +475,9 @@ def test_forwards_inside_forwards_have_an_end(layers, heard):
     relationship = world.group("n2").relationships[world.group("n1").me]
     envelope = pack(relationship, message, PACKERS["didcomm/v2"], world.dice.randbytes)
     mark = len(world.posted)
-    world.hear("n1", Mailed(world.wrapped(envelope, layers)))
-    assert bool(world.since(mark)) == heard
+    world.deliver(world.wrapped(envelope, layers))
+    assert bool(world.refused("n1", "Malformed")) != heard
+    assert len(world.since(mark)) == 1 + heard, "what was delivered is acknowledged, and a ping answered"
 
 
 def test_what_the_mediator_says_of_itself_is_believed_within_reason():
@@ -526,12 +547,35 @@ def test_mail_of_another_kind_than_the_groups_is_refused(envelope):
     mine = world.group("n1").me
     relationship = world.group("n2").relationships[mine]
     message = Message(type="https://didcomm.org/trust-ping/2.0/ping", id="1", body={})
-    before = world.nodes["n1"].agent
-    for packer, changed in ((other, False), (PACKERS[envelope], True)):
-        posts = len(world.posted)
-        world.hear("n1", Mailed(pack(relationship, message, packer, world.dice.randbytes)))
-        assert (world.nodes["n1"].agent != before) == changed or packer is not other
-        assert (len(world.posted) > posts) == changed
+    for packer, refused in ((other, 1), (PACKERS[envelope], 0)):
+        mark, before = len(world.posted), world.refused("n1", "Refused")
+        world.deliver(world.wrapped(pack(relationship, message, packer, world.dice.randbytes)))
+        assert world.refused("n1", "Refused") - before == refused
+        assert len(world.since(mark)) == 2 - refused, "what was delivered is acknowledged, and a ping answered"
+
+
+def test_mail_is_heard_only_on_a_way_that_leads_to_whom_it_is_for():
+    """Else who is in two groups, or connected with somebody, could find out that two are one."""
+    world = Hostile()
+    relationship, mine = world.group("n2").relationships[world.group("n1").me], world.group("n1").seed
+    message = Message(type="https://didcomm.org/trust-ping/2.0/ping", id="1", body={})
+    envelope = pack(relationship, message, PACKERS["didcomm/v2"], world.dice.randbytes)
+    world.ask("n1", CreateGroup("other", "n1", world.envelope))
+    other = next(one for one in world.nodes["n1"].agent.groups.values() if one.name == "other")
+    for heard, seed in ((False, other.seed), (True, mine)):
+        world.box = lambda name, seed=seed: mail.mailbox(seed)
+        before, mark = world.refused("n1", "Refused"), len(world.posted)
+        world.deliver(world.wrapped(envelope))
+        assert world.refused("n1", "Refused") - before == (not heard) and len(world.since(mark)) == 1 + heard
+    agent = world.nodes["n1"].agent
+    for posted in (envelope, world.wrapped(envelope), world.kept[-1][1]):
+        world.hear("n1", Mailed(posted, 5))  # to an address that a connection knows
+        assert world.nodes["n1"].agent == agent
+    (one,) = world._connections("n1")
+    before, mark = world.refused("n1", "Refused"), len(world.posted)
+    again = world.mediator.sealed(mediation.request(world.dice.randbytes), one.relationship.mine.did)
+    world.deliver(envelope, again)
+    assert world.refused("n1", "Refused") - before == 2 and len(world.since(mark)) == 1
 
 
 # --- absurd routes --------------------------------------------------------------------------------------------------
@@ -566,17 +610,17 @@ def _utter_sync(world, sender, to, **body):
         **body,
     }
     message = Message(type=SYNC, id=new_id(world.dice.randbytes), body=whole)
-    world.hear(to, Mailed(pack(relationship, message, PACKERS["didcomm/v2"], world.dice.randbytes)))
+    envelope = pack(relationship, message, PACKERS["didcomm/v2"], world.dice.randbytes)
+    world.deliver(world.wrapped(envelope, name=to), name=to)
 
 
 @pytest.mark.parametrize("way", ABSURD, ids=range(len(ABSURD)))
 def test_a_member_that_names_absurd_routes_is_not_heard(way):
     world = Hostile()
-    before = world.nodes["n1"].agent
+    before = world.facts()
     _utter_sync(world, "n2", "n1", mail=[way])
-    assert world.nodes["n1"].agent == before
-    _utter_sync(world, "n2", "n1", pair="zmq+tcp://10.0.0.3:7000")
-    assert world.nodes["n1"].agent == before, "half an address"
+    _utter_sync(world, "n2", "n1", pair="zmq+tcp://10.0.0.3:7000")  # half an address
+    assert world.facts() == before and world.refused("n1", "Malformed") == 2
     endpoint = {"uri": way["uri"], "accept": ["didcomm/v2"], "routingKeys": way["keys"]}
     services = [{"id": "#m", "type": "DIDCommMessaging", "serviceEndpoint": [endpoint], "serverKey": "A" * 43}]
     try:

@@ -34,11 +34,14 @@ class Postman:
         self._ticket = 0
         self.uris: tuple[str, ...] = ()
 
-    def start(self) -> tuple[str, ...]:
-        """Listen, if the settings say so; give the URIs that others reach us at. Raises a LocalError."""
+    def start(self, hidden: bool = False) -> tuple[str, ...]:
+        """Listen, if the settings say so; give the URIs that others reach us at. Raises a LocalError.
+
+        `hidden`: this machine's own address is told to nobody, so a URI that others reach us at must have been named.
+        """
         if self._settings.web is not None:
             bound = self._open()
-            self.uris = (self._settings.web_public,) if self._settings.web_public else bound
+            self.uris = (self._settings.web_public,) if self._settings.web_public else () if hidden else bound
         return self.uris
 
     def _open(self) -> tuple[str, ...]:

@@ -249,8 +249,8 @@ class AgentThread(threading.Thread):
                 transport.watch(self._ear.fileno())
                 self._watched: dict[int, bool] = {}
                 self._quiet = _ended_badly(journal, int(time.time()))
-                web = postman.start()
                 hidden = self._hidden or settings.hidden
+                web = postman.start(hidden)
                 self._turn([Started(self._pair, self._queue, x25519_public(secret), web, hidden)])
                 self._watch_faces()
                 self._log.info("ready at %s", self._pair)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from typing import Any, ClassVar
 
 from zerochat.cli.anatomy import anatomy, anatomy_lines
@@ -298,4 +299,6 @@ def _pack_v1(options: Options, secrets: Secrets, known: World) -> bytes:
 def _write(path: str, data: bytes) -> None:
     """For the owner's eyes alone: it may be what was secret."""
     with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            os.fchmod(file.fileno(), 0o600)  # a file that was there has kept its own
         file.write(data)

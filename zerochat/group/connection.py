@@ -272,7 +272,9 @@ def _hear_rotation(turn: Turn, name: str, message: Message, handle: int | None) 
         theirs = did_rotate.read_rotate(message)
         turn.packer(one.envelope).their_key(resolve(theirs), theirs)  # it must be one that can be written to
         _put(turn, replace(one, relationship=replace(one.relationship, theirs=theirs)))
-        send(turn, name, did_rotate.ack(message, turn.moment.random), handle)
+        back = handle if message.return_route in ("all", "thread") else None
+        if back is not None or reachable(turn, name):
+            send(turn, name, did_rotate.ack(message, turn.moment.random), back)
         return True
     if did_rotate.is_hangup(message):
         fresh = replace(one, relationship=replace(one.relationship, theirs=""), state="ended")

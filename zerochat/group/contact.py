@@ -56,7 +56,8 @@ def new_identity(random: Callable[[int], bytes], reach: Reach, envelope: str) ->
         ]
     if reach.mail:
         ways = [{"uri": way.uri, "accept": accept, "routingKeys": list(way.routing_keys)} for way in reach.mail]
-        services.append({"id": "#mail", "type": DIDCOMM, "serviceEndpoint": ways, "serverKey": server_key})
+        known = {"serverKey": server_key} if reach.server_key else {}
+        services.append({"id": "#mail", "type": DIDCOMM, "serviceEndpoint": ways, **known})
     return new_peer4(random, services)
 
 

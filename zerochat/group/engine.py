@@ -66,7 +66,8 @@ def step(
             case Ask(ticket, command):
                 turn.say(Answer(ticket, commands.obey(turn, command)))
             case Started(pair, queue, server_key, web, hidden):
-                reach = Reach(server_key, None, None) if hidden else Reach(server_key, pair, queue)
+                # One key is for all our groups: whoever cannot be dialled tells it to nobody, and stays unrecognised.
+                reach = Reach(b"", None, None) if hidden else Reach(server_key, pair, queue)
                 _start(turn, reach, web)
             case Received(link, envelope, handle):
                 hearing.receive(turn, link, envelope, handle)

@@ -1,6 +1,6 @@
 """From an envelope to whoever it is for: over a link, whose owner is known, or by mail, where its key ids say it."""
 
-from typing import assert_never
+from typing import Literal, TypeAlias, assert_never
 
 from zerochat.didcomm.packer import addressed_to
 from zerochat.didcomm.protocols import routing
@@ -72,11 +72,19 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
     join.progress_all(turn, name)
 
 
-def hear_mail(turn: Turn, envelope: bytes, handle: int | None, depth: int = routing.UNWRAP_DEPTH_MAX) -> None:
+Via: TypeAlias = Literal["web", "mediator"] | mail.Owner
+"""What an envelope came over: posted to us, fetched from a mediator, or out of this mailbox."""
+
+
+def hear_mail(
+    turn: Turn, envelope: bytes, handle: int | None, via: Via = "web", depth: int = routing.UNWRAP_DEPTH_MAX
+) -> None:
     """An envelope that came over the web: whose it is, its key ids say. Raises RemoteError."""
     kind, kids = addressed_to(envelope)
     packer = turn.packer(kind)
     kid, owner = mail.owner_of(turn, packer, kids)
+    if not _may_come(turn, owner, via):
+        raise Refused(why="mail that has come on a way of somebody else's")
     if owner.kind in ("contact", "member", "join", "knock") and kind != _envelope_of(turn, owner):
         raise Refused(why="an envelope of another kind than the group's")
     match owner.kind:
@@ -84,7 +92,7 @@ def hear_mail(turn: Turn, envelope: bytes, handle: int | None, depth: int = rout
             if depth == 0:
                 raise Malformed(why="forwards inside forwards")
             for inner in mail.open_forward(packer, envelope, kid, owner):
-                hear_mail(turn, inner, None, depth - 1)
+                hear_mail(turn, inner, None, owner, depth - 1)
         case "member":
             _hear_member(turn, owner.group, owner.member, envelope)
         case "contact":
@@ -104,6 +112,21 @@ def hear_mail(turn: Turn, envelope: bytes, handle: int | None, depth: int = rout
             assert_never(owner.kind)
 
 
+def _may_come(turn: Turn, owner: mail.Owner, via: Via) -> bool:
+    """Whether somebody who knows this way was told of it by us as whoever the envelope is for.
+
+    Else anybody in two groups could find out who is in both, by writing to a member of one on the way to a member of
+    the other.
+    """
+    match via:
+        case "web":
+            return owner.kind == "connection"
+        case "mediator":
+            return owner.kind == "mailbox"
+        case _:
+            return owner.kind != "connection" and mail.belongs(turn.agent, owner, via)
+
+
 def _envelope_of(turn: Turn, owner: mail.Owner) -> str:
     if owner.kind == "knock":
         return turn.agent.invitations[owner.link].invitation.envelope
@@ -118,7 +141,7 @@ def _hear_connection(turn: Turn, name: str, envelope: bytes, handle: int | None)
     mediators.moved(turn, name, before)
     if message is None:
         return
-    if mediators.hear(turn, name, message, lambda inner: hear_mail(turn, inner, None)):
+    if mediators.hear(turn, name, message, lambda inner: hear_mail(turn, inner, None, "mediator")):
         return
     relationship = turn.agent.connections[name].relationship
     back = handle if message.return_route in ("all", "thread") else None

@@ -6,18 +6,26 @@ answer, because answers are lost too.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, TypeAlias
 
 import msgspec
 
-from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_secret, x25519_public
+from zerochat.crypto.keys import PublicKey
+from zerochat.crypto.primitives import (
+    ed25519_public,
+    ed25519_to_x25519_public,
+    ed25519_to_x25519_secret,
+    x25519_public,
+)
 from zerochat.didcomm.did import Identity, resolve, short_form
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.message import Message, new_id
+from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.protocols import exchange
 from zerochat.didcomm.rotation import Prior
-from zerochat.errors import LocalError, Malformed, NotAMember, Refused, RemoteError
+from zerochat.errors import LocalError, Malformed, NotAMember, Refused, RemoteError, Unauthentic
 from zerochat.group import log, mail, peers
 from zerochat.group.contact import (
     call_link,
@@ -34,7 +42,7 @@ from zerochat.group.envelope import Opened, open_first
 from zerochat.group.event import ADD, Did
 from zerochat.group.membership import MEMBERS_MAX
 from zerochat.group.notices import InvitationUsed
-from zerochat.group.relationship import Relationship, pack, unpack
+from zerochat.group.relationship import Relationship, own_keys, pack, unpack
 from zerochat.group.state import Claim, Group, OpenInvitation
 from zerochat.group.turn import Turn
 from zerochat.group.wire import (
@@ -53,6 +61,9 @@ CALLS_MAX = 16
 CALL_MS = 90_000
 """How long a joiner stays dialled: longer than it tries."""
 USES_MAX = MEMBERS_MAX - 1
+WELCOME_MS = 1_000
+"""At most one welcome in this time: it may be a thousand times as long as what asks for it, and goes where that says.
+A joiner that has lost one repeats itself later than this."""
 
 
 class TooManyInvitations(LocalError):
@@ -82,7 +93,8 @@ def invite(turn: Turn, group: Group, lifetime_s: int, uses: int) -> Invitation:
     invitation = Invitation(
         id=turn.moment.random(16),
         key=ed25519_public(seed),
-        server_key=reach.server_key,
+        # The real one would tell who holds two invitations, of two groups, that they are from one agent.
+        server_key=reach.server_key or ed25519_to_x25519_public(ed25519_public(seed)),
         endpoint=reach.pair,
         mail=reach.mail,
         expires=turn.now // 1000 + lifetime_s,
@@ -174,7 +186,10 @@ def hear_knock(
     Raises RemoteError."""
     open_, answer = turn.agent.invitations[link], _way_back(turn, link, handle, mailed, called)
     packer = turn.packer(open_.invitation.envelope)
+    named = _recipients(packer, envelope)
     for claimant, claim in open_.claims.items():
+        if named.isdisjoint(own_keys(packer, claim.relationship.mine)):
+            continue  # to read it once more would only take time
         try:
             relationship, message = unpack(claim.relationship, envelope, packer)
         except RemoteError:
@@ -189,6 +204,21 @@ def hear_knock(
     if opened.message.type != exchange.REQUEST:
         raise Refused(why="a DID exchange message out of turn")
     _hear_request(turn, link, opened, answer)
+
+
+def _recipients(packer: Packer, envelope: bytes) -> set[str]:
+    """The key ids that an envelope says it is for; none for what is no envelope."""
+    named: set[str] = set()
+
+    def ask(kid: str) -> None:
+        named.add(kid)
+
+    def nobody(kid: str) -> PublicKey:
+        raise Unauthentic()
+
+    with suppress(RemoteError):
+        packer.unpack(envelope, secret_of=ask, public_of=nobody)
+    return named
 
 
 def hear_again(turn: Turn, name: str, member: str, message: Message) -> None:
@@ -306,11 +336,15 @@ def _hear_join_request(turn: Turn, link: bytes, claimant: str, message: Message,
         }
         turn.edit(group.id, relationships={**group.relationships, body.member: relationship})
         log.append(turn, group.id, ADD, added)
-        _put_claim(turn, link, claimant, Claim(relationship, joined=True))
+        _put_claim(turn, link, claimant, replace(open_.claims[claimant], joined=True))
         turn.say(Notify(InvitationUsed(group.id, body.label, open_.uses - len(open_.claims))))
     group = turn.group(group.id)
     if body.member not in group.peers:
         raise Refused(why="a request to join by a member whom there was no room for")
+    claim = turn.agent.invitations[link].claims[claimant]
+    if turn.now < claim.welcomed + WELCOME_MS:
+        return
+    _put_claim(turn, link, claimant, replace(claim, welcomed=turn.now))
     since, parts = group.peers[body.member].base, _welcome_parts(group)
     for number, records in enumerate(parts):
         part = {"group": group.id, "records": records, "since": since, "part": number, "parts": len(parts)}

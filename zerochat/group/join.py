@@ -205,6 +205,9 @@ def hear_answer(turn: Turn, link: bytes, envelope: bytes) -> None:
         else:
             join = replace(join, relationship=relationship)
             turn.change(joins={**turn.agent.joins, link: join})
+            if not relationship.established:
+                _fail(turn, link, "the inviter has ended the conversation", "Ask for a fresh invitation.")
+                return
             match message.type:
                 case kind if kind == WELCOME:
                     _hear_welcome(turn, link, read_body(message, WelcomeBody))

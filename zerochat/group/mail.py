@@ -239,7 +239,7 @@ def _owners(turn: Turn, packer: Packer) -> Iterator[tuple[str, Owner]]:
     for name, group in agent.groups.items():
         if group.state == "left":
             continue
-        yield from _mailbox_owner(group.seed)
+        yield from _mailbox_owner(group.seed, name)
         for kid, key in own_keys(packer, group.contact).items():
             yield kid, Owner("contact", key, group=name)
         for member, one in group.relationships.items():
@@ -249,13 +249,13 @@ def _owners(turn: Turn, packer: Packer) -> Iterator[tuple[str, Owner]]:
                 for kid, key in own_keys(packer, identity).items():
                     yield kid, Owner("member", key, group=name, member=member)
     for link, open_ in agent.invitations.items():
-        yield from _mailbox_owner(open_.seed)
+        yield from _mailbox_owner(open_.seed, open_.group, link)
         own = Identity(open_.invitation.did, open_.seed, ed25519_to_x25519_secret(open_.seed))
         for identity in (own, *(claim.relationship.mine for claim in open_.claims.values())):
             for kid, key in own_keys(packer, identity).items():
                 yield kid, Owner("knock", key, link=link)
     for link, join in agent.joins.items():
-        yield from _mailbox_owner(join.seed)
+        yield from _mailbox_owner(join.seed, "", link)
         for kid, key in own_keys(packer, join.relationship.mine).items():
             yield kid, Owner("join", key, link=link)
     for name, connection in agent.connections.items():
@@ -266,10 +266,22 @@ def _owners(turn: Turn, packer: Packer) -> Iterator[tuple[str, Owner]]:
 
 
 @lru_cache(maxsize=256)
-def _mailbox_owner(seed: bytes) -> tuple[tuple[str, Owner], ...]:
+def _mailbox_owner(seed: bytes, group: str, link: bytes = b"") -> tuple[tuple[str, Owner], ...]:
     secret = ed25519_to_x25519_secret(mailbox_seed(seed))
     kid = resolve(mailbox(seed)).agreement[0].kid
-    return ((kid, Owner("mailbox", SecretKey("X25519", secret))),)
+    return ((kid, Owner("mailbox", SecretKey("X25519", secret), group=group, link=link)),)
+
+
+def belongs(agent: Agent, owner: Owner, box: Owner) -> bool:
+    """Whether what is for this owner may lie in a mailbox: in those of its own group, or of its own join."""
+    if owner.link and owner.link == box.link:
+        return True
+    group = owner.group
+    if owner.kind == "knock":
+        group = agent.invitations[owner.link].group
+    elif owner.kind == "join":
+        group = agent.joins[owner.link].group
+    return group == box.group != ""
 
 
 def open_forward(packer: Packer, envelope: bytes, kid: str, owner: Owner) -> tuple[bytes, ...]:

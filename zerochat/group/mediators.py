@@ -48,6 +48,8 @@ def begin(turn: Turn, name: str) -> None:
     if uri := live_uri(one):
         turn.say(Hold(uri))
         turn.timer("mediator", name, POLL_MS)
+        if uri in turn.agent.web_up:  # another relationship with the same mediator has left it open
+            _open(turn, turn.agent.connections[name])
 
 
 def end(turn: Turn, name: str) -> None:
@@ -100,11 +102,15 @@ def _release(turn: Turn, name: str, uri: str) -> None:
 def web_up(turn: Turn, uri: str) -> None:
     """A WebSocket of ours is open: say what is due, and fetch what waits."""
     for one in _at(turn, uri):
-        state = one.mediation
-        assert state is not None
-        _introduce(turn, one)
-        wanting = replace(state, wanted=mail.mailboxes(turn.agent))
-        _follow(turn, one, mediated.opened(wanting, turn.moment.random))
+        _open(turn, one)
+
+
+def _open(turn: Turn, one: Connection) -> None:
+    state = one.mediation
+    assert state is not None
+    _introduce(turn, one)
+    wanting = replace(state, wanted=mail.mailboxes(turn.agent))
+    _follow(turn, one, mediated.opened(wanting, turn.moment.random))
 
 
 def _introduce(turn: Turn, one: Connection) -> None:

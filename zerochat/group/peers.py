@@ -6,7 +6,8 @@ requests never cross. Either side dials; one connection is enough.
 
 from dataclasses import replace
 
-from zerochat.crypto.primitives import ed25519_to_x25519_secret
+from zerochat.crypto.encoding import b64url_bytes
+from zerochat.crypto.primitives import check_x25519_public, ed25519_to_x25519_secret
 from zerochat.didcomm.did import resolve, same_did
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.message import Message
@@ -112,11 +113,13 @@ def moved(turn: Turn, name: str, member: str, body: SyncBody) -> None:
     pair, queue = (Endpoint.parse(uri) if uri else None for uri in (body.pair, body.queue))
     if (pair is None) != (queue is None):
         raise Malformed(why="sync: half an address")
+    if body.key:
+        check_x25519_public(b64url_bytes(body.key))
     group = turn.group(name)
     if member not in group.view.members or body.at < group.peers[member].reach_at:
         return
     before = reach_of_member(group, member)
-    reach = Reach(before.server_key, pair, queue, ways)
+    reach = Reach(b64url_bytes(body.key) or before.server_key, pair, queue, ways)
     if reach != before:
         turn.edit_peer(name, member, reach=reach, reach_at=body.at)
         if pair is None and before.pair is not None:

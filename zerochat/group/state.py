@@ -144,6 +144,8 @@ class Claim:
 
     relationship: Relationship
     joined: bool = False
+    welcomed: int = 0
+    """When the evidence for the group was last sent there, UTC ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group import mail
 from zerochat.group.effects import Notify, Recall
@@ -128,6 +129,8 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         "queue": str(reach.queue or ""),
         "at": max(turn.now, group.lamport),
     }
+    if reach.pair:
+        body["key"] = b64url(reach.server_key)
     if reach.mail:
         body["mail"] = [{"uri": way.uri, "keys": list(way.routing_keys)} for way in reach.mail]
     if group.limbo.get(member):

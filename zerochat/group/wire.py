@@ -76,6 +76,8 @@ class SyncBody(msgspec.Struct, frozen=True):
     pair: _Uri
     queue: _Uri
     """Where the sender is reached now; empty: it only dials out."""
+    key: Annotated[str, msgspec.Meta(max_length=43)] = ""
+    """The CURVE public key of both, for whoever does not know it: a contact that was made in hiding has none."""
     at: _Count = 0
     """When the sender said where it is reached, UTC ms: by mail, older words may come after newer ones."""
     mail: Annotated[list[RouteBody], msgspec.Meta(max_length=ROUTES_MAX)] = []
