@@ -82,6 +82,8 @@ class FakeAgent:
         self.closed = False
         self.url, self.code = URL, CODE
         self.connections: list[ConnectionInfo] = []
+        self.letters: list[schema.LetterInfo] = []
+        self.hidden = False
         self.early: list[tuple[str, msgspec.Struct]] = []
         """News that go out together with the answer to the next question of a peer, before it."""
         self._threads = 0
@@ -264,6 +266,9 @@ class FakeAgent:
             closed=self.closed,
             warning=self.warning,
             groups=self._groups(params),
+            hidden=self.hidden,
+            web=["http://192.0.2.7:8080"] if self.hidden else [],
+            mediators=[one for one in self.connections if one.mediator],
         )
 
     def _groups(self, params: NoParams) -> list[GroupInfo]:
@@ -344,6 +349,9 @@ class FakeAgent:
 
     def _tell(self, params: schema.TellParams) -> ToldInfo:
         return ToldInfo("m1")
+
+    def _letters(self, params: schema.PeerParams) -> list[schema.LetterInfo]:
+        return self.letters
 
     def _disconnect(self, params: schema.PeerParams) -> NoParams:
         self.connections = [one for one in self.connections if params.peer not in (one.id, one.label)]

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -235,6 +236,8 @@ def test_version(run) -> None:
         ("connect LINK --invite", "not allowed with"),
         ("connect --invite --expires 31d", "at most 30 days"),
         ("route lose", "invalid choice"),
+        ("agent --listen here", "here is no IP address"),
+        ("agent --listen 127.0.0.1:x", "a port is a number"),
         ("route drop", "NAME"),
         ("agent --advertise example.org", "peers do not look up names"),
         ("chat --advertise 203.0.113.7:4242", "an IP address without a port"),
@@ -246,6 +249,8 @@ def test_mistakes_are_answered_in_one_sentence(run, line: str, why: str) -> None
     assert (code, out) == (2, "")
     assert why in err
     assert "--help" in err and err.count("\n") == 2
+    verb = line.split()[0]
+    assert (f"zerochat {verb} --help" if verb in VERBS[:-1] else "--help`") in err
 
 
 @pytest.mark.parametrize(
@@ -486,6 +491,30 @@ def test_refusals_are_sentences(run, agent) -> None:
     assert run("send hikers -m x") == (4, "", "zerochat: bob is not who it was.\n")
 
 
+def test_how_an_agent_is_reached(run, agent) -> None:
+    from msgspec.structs import replace
+
+    relay = replace(RELAY, mediator="granted", reachable=True)
+    hidden = replace(STATUS, hidden=True, web=["https://chat.example"], mediators=[relay, RELAY])
+    agent(status=lambda _: hidden)
+    lines = run("status")[1].splitlines()
+    assert lines[2].startswith("hidden    this agent only dials")
+    assert lines[3:6] == [
+        "web       https://chat.example",
+        "mediator  relay: takes in what is for you",
+        "mediator  relay: no answer yet",
+    ]
+
+
+def test_notices_are_wrapped_for_a_terminal(run, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run("status")[2].count("\n") == 1
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    lines = run("status")[2].splitlines()
+    assert len(lines) > 1 and any("`zerochat init --name NAME`" in line for line in lines)
+    assert all(len(line) <= 40 for line in lines)
+
+
 def test_no_agent_no_status(run) -> None:
     code, out, err = run("status --profile work")
     assert (code, out) == (6, "")
@@ -624,7 +653,7 @@ def curious(agent, monkeypatch) -> Any:
     from msgspec.structs import replace
 
     monkeypatch.setattr("zerochat.cli.asking.PAUSE_S", 0.0)
-    served = agent(rotate=lambda _: NoParams())
+    served = agent(rotate=lambda _: NoParams(), connections=lambda _: [ARCHIVE])
     strange = [("pong", replace(PONG, thread="U", rtt_ms=9_999)), ("features", FeaturesNews("U", "bob", []))]
     found = FeaturesNews(
         "T", "bob", [FeatureInfo("protocol", "https://x/\x1b]0;1\x07\n/1.0"), FeatureInfo("header", "h")]
@@ -685,6 +714,7 @@ def test_rotating_says_what_it_means(run, curious) -> None:
     assert "new DID" in err and "The old one is given up" in err
     assert json.loads(run("rotate bob --format jsonl")[1]) == {"peer": "bob"}
     assert of(curious, "rotate") == [PeerParams("bob"), PeerParams("bob")]
+    assert "towards archive⏎2." in run("rotate CONN")[2]
 
 
 def test_an_agent_that_has_just_started_waits_for_the_peer(run, alone) -> None:
@@ -748,6 +778,8 @@ def test_connecting_waits_until_it_is_settled(run, agent, monkeypatch, verb, sta
 
 
 def test_what_is_connected(run, agent) -> None:
+    from msgspec.structs import replace
+
     served = agent(connections=lambda _: [ARCHIVE, RELAY])
     assert run("connections") == (
         0,
@@ -759,6 +791,14 @@ relay      requested    didcomm/v2  asking    -                      RELAYID
         "",
     )
     assert run("route") == (0, "NAME   ANSWER         ID\nrelay  no answer yet  RELAYID\n", "")
+    granted = replace(
+        RELAY, mediator="granted", reachable=False, label="did:peer:4zQmVabc", did="did:peer:4zQmVabc" + "d" * 40
+    )
+    served.answers["connections"] = lambda _: [granted]
+    assert "did:peer:4zQmV…dddddd  cannot be reached now " in run("route")[1]
+    served.answers["connections"] = lambda _: [replace(granted, reachable=True)]
+    assert " takes in what is for you " in run("route")[1]
+    served.answers["connections"] = lambda _: [ARCHIVE, RELAY]
     assert [json.loads(line)["id"] for line in run("connections --format jsonl")[1].splitlines()] == [
         "CONNECTION",
         "RELAYID",
@@ -766,6 +806,12 @@ relay      requested    didcomm/v2  asking    -                      RELAYID
     assert json.loads(run("route --format jsonl")[1])["mediator"] == "asking"
     served.answers["connections"] = lambda _: []
     assert run("connections")[1] == run("route")[1] == ""
+
+
+def test_only_an_invitation_of_ones_own_gets_an_end(run, agent) -> None:
+    served = agent()
+    code, _, err = run("connect - --expires 1h", stdin=b"https://x/?_oob=e30")
+    assert code == 2 and "--invite" in err and of(served, "connect") == []
 
 
 def test_an_offer_is_a_link_and_a_qr_code(run, agent, monkeypatch) -> None:
@@ -792,17 +838,26 @@ def test_telling_and_ending(run, agent) -> None:
     )
     assert run(["tell", "archive 2", "keep it"]) == (0, "M\n", "")
     assert run("tell archive -", stdin=b"piped\n")[0] == run("tell archive", stdin=b"piped\n")[0] == 0
-    assert run("tell archive", stdin=b" ")[0] == 2
+    code, _, err = run("tell archive", stdin=b" ")
+    assert code == 2 and "`zerochat tell --help`" in err
+    assert run(["tell", "-bcdefghijkl", "-abc"])[0] == run("tell -- --cdefghijkl x")[0] == 0
+    assert of(served, "tell")[-2:] == [TellParams("-bcdefghijkl", "-abc"), TellParams("--cdefghijkl", "x")]
+    del served.asked[-4:]
     assert of(served, "tell") == [TellParams("archive 2", "keep it"), *[TellParams("archive", "piped")] * 2]
     assert run("disconnect archive")[0] == 2
     code, out, err = run("disconnect archive", stdin=b"\n", tty=True)
     assert (code, out) == (1, "") and "[y/N]" in err
     assert of(served, "disconnect") == []
-    assert run("disconnect archive", stdin=b"y\n", tty=True)[0] == run("disconnect archive --yes")[0] == 0
+    assert run("disconnect archive", stdin=b"y\n", tty=True)[0] == 0
+    assert "with archive⏎2 has ended" in run("disconnect CONNECTION --yes")[2]
     code, _, err = run(["route", "drop", "archive 2"])
     assert code == 1 and "No mediator of yours is called archive 2" in err
-    assert run("route drop RELA")[0] == 0
-    assert of(served, "disconnect") == [PeerParams("archive"), PeerParams("archive"), PeerParams("RELAYID")]
+    code, _, err = run("route drop RELA")
+    assert code == 0 and err == "relay takes in nothing for you any more, and the members of your groups are told so.\n"
+    served.answers["groups"] = lambda _: []
+    assert run("route drop relay") == (0, "", "relay takes in nothing for you any more.\n")
+    whom = [params.peer for params in of(served, "disconnect")]
+    assert whom == ["archive", "CONNECTION", "RELAYID", "RELAYID"]
 
 
 @pytest.mark.parametrize(("answers", "code"), [(True, 0), (False, 3)])
@@ -856,9 +911,32 @@ def test_a_short_link_is_fetched_first_and_through_the_proxy(run, agent, home, m
 def test_a_short_link_that_leads_nowhere(run, agent) -> None:
     served = agent()
     code, out, err = run("join -", stdin=b"http://127.0.0.1:1/?_oobid=1")
-    assert (code, out) == (1, "")
-    assert "There is no invitation behind this short link" in err
+    assert (code, out) == (3, "")
+    assert "cannot be followed now: nobody answers at that address" in err
     assert of(served, "join") == []
+
+
+@pytest.mark.parametrize(
+    ("why", "code", "said"),
+    [
+        ("the answer is 404", 1, "is not there any more"),
+        ("there is no host of that name", 3, "cannot be followed now: there is no host"),
+        ("what is there is too long", 1, "There is no invitation behind this short link: what is there is too long"),
+    ],
+)
+def test_why_a_short_link_leads_nowhere(run, agent, monkeypatch, why, code, said) -> None:
+    from zerochat.agent.web.fetch import NoInvitationThere
+
+    def fetch(uri: str, **options: Any) -> Any:
+        raise NoInvitationThere(why=why)
+
+    monkeypatch.setattr(
+        "zerochat.agent.web.fetch.fetch_invitation", lambda *a, **o: SimpleNamespace(result=lambda: fetch(""))
+    )
+    agent()
+    for verb in ("join", "connect", "route add"):
+        ended, _, err = run([*verb.split(), "-"], stdin=b"http://192.0.2.1/?_oobid=1")
+        assert ended == code and said in err and "zerochat invite" not in err
 
 
 def test_an_invitation_over_a_mediator_has_no_code(run, agent) -> None:
@@ -1029,6 +1107,35 @@ def test_the_loser_of_a_race_attaches_to_the_winner(run, alone, fake_agent) -> N
     assert (code, out, err) == (0, "EVENTID\n", "")
 
 
+def test_the_agent_waits_for_the_profile(run, alone, monkeypatch) -> None:
+    def owned(thread: Any, starts: int) -> None:
+        if starts < 4:
+            raise ProfileOwned(profile="default", pid=7)
+
+    alone["before_start"] = owned
+    alone["status"] = lambda _: STATUS
+    alone["Thread"].is_alive = lambda self: False
+    monkeypatch.setattr("zerochat.cli.profile.OWNED_AGAIN_S", 0.001)
+    monkeypatch.setattr("zerochat.cli.profile.OWNED_QUIET_S", 0.0)
+    code, out, err = run("agent")
+    assert code == 0 and out.startswith("ready ") and err.count("\n") == 1 and "process 7" in err
+    monkeypatch.setattr("zerochat.cli.profile.OWNED_S_MAX", 0.0)
+    alone["Thread"].starts = 0
+    code, out, err = run("agent")
+    assert (code, out) == (6, "") and "belongs to another zerochat" in err
+
+
+def test_settings_that_mean_nothing_are_told(run, alone) -> None:
+    home = places(None, os.environ)
+    home.config.parent.mkdir(parents=True)
+    home.config.write_text("[network]\nhiden = true\n")
+    alone["status"] = lambda _: STATUS
+    alone["Thread"].is_alive = lambda self: False
+    alone["members"] = lambda _: MEMBERS[:1]
+    for line in ("members hikers", "agent"):
+        assert "no setting network.hiden. Did you mean network.hidden?" in run(line)[2]
+
+
 def test_an_agent_that_cannot_start(run, alone) -> None:
     class Full(LocalError):
         """The disk is full."""
@@ -1161,7 +1268,7 @@ def test_a_reader_that_has_seen_enough(agent) -> None:
         assert history.stderr.read() == b""
 
 
-def test_the_agent_runs_until_it_is_told_to_end(run, home) -> None:
+def test_the_agent_runs_until_it_is_told_to_end(run, home, monkeypatch) -> None:
     create_profile(places(None, os.environ), "alice", None)
     with process("agent", "--listen", "127.0.0.1") as agent:
         assert agent.stdout is not None and agent.stderr is not None
@@ -1169,6 +1276,7 @@ def test_the_agent_runs_until_it_is_told_to_end(run, home) -> None:
         assert ready["pid"] == str(agent.pid)
         status = json.loads(run("status --format jsonl")[1])
         assert (status["pid"], status["pair"], status["nick"]) == (agent.pid, ready["pair"], "alice")
+        monkeypatch.setattr("zerochat.cli.profile.OWNED_S_MAX", 0.0)
         code, out, err = run("agent")
         assert (code, out) == (6, "")
         assert f"process {agent.pid}" in err

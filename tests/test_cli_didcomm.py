@@ -242,3 +242,25 @@ def test_a_file_that_is_not_there_and_one_that_is_too_large(box):
     assert (code, err) == (ExitCode.REFUSED, "zerochat: No such file or directory: none.dcem\n")
     code, _, err = box("inspect", "-", stdin=b" " * (1 << 21))
     assert (code, "more than" in err) == (ExitCode.REFUSED, True)
+
+
+@pytest.mark.parametrize(
+    "recipient",
+    [
+        {"header": "x"},
+        {"header": {"kid": 7}},
+        {"header": {"kid": "did:peer:4zQmd:z2#key-2"}},
+    ],
+)
+def test_a_recipient_that_makes_no_sense_gives_no_traceback(box, recipient):
+    envelope = json.dumps({"protected": "x", "recipients": [recipient]})
+    code, _, err = box("unpack", "-", "--secrets", "bob.jwks", stdin=envelope.encode())
+    assert code != ExitCode.OK and err and "Traceback" not in err and "fault" not in err
+
+
+def test_what_was_there_before_keeps_no_readers(box, tmp_path):
+    box.file("old.json", "{}")
+    (tmp_path / "old.json").chmod(0o644)
+    code, _, err = box("unpack", "note.dcpm", "--output", str(tmp_path / "old.json"))
+    assert code == ExitCode.OK, err
+    assert (tmp_path / "old.json").stat().st_mode & 0o777 == 0o600

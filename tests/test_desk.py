@@ -13,11 +13,12 @@ import pytest
 from tests.test_connection import ALICE, Two
 from zerochat.agent import report, schema
 from zerochat.agent.control import read_params
-from zerochat.agent.desk import BadRequest, Desk
+from zerochat.agent.desk import BadRequest, Desk, ForAConnection, ForAMediator
 from zerochat.agent.pasted import BadLink, ForAGroup, read_pasted
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
+from zerochat.didcomm.protocols.mediated import Mediated
 from zerochat.didcomm.service import Route
 from zerochat.errors import BadInvitation
 from zerochat.group import notices
@@ -260,3 +261,33 @@ def test_an_invitation_has_a_short_link_where_one_is_served(office):
     office.desks["alice"].lend = lend
     offer = office.call("alice", "offer", expires_s=60)
     assert lent[offer.short][0] == offer.url
+
+
+def test_a_link_of_another_kind_is_not_joined_with(office):
+    """Whoever pastes it in the wrong place is told the right one."""
+    offer = office.call("alice", "offer", expires_s=60)
+    with pytest.raises(ForAConnection):
+        office.call("bob", "join", invitation=offer.url)
+    tree = json.loads(base64.urlsafe_b64decode(offer.url.partition("_oob=")[2] + "=="))
+    tree["body"]["goal_code"] = "request-mediate"
+    link = "https://relay.example/?_oob=" + b64url(json.dumps(tree).encode())
+    with pytest.raises(ForAMediator):
+        office.call("bob", "join", invitation=link)
+    with pytest.raises(BadInvitation):
+        office.call("bob", "join", invitation=link[:80])
+
+
+def test_where_an_agent_is_reached(office, monkeypatch):
+    office.call("bob", "connect", invitation=office.call("alice", "offer", expires_s=60).url, name="relay")
+    agent = office.agents["bob"]
+    (one,) = agent.connections.values()
+    assert report.mediators(agent) == [] and report.connection_info(agent, one).reachable is None
+    mediation = Mediated(one.relationship.theirs, one.relationship.mine.did, phase="granted")
+    agent = replace(agent, connections={one.id: replace(one, mediation=mediation)})
+    monkeypatch.setattr("zerochat.agent.report.live_uri", lambda one: "ws://192.0.2.9")
+    for up, reachable in ((frozenset(), False), (frozenset(["ws://192.0.2.9"]), True)):
+        (info,) = report.mediators(replace(agent, web_up=up))
+        assert (info.label, info.mediator, info.reachable) == ("relay", "granted", reachable)
+    assert report.hidden(replace(agent, reach=Reach(bytes(32), None, None)))
+    assert not report.hidden(replace(agent, reach=Reach(bytes(32), Endpoint("192.0.2.1", 1), Endpoint("192.0.2.1", 2))))
+    assert not report.hidden(replace(agent, reach=None))

@@ -3,15 +3,19 @@
 import pytest
 
 from tests.test_join import Small
+from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.message import Message, new_id
+from zerochat.group import peers
 from zerochat.group.clock import AHEAD_MS_MAX
 from zerochat.group.event import DEPS_MAX, LEAVE, POST, Event
 from zerochat.group.membership import heads_of
 from zerochat.group.notices import Forked
 from zerochat.group.relationship import pack
+from zerochat.group.state import Agent
 from zerochat.group.stimuli import Received, SendPost
 from zerochat.group.wire import EVENT, HEADS_MAX, SYNC
 from zerochat.sim import SIMULATED_PACKERS, play
+from zerochat.sim.world import Node
 
 
 class Hostile(Small):
@@ -162,3 +166,17 @@ def test_an_event_of_another_member_needs_that_members_signature():
 
 def test_seed_20434_membership_events_alone_do_not_settle_where_a_chain_begins():
     play(20434)
+
+
+def test_a_newcomer_for_whom_there_is_no_room_is_told_so(monkeypatch):
+    """Members who come and go quickly are still neighbours for a moment after they have left."""
+    world = Hostile()
+    invitation = world.invite(world.id)
+    monkeypatch.setattr(peers, "PEERS_MAX", 2)
+    world.nodes["n3"] = Node(
+        "n3", Endpoint("10.0.0.9", 7000), Endpoint("10.0.0.9", 7001), world.nodes["n0"].server_key[::-1], Agent("n3")
+    )
+    world.start("n3")
+    told = world.join("n3", invitation)
+    assert told.phase == "failed" and "full" in told.text
+    world.talk()

@@ -508,7 +508,7 @@ def test_an_inviter_that_breaks_it_off_ends_the_join():
     world.ask("n1", AcceptInvitation(invitation, "n1"))
     asking = lambda: any(join.phase == "asking" for join in world.nodes["n1"].agent.joins.values())  # noqa: E731
     assert world.run(asking, for_ms=10_000)
-    ((link, join),) = world.nodes["n1"].agent.joins.items()
+    (link,) = world.nodes["n1"].agent.joins
     (open_,) = world.nodes["n0"].agent.invitations.values()
     (claim,) = open_.claims.values()
     packer = SIMULATED_PACKERS[world.envelope]

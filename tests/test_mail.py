@@ -7,17 +7,18 @@ import pytest
 
 from tests.behind import Behind
 from zerochat.agent.checkpoint import assemble, changes
-from zerochat.crypto.encoding import compact_json, did_key
+from zerochat.crypto.encoding import b64url, compact_json, did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import new_peer4, resolve, short_form
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.didcomm.protocols import mediation, pickup, routing
+from zerochat.didcomm.protocols.empty import empty
 from zerochat.didcomm.protocols.pickup import Parcel
 from zerochat.didcomm.service import Route
 from zerochat.errors import Malformed
-from zerochat.group import mail
+from zerochat.group import mail, peers
 from zerochat.group.contact import (
     CONTACT_CHARS_MAX,
     ROUTES_MAX,
@@ -26,10 +27,11 @@ from zerochat.group.contact import (
     reach_of,
     transport_key,
 )
-from zerochat.group.effects import Refuse
+from zerochat.group.effects import Post, Refuse
+from zerochat.group.engine import step
 from zerochat.group.event import POST_BYTES_MAX
 from zerochat.group.notices import ConnectionChanged
-from zerochat.group.relationship import pack
+from zerochat.group.relationship import farewell, pack
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -42,6 +44,7 @@ from zerochat.group.stimuli import (
     Moment,
     OfferConnection,
     PostFailed,
+    Received,
     RotateDid,
     SendPost,
     TimerFired,
@@ -578,6 +581,103 @@ def test_mail_is_heard_only_on_a_way_that_leads_to_whom_it_is_for():
     assert world.refused("n1", "Refused") - before == 2 and len(world.since(mark)) == 1
 
 
+def test_a_call_ends_with_the_invitation_that_it_is_for():
+    world = Behind(4, hidden=("n0",))
+    group = world.found()
+    for name in ("n1", "n2"):
+        world.ask(name, AcceptInvitation(world.invite(group), name))
+        assert world.run(lambda name=name: bool(world.nodes[name].agent.groups), for_ms=60_000)
+    world.run(for_ms=100_000)
+    world.ask("n3", AcceptInvitation(world.invite(group), "n3"))
+    assert world.run(lambda: bool(world.nodes["n0"].agent.calls), for_ms=30_000)
+    (link,) = world.nodes["n0"].agent.calls
+    world.ask("n0", LeaveGroup(group))
+    world.ask("n0", LeaveGroup(group))
+    assert world.group("n0").state == "left" and not world.nodes["n0"].agent.calls
+    world.hear("n0", Received(link, b"{}"))
+
+
+def test_whoever_leaves_before_it_has_answered_is_not_asked_again():
+    """n1 ends its relationship with n2, whom its mediator fails; n2 asks for another, and n1 leaves without a word."""
+    world = Behind(3, hidden=("n1", "n2"))
+    world.everybody()
+    left, asking = world.group("n1").me, world.group("n2").me
+    mine = world.group("n1").relationships[asking]
+    packer = PACKERS["didcomm/v2"]
+    _utter_sync(world, "n1", "n2", mail=[{"uri": "http://elsewhere.example/", "keys": [KEY]}])
+    last = farewell(mine, empty(world.dice.randbytes), packer, world.dice.randbytes, world.now // 1000)
+    _from_mediator(world, "n2", last)
+    assert left not in world.group("n2").relationships
+    peers.ask_again(turn := _turn(world, "n2"), world.group("n2").id, left)
+    world.nodes["n2"].agent = turn.agent
+    assert world.group("n2").relationships[left].requester
+    group = world.group("n2")
+    view = replace(
+        group.view,
+        members={did: one for did, one in group.view.members.items() if did != left},
+        former={left: group.view.members[left]},
+    )
+    agent = world.nodes["n2"].agent
+    world.nodes["n2"].agent = replace(agent, groups={group.id: replace(group, view=view)})
+    world.hear("n2", TimerFired(f"meet {group.id} {left}"))
+
+
+def _from_mediator(world, name, envelope):
+    """A mediator delivers an envelope to a node's mailbox."""
+    mediator = world.web.mediators["m0"]
+    (one,) = world._connections(name)
+    route = Route("http://m0.example/", (mail.mailbox(world.group(name).seed),), (), "final")
+    wrapped = routing.wrap(envelope, route, world.group(name).me, resolve=resolve, random=world.dice.randbytes)
+    message = pickup.delivery([Parcel(new_id(world.dice.randbytes), wrapped)], world.dice.randbytes)
+    world.hear(name, Mailed(mediator.sealed(message, one.relationship.mine.did), 1))
+
+
+def test_uris_that_fail_are_not_written_to_without_end():
+    world = Hostile()
+    for number in range(mail.FAULTS_MAX):
+        world.hear("n1", PostFailed(f"http://{number}.example/"))
+    agent, todo, rounds = world.nodes["n1"].agent, ["http://m0.example/"], 0
+    while todo and rounds < 50:
+        rounds += 1
+        agent, effects = step(agent, PostFailed(todo.pop()), Moment(world.now, world.dice.randbytes))
+        todo += [effect.uri for effect in effects if isinstance(effect, Post)]
+    assert rounds < 50
+
+
+# --- hiding ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_hidden_agent_tells_nobody_what_it_could_be_recognised_by():
+    """Neither its address nor the one key that is the same in all its groups."""
+    world = Behind(3, hidden=("n1",))
+    group = world.everybody()
+    node = world.nodes["n1"]
+    invitation = world.invite(group, "n1")
+    mine = world.group("n1")
+    dids = [mine.contact.did, invitation.did, *(one.mine.did for one in mine.relationships.values())]
+    documents = [resolve(did) for did in dids]
+    secrets = (str(node.address), node.address.host, b64url(node.server_key))
+    for document in documents:
+        said = " ".join(str(dict(service.properties)) for service in document.services)
+        assert not any(secret in said for secret in secrets)
+    again = world.invite(group, "n1")
+    assert again.server_key not in (invitation.server_key, node.server_key)
+
+
+def test_whoever_comes_out_of_hiding_can_be_dialled():
+    world = Behind(3, hidden=("n1", "n2"))
+    group = world.everybody()
+    node, me = world.nodes["n1"], world.group("n1").me
+    node.hidden = False
+    world.restart("n1")
+    world.run(for_ms=30_000)
+    reach = world.group("n2").peers[me].reach
+    assert (reach.server_key, reach.pair) == (node.server_key, node.address)
+    assert world.group("n2").peers[me].link in world.nodes["n2"].agent.up
+    world.post(group, "n2", "over a link")
+    world.settle()
+
+
 # --- absurd routes --------------------------------------------------------------------------------------------------
 
 KEY = did_key(ed25519_public(b"\x09" * 32))
@@ -610,8 +710,7 @@ def _utter_sync(world, sender, to, **body):
         **body,
     }
     message = Message(type=SYNC, id=new_id(world.dice.randbytes), body=whole)
-    envelope = pack(relationship, message, PACKERS["didcomm/v2"], world.dice.randbytes)
-    world.deliver(world.wrapped(envelope, name=to), name=to)
+    _from_mediator(world, to, pack(relationship, message, PACKERS["didcomm/v2"], world.dice.randbytes))
 
 
 @pytest.mark.parametrize("way", ABSURD, ids=range(len(ABSURD)))

@@ -22,9 +22,11 @@ from textual.widgets import Input
 from tests.fake_agent import CODE, URL, FakeAgent, Refusal
 from tests.pilot import gone, screen, shows, until
 from zerochat.agent.schema import (
+    ConnectionInfo,
     ConnectionNews,
     FeatureInfo,
     FeaturesNews,
+    LetterInfo,
     PongNews,
     ProblemNews,
     RotatedNews,
@@ -35,6 +37,7 @@ from zerochat.tui.app import ZerochatApp
 from zerochat.tui.board import Board
 from zerochat.tui.composer import Composer
 from zerochat.tui.help import key_text
+from zerochat.tui.invite import InviteScreen
 from zerochat.tui.link import INBOX_NEWS_MAX
 
 ROOT = Path(__file__).parents[1]
@@ -747,11 +750,65 @@ def test_news_from_connections(tmp_path):
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             it.agent.tell("told", ToldNews("c1", "the archive", "two\nlines"))
-            await it.shows("the archive: two", "lines")
+            await it.shows("the archive: two", "lines", "/letters the archive shows it")
             it.agent.tell("connection", ConnectionNews(connection="c1", text="Connected with the archive."))
             await it.until(lambda: "Connected with the archive." in it.told())
             it.agent.tell("problem", ProblemNews("the archive", "e.p.me", "no room"))
             await it.until(lambda: "the archive reports a problem: no room (e.p.me)" in it.told())
+
+    run(play())
+
+
+def test_telling_and_reading_it_again(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.connections = [
+                ConnectionInfo(
+                    id=f"c{number}abcd",
+                    label=label,
+                    state="established",
+                    envelope="didcomm/v2",
+                    did="did:peer:4zQm" + "V" * 40,
+                    my_did="did:peer:4zQmMine",
+                    mediator=mediator,
+                    reachable=mediator and False,
+                    begun_at="2025-11-20T12:00:00.000Z",
+                )
+                for number, (label, mediator) in enumerate(
+                    [("the", None), ("the archive", None), ("did:peer:4zQmVVVV", None), ("relay", "granted")]
+                )
+            ]
+            await it.say("/connections")
+            await it.shows("the archive ", "did:peer:4zQmV…VVVVVV ", "cannot be reached now (c3abcd)")
+            await it.press("escape")
+            await it.say("/tell the archive keep  it")
+            await it.until(lambda: "Told the archive." in it.told())
+            await it.say('/tell "the" archive')
+            await it.until(lambda: it.agent.count("tell") == 2)
+            await it.say("/tell c2abcd x")
+            await it.until(lambda: it.agent.count("tell") == 3)
+            told = [params for method, params in it.agent.asked if method == "tell"]
+            assert told == [
+                {"peer": "c1abcd", "text": "keep  it"},
+                {"peer": "c0abcd", "text": "archive"},
+                {"peer": "c2abcd", "text": "x"},
+            ]
+            await it.say("/tell nobody SECRET")
+            await it.until(lambda: "/connections lists them" in it.told())
+            assert it.composer.text == "/tell nobody SECRET" and it.agent.count("tell") == 3
+            it.agent.letters = [
+                LetterInfo("1", "2025-11-20T12:00:00.000Z", False, "hello\x1b"),
+                LetterInfo("2", "2025-11-20T12:01:00.000Z", True, "keep it"),
+            ]
+            await it.say("/letters THE archive")
+            await it.shows("To and from the archive", "the archive: hello␛", "you: keep it")
+            assert it.agent.asked[-1] == ("letters", {"peer": "c1abcd"})
+            await it.press("escape")
+            it.agent.hidden = True
+            await it.say("/status")
+            await it.shows("this agent only dials", "http://192.0.2.7:8080", "relay: cannot be reached now")
+            assert it.agent.count("send") == 0
 
     run(play())
 
@@ -852,6 +909,31 @@ def test_an_invitation_that_is_refused(tmp_path):
             it.agent.refuse["invite"] = Refusal("weekend has 250 members, and no more fit.")
             await it.press("f3")
             await it.shows("weekend has 250 members, and no more fit.")
+            assert not {"copy_link", "copy_code", "text_only"} & {
+                button.id for button in it.app.screen.query("Button") if button.display
+            }
+            await it.press("t")
+            await it.shows("no more fit.")
+
+
+@pytest.mark.parametrize("bracketed", [True, False])
+def test_what_is_pasted_over_an_invitation_goes_nowhere(tmp_path, bracketed):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("Invitation to weekend")
+            if bracketed:
+                it.app.post_message(Paste("q\nquite\nsecret\n"))
+            else:
+                await it.press(*"quite", "enter", *"secret", "enter")
+            await it.pilot.pause()
+            assert isinstance(it.app.screen, InviteScreen)
+            await it.press("escape")
+            await it.shows("Message weekend")
+            assert it.composer.text == "" and it.agent.count("send") == 0
+
+    run(play())
 
     run(play())
 

@@ -7,7 +7,9 @@ import pytest
 from tests.test_agent import until
 from zerochat.agent.client import connect
 from zerochat.agent.places import places
+from zerochat.agent.postman import Postman
 from zerochat.agent.schema import PongNews, ToldNews
+from zerochat.agent.settings import Settings
 from zerochat.agent.thread import AgentThread
 from zerochat.agent.vault import create_profile, unlock
 from zerochat.agent.web import fetch_invitation
@@ -96,3 +98,10 @@ def test_a_group_is_joined_by_a_short_link(people):
     sent = bob.client.send("friends", "in RFC 0019 envelopes")
     assert bob.client.wait("friends", sent.id).complete
     assert bob.client.groups()[0].envelope == "didcomm/v1"
+
+
+def test_a_hidden_agent_names_the_uri_that_it_was_given_and_no_other():
+    for public, named in ((None, ()), ("https://chat.example.org", ("https://chat.example.org",))):
+        with Postman(Settings(web="127.0.0.1:0", web_public=public), wake=lambda: None) as postman:
+            assert postman.start(hidden=True) == postman.uris == named
+            assert bool(postman.lend("https://x.example/?_oob=e30", 2**40)) == bool(named)

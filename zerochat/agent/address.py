@@ -24,9 +24,10 @@ def parse_listen(text: str) -> tuple[str, int, int]:
         host, _, ports = text.partition(":")
     try:
         ipaddress.ip_address(host)
-        numbers = [int(port) for port in ports.split(":")] if ports else []
-    except ValueError as error:
-        raise BadAddress(text=text, why=str(error)) from None
+    except ValueError:
+        raise BadAddress(text=text, why=f"{host or 'nothing'} is no IP address") from None
+    found = ports.split(":") if ports else []
+    numbers = [int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else -1 for port in found]
     if len(numbers) > 2 or any(not 0 <= number <= 65535 for number in numbers):
         raise BadAddress(text=text, why="a port is a number from 1 to 65535, and there are two at most")
     pair, queue = [*numbers, 0, 0][:2]

@@ -14,8 +14,9 @@ from zerochat.agent.control import ControlServer, read_params
 from zerochat.agent.journal import Journal, NoSuchEvent, Row
 from zerochat.agent.pasted import read_pasted
 from zerochat.agent.schema import Request
-from zerochat.didcomm.invitation import ENVELOPES, parse_invitation
-from zerochat.errors import LocalError, Overloaded
+from zerochat.didcomm.invitation import ENVELOPES, GOAL_CODE, Invitation, parse_invitation
+from zerochat.didcomm.protocols.oob import OutOfBand, ShortLink, read_invitation
+from zerochat.errors import BadInvitation, LocalError, Overloaded, RemoteError
 from zerochat.group import notices
 from zerochat.group.effects import (
     Answer,
@@ -56,10 +57,20 @@ FEED_BACKLOG_MAX = 256 * 1024
 WAITS_MAX = 1024
 WAIT_S_MAX = 24 * 3600.0
 EXPIRES_S_MAX = 30 * 24 * 3600
+MEDIATE = "request-mediate"
+"""The goal code that mediators of several makers write into their invitations."""
 
 
 class BadRequest(LocalError):
     """This cannot be asked so: {why}."""
+
+
+class ForAMediator(LocalError):
+    """This link is a mediator's, and leads into no group. `zerochat route add` asks it to take in what is for you."""
+
+
+class ForAConnection(LocalError):
+    """This link leads to a connection with one agent, and into no group. Use it with `zerochat connect`."""
 
 
 @dataclass(slots=True)
@@ -132,8 +143,7 @@ class Desk:
                     raise BadRequest(why="an invitation is good for 1 second to 30 days and for at least one person")
                 return CreateInvitation(params.group, params.expires_s, params.uses)
             case schema.JoinParams():
-                invitation = parse_invitation(params.invitation, int(time.time()))
-                return AcceptInvitation(invitation, params.name or agent.label)
+                return AcceptInvitation(_to_a_group(params.invitation), params.name or agent.label)
             case schema.SendParams():
                 return SendPost(params.group, params.text)
             case schema.WaitParams() | schema.EventParams():
@@ -170,7 +180,7 @@ class Desk:
                 groups = [report.group_info(agent, group) for group in agent.groups.values()]
                 self.server.respond(client, request.id, groups)
             case "connections":
-                connections = [report.connection_info(one) for one in agent.connections.values()]
+                connections = [report.connection_info(agent, one) for one in agent.connections.values()]
                 self.server.respond(client, request.id, connections)
             case "stop":
                 self.server.respond(client, request.id, schema.NoParams())
@@ -207,7 +217,7 @@ class Desk:
             case Asked(thread):
                 return schema.ToldInfo(thread) if request.method == "tell" else schema.Question(thread)
             case Connected(name) if request.method == "connect":
-                return report.connection_info(agent.connections[name])
+                return report.connection_info(agent, agent.connections[name])
             case Connected():
                 return schema.NoParams()
             case Offered(name, url, expires):
@@ -323,6 +333,23 @@ def _about_peers(method: str, params: object) -> Command | None:
                 raise BadRequest(why="an invitation is good for 1 second to 30 days")
             return OfferConnection(_envelope(envelope), "", expires_s)
     return None
+
+
+def _to_a_group(text: str) -> Invitation:
+    """The invitation to a group that was pasted. Raises BadInvitation, InvitationExpired, ForAMediator or
+    ForAConnection."""
+    try:
+        return parse_invitation(text, int(time.time()))
+    except BadInvitation:
+        try:
+            other: OutOfBand | ShortLink | None = read_invitation(text)
+        except RemoteError:
+            other = None
+        if isinstance(other, OutOfBand) and other.goal_code == MEDIATE:
+            raise ForAMediator from None
+        if isinstance(other, OutOfBand) and other.goal_code != GOAL_CODE:
+            raise ForAConnection from None
+        raise
 
 
 def _envelope(name: str) -> str:

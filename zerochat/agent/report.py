@@ -33,6 +33,7 @@ from zerochat.errors import Malformed, RemoteError
 from zerochat.group import mail, notices
 from zerochat.group.event import ADD, GENESIS, LEAVE, POST, load_event
 from zerochat.group.event import Event as Record
+from zerochat.group.mediators import live_uri
 from zerochat.group.membership import add_of, genesis_of
 from zerochat.group.state import Agent, Connection, Group
 from zerochat.group.stimuli import Moment
@@ -234,7 +235,7 @@ def letters(agent: Agent, connection: str) -> list[schema.LetterInfo]:
     return [schema.LetterInfo(each.id, timestamp(each.at), each.mine, each.text) for each in kept]
 
 
-def connection_info(one: Connection) -> ConnectionInfo:
+def connection_info(agent: Agent, one: Connection) -> ConnectionInfo:
     return ConnectionInfo(
         id=one.id,
         label=one.label,
@@ -243,8 +244,18 @@ def connection_info(one: Connection) -> ConnectionInfo:
         did=short_form(one.relationship.theirs) if one.relationship.theirs else "",
         my_did=one.relationship.mine.short,
         mediator=one.mediation.phase if one.mediation else None,
+        reachable=live_uri(one) in agent.web_up if one.mediation else None,
         begun_at=timestamp(one.begun),
     )
+
+
+def mediators(agent: Agent) -> list[ConnectionInfo]:
+    return [connection_info(agent, one) for one in agent.connections.values() if one.mediation]
+
+
+def hidden(agent: Agent) -> bool:
+    """Whether this agent has no address that anybody could dial."""
+    return agent.reach is not None and agent.reach.pair is None
 
 
 # --- news -----------------------------------------------------------------------------------------------------------
@@ -313,7 +324,7 @@ def _peer_news(
             one = agent.connections.get(connection)
             if one is None:
                 return "connection", "", schema.ConnectionNews(connection=connection, text=text)
-            info = connection_info(one)
+            info = connection_info(agent, one)
             changed = schema.ConnectionNews(
                 connection=connection, text=text, label=info.label, state=info.state, mediator=info.mediator
             )

@@ -172,6 +172,8 @@ class ConnectionInfo(Struct, frozen=True, kw_only=True):
     my_did: str
     mediator: Mediation | None = None
     """What the peer has said to being our mediator; None: it was not asked."""
+    reachable: bool | None = None
+    """Whether what it keeps for us can be fetched now; None: it is no mediator of ours."""
     begun_at: str
 
 
@@ -224,6 +226,11 @@ class Status(Struct, frozen=True, kw_only=True):
     warning: str = ""
     """What needs attention (a full disk, say), in a sentence."""
     groups: list[GroupInfo]
+    hidden: bool = False
+    """True when nobody can dial this agent, so that its addresses are told to nobody."""
+    web: list[str] = field(default_factory=list)
+    """The URIs under which others reach this agent over HTTP and WebSocket."""
+    mediators: list[ConnectionInfo] = field(default_factory=list)
 
 
 class Hello(Struct, frozen=True, kw_only=True):

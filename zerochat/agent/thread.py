@@ -422,4 +422,7 @@ class AgentThread(threading.Thread):
             closed=not self._transport.gatekeeper_alive,
             warning=self._attention(),
             groups=[report.group_info(agent, group) for group in agent.groups.values()],
+            hidden=report.hidden(agent),
+            web=list(agent.web),
+            mediators=report.mediators(agent),
         )

@@ -37,9 +37,20 @@ def attached(options: Options, name: str = "cli") -> "Attached":
     from zerochat.agent.attach import attach
 
     home = places_of(options)
-    return with_passphrase(
+    agent = with_passphrase(
         lambda source: attach(home, source, listen=options.listen, advertise=options.advertise, name=name)
     )
+    if agent.own:
+        warn_of_settings(home)
+    return agent
+
+
+def warn_of_settings(home: "Places") -> None:
+    """Say what in the settings file means nothing, to whoever starts an agent that goes by it."""
+    from zerochat.agent.settings import load_settings
+
+    for warning in load_settings(home).warnings:
+        narrate(f"{home.config}: {warning}")
 
 
 def with_passphrase(attempt: Callable[[Callable[[], bytes] | None], _T]) -> _T:

@@ -14,7 +14,7 @@ from zerochat.agent.client import AgentError
 from zerochat.agent.schema import FeaturesNews, PongNews, ProblemNews, Question
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
-from zerochat.cli.output import Output, name_of, narrate, problem_sentence, table
+from zerochat.cli.output import Output, called, find_connection, name_of, narrate, problem_sentence, table
 from zerochat.cli.parser import Options
 from zerochat.terminal import printable_key, printable_line
 
@@ -89,11 +89,10 @@ def features(options: Options, out: Output) -> ExitCode:
 def rotate(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         agent.client.call("rotate", peer=options.peer)
+        one = find_connection(agent.client.call("connections"), options.peer)
     out.data({"peer": options.peer}, ())
-    narrate(
-        f"You have a new DID, with new keys, towards {name_of(options.peer)}, who hears of it now, or with what you"
-        " send next. The old one is given up when they have used the new one; until then, both work."
-    )
+    who = name_of(options.peer) if one is None else called(one)
+    narrate(f"You have a new DID towards {who}. The old one is given up when they have used the new one.")
     return ExitCode.OK
 
 

@@ -106,9 +106,10 @@ def unpack(options: Options, out: Output) -> ExitCode:
     if options.output is not None:
         _write(options.output, plain)
     found = {"message": json.loads(plain), **_protection(opened)}
-    rows = table(
-        [(name.replace("_", " "), printable_line(_text(value))) for name, value in _protection(opened).items()]
-    )
+    shown = _protection(opened)
+    if opened.sender is None and opened.signer is None:
+        shown["sender"] = "nobody"
+    rows = table([(name.replace("_", " "), printable_line(_text(value))) for name, value in shown.items()])
     out.data(found, [*rows, "", *json.dumps(found["message"], ensure_ascii=False, indent=2).splitlines()])
     if opened.addressed is False:
         narrate("Warning: the message's `to` names somebody else.")
@@ -136,19 +137,20 @@ def _peel(data: bytes, secrets: Secrets, known: World) -> bytes:
         except RemoteError as error:
             kids = _recipients(data)
             if kids and not any(find(kid) for kid in kids):
-                raise NotForThese(kids=", ".join(kids)) from error
+                raise NotForThese(kids=", ".join(map(printable_line, kids))) from error
             raise DoesNotOpen(layer=f"layer {kind}", why=_why(error)) from error
     raise DoesNotOpen(layer="message", why=f"it has more than {LAYERS_MAX} layers")
 
 
 def _recipients(data: bytes) -> list[str]:
-    entries = anatomy(data).get("recipients", [])
-    return [printable_line(str((entry["header"] or {}).get("kid"))) for entry in entries]
+    headers = [entry["header"] for entry in anatomy(data).get("recipients", [])]
+    kids = [header.get("kid") for header in headers if isinstance(header, dict)]
+    return [kid for kid in kids if isinstance(kid, str)]
 
 
 def _protection(opened: Opened) -> dict[str, Any]:
     """How the message was protected, and what that proves."""
-    return {
+    found: dict[str, Any] = {
         "layers": [
             {"kind": layer.kind, "algorithm": layer.algorithm, "by": layer.sender_kid, "for": layer.recipient_kid}
             for layer in opened.layers
@@ -157,8 +159,10 @@ def _protection(opened: Opened) -> dict[str, Any]:
         "sender": opened.sender,
         "signer": opened.signer,
         "addressed": opened.addressed,
-        "forgeable": opened.forgeable,
     }
+    # Of what anybody could have made, it would say too much that it cannot be forged.
+    anybody = opened.sender is None and opened.signer is None and not opened.forgeable
+    return found if anybody else found | {"forgeable": opened.forgeable}
 
 
 def _text(value: object) -> str:

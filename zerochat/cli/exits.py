@@ -20,7 +20,7 @@ class ExitCode(IntEnum):
     USAGE = 2, "The command line or a setting is wrong."
     UNREACHABLE = 3, "Nobody could be reached; what was sent is queued and goes out later."
     CHANGED_IDENTITY = 4, "Somebody's identity is not trusted, or not the one from before."
-    TIMEOUT = 5, "The wait ended before everything had happened; standard output says what had."
+    TIMEOUT = 5, "The wait ended before everything had happened; stdout says what had."
     UNAVAILABLE = 6, "No agent answers for this profile, or the profile cannot be opened."
     INTEGRITY = 7, "What is stored or was received contradicts itself."
     INTERRUPTED = 130, "Ctrl+C ended it."

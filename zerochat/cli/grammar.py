@@ -4,9 +4,11 @@ Nothing here does anything, and nothing heavy is imported: `zerochat VERB --help
 """
 
 import argparse
+import re
+import sys
 from collections.abc import Sequence
 from textwrap import fill
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from zerochat.cli.exits import ExitCode
 
@@ -14,6 +16,12 @@ FORMATS = ("text", "jsonl")
 ENVELOPES = ("didcomm/v2", "didcomm/v1")
 WIDTH = 79
 EXPIRES_S_MAX = 30 * 86_400
+
+_HYPHEN_ID = re.compile("-[A-Za-z0-9_][A-Za-z0-9_-]{2,10}")
+"""A connection's id that begins with a hyphen, or four letters of it at least: no verb that takes one has an option
+that looks so. One in 64 ids begins with a hyphen; one in 4096 begins with two, and has to stand behind `--`."""
+_ID_MARK = "\0"
+"""Hides the hyphen from argparse. Nothing on a command line can contain it."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -31,7 +39,7 @@ class Options(argparse.Namespace):
     listen: str | None = None
     advertise: str | None = None
     group: str = ""
-    expires_s: int
+    expires_s: int | None
     uses: int
     invitation: str | None
     message: str | None
@@ -77,10 +85,28 @@ class Options(argparse.Namespace):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with a mistake answered in one sentence and a pointer to the help instead of a page of usage."""
+    """argparse, with a mistake answered in one sentence and a pointer to the help instead of a page of usage, and with
+    ids that begin with a hyphen taken for what they are."""
+
+    takes_id = False
+    """Whether a connection's id is among the arguments."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(ExitCode.USAGE, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
+        text = message.replace(_ID_MARK, "")
+        self.exit(ExitCode.USAGE, f"{self.prog}: {text}\nSee `{self.prog} --help`.\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, but what nobody knows is refused by the verb whose it is, and not by all of zerochat."""
+        given = list(sys.argv[1:] if args is None else args)
+        if self.takes_id:
+            given = [_ID_MARK + one if _HYPHEN_ID.fullmatch(one) else one for one in given]
+        found, unknown = super().parse_known_args(given, namespace)
+        if unknown:
+            self.error("unrecognized arguments: " + " ".join(unknown))
+        for name, value in vars(found).items():
+            if isinstance(value, str):
+                setattr(found, name, value.removeprefix(_ID_MARK))
+        return found, unknown
 
 
 # --- declaring verbs ------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from zerochat.terminal import printable
 if TYPE_CHECKING:
     from zerochat.agent.client import Client
 
+EXPIRES_S = 86_400
 FAREWELL_S_MAX = 10.0
 """How long an agent that lives only for one `leave` stays to tell the others."""
 MEETING_S_MAX = 2.0
@@ -46,7 +47,7 @@ def new(options: Options, out: Output) -> ExitCode:
 
 def invite(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
-        invitation = agent.client.invite(options.group, expires_s=options.expires_s, uses=options.uses)
+        invitation = agent.client.invite(options.group, expires_s=options.expires_s or EXPIRES_S, uses=options.uses)
         if agent.own:
             narrate(
                 "Nobody answers this invitation until an agent of yours is running: start `zerochat agent`, or open"

@@ -116,10 +116,8 @@ class Secrets:
             if kid in self.by_kid or kid in verkeys:
                 return self.by_kid.get(kid) or verkeys[kid]
             did, mark, _ = kid.partition("#")
-            if not mark or not self.of(did):
-                return None
             try:
-                return publics.get(world.resolve(did).agreement_key(kid))
+                return publics.get(world.resolve(did).agreement_key(kid)) if mark and self.of(did) else None
             except RemoteError:
                 return None
 

@@ -25,6 +25,22 @@ class NoInvitation(LocalError):
     exit_code: ClassVar[int] = ExitCode.USAGE
 
 
+class LinkGone(LocalError):
+    """The invitation behind this short link is not there any more: it has expired, or was used. Ask whoever sent it for
+    a fresh one."""
+
+
+class LinkUnanswered(LocalError):
+    """This short link cannot be followed now: {why}. Whoever sent it must have an agent running; try again when that is
+    so, or ask for the long link."""
+
+    exit_code: ClassVar[int] = ExitCode.UNREACHABLE
+
+
+class NoInvitationBehind(LocalError):
+    """There is no invitation behind this short link: {why}. Ask whoever sent it for a fresh one."""
+
+
 def invitation_text(options: Options, verb: str) -> str:
     """The invitation that was given, asked for or piped in; a short link is followed first. Raises a LocalError."""
     text = _given(options.invitation, verb)
@@ -58,12 +74,20 @@ def _is_short(text: str) -> bool:
 def _behind(options: Options, link: str) -> str:
     """The invitation behind a short link, fetched with the profile's own settings: through its proxy, or not at all."""
     from zerochat.agent.settings import load_settings
-    from zerochat.agent.web.fetch import fetch_invitation
+    from zerochat.agent.web.fetch import SENTENCES, NoInvitationThere, fetch_invitation
 
     settings = load_settings(places_of(options))
     narrate("Fetching the invitation behind the link…")
     fetching = fetch_invitation("".join(link.split()), socks=settings.socks, ca_file=settings.web_authorities)
-    found = fetching.result()
+    try:
+        found = fetching.result()
+    except NoInvitationThere as error:
+        why = str(error.fields["why"])
+        if why in ("the answer is 404", "the answer is 410"):
+            raise LinkGone from None
+        if why in (*SENTENCES.values(), "the connection was lost"):
+            raise LinkUnanswered(why=why) from None
+        raise NoInvitationBehind(why=why) from None
     return _as_link(found) if found.startswith("{") else found
 
 

@@ -4,8 +4,10 @@ Data is either JSON lines, exact and in ASCII, or text for people. Whatever othe
 its way into the text, and once more with the whole line.
 """
 
+import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from datetime import datetime
@@ -13,11 +15,13 @@ from datetime import datetime
 from msgspec import Struct, to_builtins
 
 from zerochat.agent.places import DEFAULT_PROFILE
-from zerochat.agent.schema import DeliveryReport, Event, GroupInfo, MemberInfo, ProblemNews, Status
-from zerochat.terminal import Printable, cells, printable, printable_line
+from zerochat.agent.schema import ConnectionInfo, DeliveryReport, Event, GroupInfo, MemberInfo, ProblemNews, Status
+from zerochat.terminal import Printable, cells, printable, printable_key, printable_line
 
 NAME_CELLS_MAX = 32
 """A nick or a group's name in a table; the rest of it is in the JSON."""
+WIDTH = 79
+"""Of a terminal that does not say how wide it is."""
 INDENT = "    "
 """Before the second and further lines of a message, so that no message can look like two."""
 
@@ -52,7 +56,29 @@ class Output:
 
 def narrate(text: str) -> None:
     """Tell the person at the terminal, on standard error. Commands in it name the profile where they must."""
-    print(printable(_COMMAND.sub(_with_profile, text)), file=sys.stderr, flush=True)
+    shown = printable(_COMMAND.sub(_with_profile, text))
+    print("\n".join(wrapped(shown, _width())) if sys.stderr.isatty() else shown, file=sys.stderr, flush=True)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most `width` characters, broken between words, and not inside a command that is to be typed."""
+    whole = re.sub("`[^`]*`", lambda command: command[0].replace(" ", "\0"), text)
+    lines: list[str] = []
+    for line in whole.split("\n"):
+        lines += textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return [line.replace("\0", " ") for line in lines]
+
+
+def _width() -> int:
+    """Of the terminal that standard error goes to. A script reads its lines whole."""
+    try:
+        return int(os.environ["COLUMNS"]) or WIDTH
+    except (KeyError, ValueError):
+        pass
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or WIDTH
+    except (OSError, ValueError):
+        return WIDTH
 
 
 # --- commands to type -----------------------------------------------------------------------------------------------
@@ -198,15 +224,43 @@ def status_lines(status: Status) -> list[str]:
     rows = [
         ("profile", f"{status.profile} ({name_of(status.nick)})"),
         ("agent", f"zerochat {status.version}, process {status.pid}, up {duration(status.uptime_s)}"),
-        ("peers reach", status.pair),
-        ("queues at", status.queue),
     ]
+    if status.hidden:
+        rows.append(("hidden", "this agent only dials; nobody is told of an address to dial it at"))
+    else:
+        rows += [("peers reach", status.pair), ("queues at", status.queue)]
+    rows += [("web", uri) for uri in status.web]
+    rows += [("mediator", f"{called(one)}: {mediation(one)}") for one in status.mediators]
     if status.closed:
         rows.append(("closed", "the gatekeeper has stopped, so nobody new gets in: start the agent again"))
     if status.warning:
         rows.append(("warning", status.warning))
     lines = table(rows)
     return [*lines, "", *group_lines(status.groups)] if status.groups else [*lines, "", "no groups yet"]
+
+
+PREFIX_MIN = 4
+"""The letters of an id that may stand for all of it, as `group/find.py` has it."""
+MEDIATION = {"asking": "no answer yet", "granted": "takes in what is for you", "denied": "has said no"}
+
+
+def mediation(one: ConnectionInfo) -> str:
+    """What a mediator does for us, as far as it can be reached."""
+    away = one.mediator == "granted" and one.reachable is False
+    return "cannot be reached now" if away else MEDIATION[one.mediator or "asking"]
+
+
+def called(one: ConnectionInfo) -> Printable:
+    """What a connection is called; its key where it has no name but that."""
+    return printable_key(one.did) if one.did and one.did.startswith(one.label) else name_of(one.label)
+
+
+def find_connection(known: Sequence[ConnectionInfo], wanted: str) -> ConnectionInfo | None:
+    """The connection with this name or id, or an id that begins so, as the agent finds it; None: none, or several."""
+    found = [one for one in known if wanted == one.id] or [one for one in known if one.label == wanted != ""]
+    if not found and len(wanted) >= PREFIX_MIN:
+        found = [one for one in known if one.id.startswith(wanted)]
+    return found[0] if len(found) == 1 else None
 
 
 def duration(seconds: int) -> str:

@@ -59,7 +59,7 @@ every verb talks to it, and starts one for itself when there is none.
 environment:
   ZEROCHAT_PROFILE          the profile, instead of --profile
   ZEROCHAT_HOME             one folder for everything that zerochat keeps
-  ZEROCHAT_PASSPHRASE_FILE  a file with the passphrase, for when nobody can be asked
+  ZEROCHAT_PASSPHRASE_FILE  a file with the passphrase, if nobody can be asked
 
 exit codes:
 {codes}""",
@@ -220,7 +220,9 @@ zerochat join ZC:6BFOXN...
     )
     join.add_argument("invitation", nargs="?", metavar="CODE-or-LINK", help="the invitation, or - for standard input")
     join.add_argument("--name", metavar="NAME", help="what you are called in this group (default: the profile's name)")
-    timeout_option(join, 75.0, "how long to wait until joined (default: 75)")
+    timeout_option(
+        join, 75.0, "how long to wait until joined (default: 75); not let in after 60 seconds, the agent gives up"
+    )
     members = add_verb(
         verbs,
         "members",
@@ -314,7 +316,7 @@ def _mediator(verbs: "Verbs[Parser]") -> None:
         "cannot be changed later.",
         """
 zerochat mediator --listen 0.0.0.0:8080 --public-uri http://203.0.113.7:8080
-zerochat mediator --listen 127.0.0.1:8080 --public-uri https://relay.example.org
+zerochat mediator --listen 127.0.0.1:8080 --public-uri https://example.org
 zerochat mediator --format jsonl >events.jsonl
 zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
 """,
@@ -368,6 +370,7 @@ zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
 def _network(parser: Parser) -> None:
     parser.add_argument(
         "--listen",
+        type=_listened,
         metavar="HOST[:PORT[:PORT]]",
         help="the address to accept peers on, and the ports for pairs and for queues, for this run only (default: the"
         " settings', or all addresses of this machine)",
@@ -381,6 +384,16 @@ def _network(parser: Parser) -> None:
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
+
+
+def _listened(text: str) -> str:
+    from zerochat.agent.address import BadAddress, parse_listen
+
+    try:
+        parse_listen(text)
+    except BadAddress as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be used: {error.fields['why']}") from None
+    return text
 
 
 def _advertised(text: str) -> str:

@@ -43,7 +43,7 @@ zerochat didcomm inspect message.dcsm --format jsonl | jq .signatures
         """
 zerochat didcomm unpack message.dcsm
 zerochat didcomm unpack message.dcem --secrets mine.jwks
-zerochat didcomm unpack - --secrets mine.jwks --output note.dcpm <message.dcem
+zerochat didcomm unpack - --secrets mine.jwks --output note.dcpm <in.dcem
 """,
     )
     _message_file(unpack)
@@ -63,8 +63,8 @@ zerochat didcomm unpack - --secrets mine.jwks --output note.dcpm <message.dcem
         "there is a --to. Where the plaintext has no `from` or `to`, they are filled in.",
         """
 zerochat didcomm pack note.dcpm --to DID --from DID --secrets mine.jwks
-zerochat didcomm pack note.dcpm --to DID --anon --enc XC20P --output note.dcem
-zerochat didcomm pack note.dcpm --sign --from DID --secrets mine.jwks >note.dcsm
+zerochat didcomm pack note.dcpm --to DID --anon --enc XC20P >note.dcem
+zerochat didcomm pack note.dcpm --sign --from DID --secrets my.jwks >a.dcsm
 zerochat didcomm pack - --envelope didcomm/v1 --to DID --anon <note.dcpm
 """,
     )

@@ -36,10 +36,12 @@ def _peer(parser: Parser) -> None:
         metavar="PEER",
         help="a member's name or key, a connection's name or id, or GROUP/NAME where that alone is not clear",
     )
+    parser.takes_id = True
 
 
 def _connection(parser: Parser) -> None:
     parser.add_argument("peer", metavar="NAME", help="a connection's name or id, or the first letters of its id")
+    parser.takes_id = True
 
 
 def _asking(verbs: "Verbs[Parser]") -> None:
@@ -100,7 +102,7 @@ def _connecting(verbs: "Verbs[Parser]") -> None:
         "settings. To join a group, use join.",
         """
 zerochat connect
-wl-paste | zerochat connect - --name "the archive"
+wl-paste | zerochat connect - --name archive
 zerochat connect "https://example.com/?_oobid=5f0e3ffb"
 zerochat connect --invite --expires 1h
 zerochat connect --invite --envelope didcomm/v1 --format qr
@@ -116,7 +118,6 @@ zerochat connect --invite --envelope didcomm/v1 --format qr
         "--expires",
         dest="expires_s",
         type=lifetime,
-        default=86_400,
         metavar="TIME",
         help="with --invite, how long it is good: 90s, 30m, 24h or 7d (default: 24h)",
     )
@@ -138,7 +139,7 @@ zerochat connections --format jsonl | jq -r .did
         "Send a text to a connection (Basic Message): the argument, or standard input. Prints the message's id.\n"
         "Whether it was read, nobody says; to a group, use send.",
         """
-zerochat tell "the archive" "Keep the second one."
+zerochat tell archive "Keep the second one."
 git log -1 --oneline | zerochat tell archive -
 """,
     )
@@ -150,7 +151,7 @@ git log -1 --oneline | zerochat tell archive -
         "read what a connection has told",
         "Print the last lines of text to and from a connection, oldest first; some two hundred are kept.",
         """
-zerochat letters "the archive"
+zerochat letters archive
 zerochat letters archive --format jsonl | jq -r 'select(.mine | not) | .text'
 """,
     )
@@ -161,7 +162,8 @@ zerochat letters archive --format jsonl | jq -r 'select(.mine | not) | .text'
         "end a connection",
         "End a connection, and tell the peer. To connect again you need a new invitation. Asks before it does.",
         """
-zerochat disconnect "the archive"
+zerochat connections
+zerochat disconnect archive
 zerochat disconnect archive --yes
 """,
     )

@@ -2,18 +2,24 @@
 
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
-from zerochat.cli.agents import new_passphrase, places_of, with_passphrase
+from zerochat.cli.agents import new_passphrase, places_of, warn_of_settings, with_passphrase
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, narrate, status_lines, table
 from zerochat.cli.parser import Options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from zerochat.agent.schema import Status
     from zerochat.agent.thread import AgentThread
+
+
+OWNED_S_MAX, OWNED_QUIET_S, OWNED_AGAIN_S = 10.0, 1.0, 0.1
+"""How long `agent` waits for a profile that somebody else has, from when on it says so, and how often it looks."""
 
 
 def init(options: Options, out: Output) -> ExitCode:
@@ -69,14 +75,51 @@ def agent(options: Options, out: Output) -> ExitCode:
     for wanted in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(wanted) is not signal.SIG_IGN:
             signal.signal(wanted, end)
-    with AgentThread(home, key, listen=options.listen, advertise=options.advertise) as thread:
+    warn_of_settings(home)
+
+    def make() -> "AgentThread":
+        return AgentThread(home, key, listen=options.listen, advertise=options.advertise)
+
+    thread = _started(make, told)
+    if thread is None:
+        return ExitCode.OK
+    try:
         with connect(home, "cli") as client:
             ready = client.status()
         out.data(ready, [_ready_line(ready)])
         _until(told, thread)
+    finally:
+        thread.stop()
     if thread.failure is not None:
         raise thread.failure
     return ExitCode.OK
+
+
+def _started(make: "Callable[[], AgentThread]", told: threading.Event) -> "AgentThread | None":
+    """An agent that runs, as soon as whoever has the profile lets go of it: most verbs hold it for a moment only. None
+    when we are told to end meanwhile. Raises ProfileOwned when that takes too long."""
+    from zerochat.agent.vault import ProfileOwned
+
+    begun, said = time.monotonic(), False
+    while True:
+        thread = make()
+        try:
+            thread.start()
+        except ProfileOwned as error:
+            waited = time.monotonic() - begun
+            if told.is_set():
+                return None
+            if waited >= OWNED_S_MAX:
+                raise
+            if waited >= OWNED_QUIET_S and not said:
+                said = True
+                narrate(f"Another zerochat (process {error.fields['pid']}) has this profile; waiting until it is free…")
+            told.wait(OWNED_AGAIN_S)
+        except BaseException:
+            thread.stop()
+            raise
+        else:
+            return thread
 
 
 def _ready_line(ready: "Status") -> str:

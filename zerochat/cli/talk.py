@@ -27,7 +27,7 @@ ALONE = "You are the only member so far, so nobody else will read this: `zerocha
 
 
 class NothingToSend(LocalError):
-    """There is nothing to send. Give the text on the command line (`zerochat send --help`), or on standard input."""
+    """There is nothing to send. Give the text on the command line (`zerochat {verb} --help`), or on standard input."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
 
@@ -41,7 +41,7 @@ class TooMuchText(LocalError):
 
 
 def send(options: Options, out: Output) -> ExitCode:
-    text = text_to_send(options.message)
+    text = text_to_send(options.message, options.verb)
     with attached(options) as agent:
         sent = agent.client.send(options.group, text)
         if options.wait is not None:
@@ -50,19 +50,19 @@ def send(options: Options, out: Output) -> ExitCode:
         return _hand_over(agent, sent)
 
 
-def text_to_send(message: str | None) -> str:
+def text_to_send(message: str | None, verb: str) -> str:
     """The text of the command line; None: standard input, to its end. Raises NothingToSend, NotText or TooMuchText."""
     if message is not None:
         text, source = message, "the command line"
     elif sys.stdin is None or sys.stdin.isatty():
-        raise NothingToSend
+        raise NothingToSend(verb=verb)
     else:
         raw = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
         if len(raw) > TEXT_BYTES_MAX:
             raise TooMuchText(limit=TEXT_BYTES_MAX)
         text, source = raw.decode(errors="surrogateescape").removesuffix("\n"), "standard input"
     if not text.strip():
-        raise NothingToSend
+        raise NothingToSend(verb=verb)
     try:
         text.encode()
     except UnicodeEncodeError:

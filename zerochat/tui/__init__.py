@@ -32,10 +32,14 @@ def run_chat(
 
     def start_agent(ask: Callable[[], bytes]) -> None:
         from zerochat.agent.attach import attach
+        from zerochat.agent.settings import load_settings
 
         while attached:
             attached.pop().close()
         attached.append(attach(places, passphrase or ask, listen=listen, advertise=advertise, name="tui"))
+        if attached[-1].own:
+            for warning in load_settings(places).warnings:
+                app.call_from_thread(app.warn, f"{places.config}: {warning}")
 
     def create_profile(nick: str) -> None:
         from zerochat.agent.vault import create_profile

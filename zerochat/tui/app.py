@@ -17,7 +17,7 @@ from textual.screen import Screen
 from textual.system_commands import SystemCommandsProvider
 
 from zerochat.agent.schema import Hello
-from zerochat.terminal import Printable, printable_line
+from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.chat import AGAIN_S, ChatScreen
 from zerochat.tui.keys import teach_keys
 from zerochat.tui.link import Link, LinkState, in_thread
@@ -138,6 +138,10 @@ class ZerochatApp(App[str]):
         )
         self.call_later(self.push_screen, question, answered)
         return answer.result()
+
+    def warn(self, sentence: str) -> None:
+        """What a person should know before anything else, in a toast."""
+        self.notify(printable(sentence), severity="warning", markup=False, timeout=30)
 
     # --- actions ---------------------------------------------------------------------------------------------------
 

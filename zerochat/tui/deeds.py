@@ -23,7 +23,7 @@ from zerochat.agent.schema import (
     Status,
 )
 from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui import peers
+from zerochat.tui import letters, peers
 from zerochat.tui.bars import short_view
 from zerochat.tui.board import Board
 from zerochat.tui.conversation import Conversation
@@ -205,8 +205,7 @@ def _status(chat: Board, rest: str) -> None:
             ("profile", printable_line(status.profile)),
             ("name", name_of(status.nick)),
             ("agent", f"{printable_line(status.version)}, process {status.pid}, up {hours} h {seconds // 60} min"),
-            ("reached at", printable_line(status.pair)),
-            ("publishes at", printable_line(status.queue)),
+            *reached_at(status),
             ("gatekeeper", "dead: nobody new gets in, restart the agent" if status.closed else "on duty"),
             ("attention", printable_line(status.warning) or "nothing"),
         ]
@@ -223,6 +222,16 @@ def _status(chat: Board, rest: str) -> None:
         chat.app.push_screen(Sheet(Printable("Status"), rows(facts, 12)))
 
     chat.attempt(ask())
+
+
+def reached_at(status: Status) -> list[tuple[str, str]]:
+    """Where others reach the agent, and over whom."""
+    if status.hidden:
+        facts = [("hidden", "this agent only dials; nobody is told of an address")]
+    else:
+        facts = [("reached at", printable_line(status.pair)), ("publishes at", printable_line(status.queue))]
+    facts += [("web", printable_line(uri)) for uri in status.web]
+    return facts + [("mediator", f"{letters.called(one)}: {letters.mediation(one)}") for one in status.mediators]
 
 
 def _leave(chat: Board, rest: str) -> None:
@@ -267,6 +276,9 @@ _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "ping": peers.ping,
     "features": peers.features,
     "rotate": peers.rotate,
+    "connections": letters.connections,
+    "tell": letters.tell,
+    "letters": letters.letters,
     "status": _status,
     "leave": _leave,
     "quit": _quit,

@@ -37,7 +37,7 @@ class InviteScreen(ModalScreen[None]):
         Binding("t", "text_only", "Text only", id="invite.text_only"),
         Binding("up,k", "move(-1)", "Line up", show=False, id="invite.up"),
         Binding("down,j", "move(1)", "Line down", show=False, id="invite.down"),
-        Binding("escape,q", "close", "Close", id="invite.close"),
+        Binding("escape", "close", "Close", id="invite.close"),
     ]
 
     def __init__(self, group: Printable, make: Callable[[], Awaitable[InvitationInfo]]) -> None:
@@ -54,7 +54,9 @@ class InviteScreen(ModalScreen[None]):
         self._about = Static(id="invite-about")
         self._link = Static(id="invite-link")
         self._compact = Static(id="invite-code")
+        self._link_button = Button(Content("c copy link"), id="copy_link", compact=True)
         self._copy_button = Button(Content("z copy code"), id="copy_code", compact=True)
+        self._text_button = Button(Content("t text only"), id="text_only", compact=True)
         self._news = Static(id="invite-news")
 
     def compose(self) -> ComposeResult:
@@ -66,12 +68,14 @@ class InviteScreen(ModalScreen[None]):
                 yield self._compact
         yield self._news
         with Horizontal(id="invite-keys"):
-            yield Button(Content("c copy link"), id="copy_link", compact=True)
+            yield self._link_button
             yield self._copy_button
-            yield Button(Content("t text only"), id="text_only", compact=True)
+            yield self._text_button
             yield Button(Content("Esc close"), id="close", compact=True)
 
     def on_mount(self) -> None:
+        for button in (self._link_button, self._copy_button, self._text_button):
+            button.display = False  # There is nothing yet that they could be for.
         self._say("Asking the agent for an invitation…")
         self.run_worker(self._ask())
 
@@ -124,6 +128,7 @@ class InviteScreen(ModalScreen[None]):
         self._link.update(Content(printable(invitation.url)))
         self._compact.update(Content(printable_line(invitation.code)))
         self._compact.display = self._copy_button.display = bool(invitation.code)
+        self._link_button.display = self._text_button.display = True
         self.set_class(self._text_only or not shown, "-text")
         if not self._used:
             self._say("Nobody has used it yet. Keep zerochat running until they have joined.")
@@ -140,6 +145,11 @@ class InviteScreen(ModalScreen[None]):
     def _say(self, sentence: str, *, trouble: bool = False) -> None:
         self._news.set_class(trouble, "-trouble")
         self._news.update(Content(sentence))
+
+    def on_paste(self, event: events.Paste) -> None:
+        """There is nothing to paste into here. A terminal that pastes as keys closes nothing either: only Esc does."""
+        event.prevent_default()
+        event.stop()
 
     # --- actions ---------------------------------------------------------------------------------------------------
 
@@ -161,6 +171,8 @@ class InviteScreen(ModalScreen[None]):
         self._say(f"Copied the {what} (OSC 52). If pasting brings nothing: t, then select it.")
 
     def action_text_only(self) -> None:
+        if self._invitation is None:
+            return
         self._text_only = not self._text_only
         self._draw()
 

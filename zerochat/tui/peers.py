@@ -48,7 +48,7 @@ def show(chat: Board, news: PeerNews) -> None:
                 chat.tell(Printable(f"{name_of(nick)} knows your new DID, and the old one is gone."))
         case ToldNews(label=label, text=text):
             shown = printable(text, lines_max=TOLD_LINES_MAX, chars_max=TOLD_CHARS_MAX)
-            _toast(chat, Printable(f"{name_of(label)}: {shown}"))
+            _toast(chat, Printable(f"{name_of(label)}: {shown}\n/letters {name_of(label)} shows it again."))
         case ConnectionNews(text=text):
             chat.tell(printable_line(text))
         case ProblemNews(peer=peer, code=code, comment=comment):
