@@ -34,6 +34,7 @@ from zerochat.agent.schema import (
     InviteParams,
     JoinParams,
     JoinStatus,
+    LetterInfo,
     MemberDelivery,
     MemberInfo,
     NewParams,
@@ -62,7 +63,7 @@ ALICE, BOB, CAROL = "did:key:z6MkAlice", "did:key:z6MkBobb", "did:key:z6MkCarol"
 VERBS = [
     *("chat", "demo", "init", "agent", "status", "locate"),
     *("new", "invite", "join", "members", "leave", "send", "tail", "history"),
-    *("ping", "features", "rotate", "connect", "connections", "tell", "disconnect", "route"),
+    *("ping", "features", "rotate", "connect", "connections", "tell", "letters", "disconnect", "route", "mediator"),
 ]
 
 
@@ -200,6 +201,7 @@ def test_every_verb_has_help_with_examples(run, monkeypatch, verb: str, columns:
     code, out, err = run([*verb.split(), "--help"])
     assert (code, err) == (0, "")
     assert f"usage: zerochat {verb}".strip() in " ".join(out.split())
+    assert columns == "30" or all(len(line) <= 79 for line in out.splitlines())
     if verb:
         assert "examples:\n" in out and "zerochat" in out.split("examples:")[1]
     else:
@@ -250,7 +252,7 @@ def test_mistakes_are_answered_in_one_sentence(run, line: str, why: str) -> None
     assert why in err
     assert "--help" in err and err.count("\n") == 2
     verb = line.split()[0]
-    assert (f"zerochat {verb} --help" if verb in VERBS[:-1] else "--help`") in err
+    assert verb not in VERBS or f"See `zerochat {verb}" in err
 
 
 @pytest.mark.parametrize(
@@ -858,6 +860,15 @@ def test_telling_and_ending(run, agent) -> None:
     assert run("route drop relay") == (0, "", "relay takes in nothing for you any more.\n")
     whom = [params.peer for params in of(served, "disconnect")]
     assert whom == ["archive", "CONNECTION", "RELAYID", "RELAYID"]
+
+
+def test_what_was_told_is_shown_again(run, agent) -> None:
+    kept = [LetterInfo("1", "2026-07-01T12:04:00.000Z", False, "two\nlines\x1b"), LetterInfo("2", "x", True, "keep it")]
+    served = agent(letters=lambda _: kept, connections=lambda _: [ARCHIVE])
+    assert run("letters CONN")[1] == (
+        "2026-07-01 12:04  archive⏎2: two\n                  lines␛\n????-??-?? ??:??  you: keep it\n"
+    )
+    assert of(served, "letters") == [PeerParams("CONN")]
 
 
 @pytest.mark.parametrize(("answers", "code"), [(True, 0), (False, 3)])

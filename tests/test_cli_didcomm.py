@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -85,11 +86,18 @@ def test_what_is_packed_can_be_opened(box, way):
     assert [layer["kind"] for layer in said["layers"]] == layers
     proven = {"sender": "auth" in way, "signer": "sign" in way}
     assert {name: said[name] is not None for name in proven} == proven
+    assert ("forgeable" in said) == any(proven.values())
     if way.startswith("v1"):
         assert (said["profile"], said["message"]["content"]) == ("didcomm/v1", "héllo")
     else:
         sender = {"from": ALICE.did} if "--from" in options else {}
         assert said["message"] == {**NOTE, "to": [BOB.did], **sender}  # and nothing was lost that we do not know
+
+
+def test_what_anybody_could_have_made_is_from_nobody(box):
+    code, out, err = box("unpack", "note.dcpm")
+    assert code == ExitCode.OK, err
+    assert re.search(r"^sender +nobody$", out, re.MULTILINE) and "forgeable" not in out
 
 
 def test_a_signed_message_shows_itself(box):

@@ -152,14 +152,15 @@ def tell(options: Options, out: Output) -> ExitCode:
 def letters(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         found: list[LetterInfo] = agent.client.call("letters", peer=options.peer)
-    lines = []
+        one = find_connection(_all(agent.client), options.peer)
+    lines, them = [], name_of(options.peer) if one is None else called(one)
     for each in found:
         first, *more = printable(each.text).splitlines() or [""]
-        who = "you" if each.mine else name_of(options.peer)
+        who = "you" if each.mine else them
         lines += [f"{local_time(each.at)}  {who}: {first}", *(f"{'':18}{line}" for line in more)]
     out.data_list(found, lines)
     if not found:
-        narrate(f"Nothing has been said to or by {name_of(options.peer)} yet.")
+        narrate(f"Nothing has been said to or by {them} yet.")
     return ExitCode.OK
 
 

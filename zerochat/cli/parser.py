@@ -14,7 +14,6 @@ from zerochat.cli.grammar import (
     Parser,
     Verbs,
     add_verb,
-    chance,
     common,
     count,
     group_argument,
@@ -23,12 +22,12 @@ from zerochat.cli.grammar import (
     timeout_option,
 )
 from zerochat.cli.parser_didcomm import add_didcomm
+from zerochat.cli.parser_mediator import add_mediator
 from zerochat.cli.parser_peers import add_envelope, add_peers
 
 __all__ = ["INVITATION_FORMATS", "PLACES", "Options", "parse"]
 
 INVITATION_FORMATS = ("text", "url", "code", "qr", "json", "jsonl")
-MEDIATOR_FORMATS = ("text", "json", "jsonl")
 PLACES = ("config", "data", "state", "cache", "log", "socket", "lock", "key")
 
 
@@ -69,7 +68,7 @@ exit codes:
     parser.add_argument("--version", action="version", version=f"zerochat {__version__}")
     common(parser, FORMATS)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for add in (_faces, _profile, _groups, _talk, add_peers, _mediator, add_didcomm):
+    for add in (_faces, _profile, _groups, _talk, add_peers, add_mediator, add_didcomm):
         add(verbs)
     return parser
 
@@ -302,69 +301,6 @@ zerochat history ops --all --format jsonl >ops.jsonl
     much = history.add_mutually_exclusive_group()
     much.add_argument("-n", dest="count", type=count, metavar="N", help="the newest N events (default: 50)")
     much.add_argument("--all", action="store_true", help="all of them")
-
-
-def _mediator(verbs: "Verbs[Parser]") -> None:
-    mediator = add_verb(
-        verbs,
-        "mediator",
-        "keep messages for people who are away or cannot be dialled",
-        "Run a mediator in the foreground until Ctrl+C or SIGTERM: it takes messages in over HTTP and WebSocket for\n"
-        "everybody whom it has taken in, and keeps them until they are fetched, encrypted on its disk and unreadable\n"
-        "to it. It has a profile of its own ('mediator', unless told otherwise), which is made at the first start.\n"
-        "Prints its invitation; whoever has that may use it. Its address becomes part of everybody's DIDs, so it\n"
-        "cannot be changed later.",
-        """
-zerochat mediator --listen 0.0.0.0:8080 --public-uri http://203.0.113.7:8080
-zerochat mediator --listen 127.0.0.1:8080 --public-uri https://example.org
-zerochat mediator --format jsonl >events.jsonl
-zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
-""",
-        MEDIATOR_FORMATS,
-    )
-    mediator.add_argument(
-        "--listen",
-        metavar="HOST[:PORT]",
-        help="where to take messages in (default: all addresses of this machine, at the port of the last start)",
-    )
-    mediator.add_argument(
-        "--public-uri",
-        metavar="URI",
-        help="how others reach it, http or https; fixed at the first start (default: as this machine sees itself)",
-    )
-    mediator.add_argument(
-        "--open", dest="is_open", action="store_true", help="take anybody in, not only who has the invitation"
-    )
-    mediator.add_argument(
-        "--new-invitation", action="store_true", help="make a new invitation; the old one admits nobody any more"
-    )
-    mediator.add_argument("--certificate", metavar="FILE", help="a PEM certificate chain, for https and wss")
-    mediator.add_argument("--key", metavar="FILE", help="the certificate's key")
-    mediator.add_argument(
-        "--mix-with",
-        metavar="LINK",
-        action="append",
-        default=[],
-        help="another mediator, by its invitation, that messages may take a detour through if their senders ask for it"
-        " (may be given several times)",
-    )
-    mediator.add_argument(
-        "--noise",
-        type=chance,
-        default=0.0,
-        metavar="P",
-        help="how likely the size of what takes a detour is distorted, from 0 to 1 (default: as its sender asks)",
-    )
-    mediator.add_argument("--recipients", type=positive, metavar="N", help="take in at most N (default: 1000)")
-    mediator.add_argument(
-        "--messages", type=positive, metavar="N", help="keep at most N messages for one recipient (default: 20000)"
-    )
-    mediator.add_argument(
-        "--megabytes", type=positive, metavar="N", help="keep at most N megabytes for all of them (default: 4096)"
-    )
-    mediator.add_argument(
-        "--keep", dest="keep_s", type=lifetime, metavar="TIME", help="keep a message at most so long (default: 14d)"
-    )
 
 
 def _network(parser: Parser) -> None:
