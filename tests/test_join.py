@@ -21,6 +21,7 @@ from zerochat.group.event import ADD, LEAVE, Event
 from zerochat.group.membership import check_control, heads_of, missing, resolve_view
 from zerochat.group.notices import JoinProgress
 from zerochat.group.relationship import Relationship, farewell, pack
+from zerochat.group.state import Claim
 from zerochat.group.stimuli import (
     AcceptInvitation,
     Ask,
@@ -466,7 +467,7 @@ def test_a_welcome_is_given_once_in_a_while():
     world.join("n1", world.invite(group))
     knocks = list(world.knocks)
     sent = []
-    world._frame = lambda name, stimulus: sent.append(base64.b64decode(json.loads(stimulus.envelope)[2]))
+    world._frame = lambda name, stimulus: sent.append(base64.b64decode(json.loads(stimulus.envelope)[2]))  # type: ignore[method-assign]
     for _ in range(50):
         for knock in knocks:
             world.hear("n0", knock)
@@ -486,7 +487,7 @@ def test_a_claim_of_somebody_elses_key_is_not_welcomed():
     packer = SIMULATED_PACKERS[world.envelope]
     identity, ours = (new_peer4(world.dice.randbytes, []) for _ in range(2))
     thief = Relationship("", identity, ours.did, "1", invitation.did, requester=True)
-    claim = invite.Claim(Relationship(mine.me, ours, identity.did, "1", "", requester=False))
+    claim = Claim(Relationship(mine.me, ours, identity.did, "1", "", requester=False))
     stolen = replace(open_, claims={**open_.claims, identity.short: claim})
     world.nodes["n0"].agent = before = replace(world.nodes["n0"].agent, invitations={link: stolen})
     body = {

@@ -251,9 +251,9 @@ def test_a_lost_welcome_is_sent_again():
     world.ask("n1", AcceptInvitation(world.invite(group), "n1"))
     assert world.run(lambda: bool(world.group("n0").others), for_ms=20_000)
     mediator = world.web.mediators["m0"]
-    keep, mediator.keep = mediator.keep, lambda recipient, envelope: None
+    keep, mediator.keep = mediator.keep, lambda recipient, envelope: None  # type: ignore[method-assign]
     world.run(for_ms=1_000)
-    mediator.keep = keep
+    mediator.keep = keep  # type: ignore[method-assign]
     assert not world.nodes["n1"].agent.groups
     assert world.run(lambda: bool(world.nodes["n1"].agent.groups), for_ms=30_000)
     world.settle()
@@ -264,10 +264,10 @@ def test_what_was_lost_is_sent_again_after_a_restart_too():
     world = Behind(2, hidden=("n0", "n1"))
     group = world.everybody()
     mediator = world.web.mediators["m0"]
-    keep, mediator.keep = mediator.keep, lambda recipient, envelope: None
+    keep, mediator.keep = mediator.keep, lambda recipient, envelope: None  # type: ignore[method-assign]
     world.post(group, "n0", "lost")
     world.run(for_ms=1_000)
-    mediator.keep = keep
+    mediator.keep = keep  # type: ignore[method-assign]
     world.restart("n0")
     world.run(lambda: bool(world.texts("n1")), for_ms=25_000)
     assert world.texts("n1")
@@ -346,7 +346,7 @@ class Hostile(Behind):
             self.kept.append((recipient, envelope))
             keep(recipient, envelope)
 
-        self.mediator.keep = record
+        self.mediator.keep = record  # type: ignore[method-assign]
         self.id = self.everybody()
 
     def utter(self, message, name="n1"):
@@ -428,12 +428,12 @@ def test_an_old_word_about_an_address_does_not_bring_it_back():
 
 def test_what_is_dropped_comes_again():
     world = Hostile()
-    keep, world.mediator.keep = world.mediator.keep, lambda recipient, envelope: None
+    keep, world.mediator.keep = world.mediator.keep, lambda recipient, envelope: None  # type: ignore[method-assign]
     for number in range(3):
         world.post(world.id, "n1", f"word {number}")
     world.run(for_ms=60_000)
     assert not world.texts("n2")
-    world.mediator.keep = keep
+    world.mediator.keep = keep  # type: ignore[method-assign]
     world.settle(for_ms=300_000)
     assert len(world.texts("n2")) == 3
 
@@ -566,7 +566,7 @@ def test_mail_is_heard_only_on_a_way_that_leads_to_whom_it_is_for():
     world.ask("n1", CreateGroup("other", "n1", world.envelope))
     other = next(one for one in world.nodes["n1"].agent.groups.values() if one.name == "other")
     for heard, seed in ((False, other.seed), (True, mine)):
-        world.box = lambda name, seed=seed: mail.mailbox(seed)
+        world.box = lambda name, seed=seed: mail.mailbox(seed)  # type: ignore[method-assign, assignment]
         before, mark = world.refused("n1", "Refused"), len(world.posted)
         world.deliver(world.wrapped(envelope))
         assert world.refused("n1", "Refused") - before == (not heard) and len(world.since(mark)) == 1 + heard

@@ -82,7 +82,6 @@ def test_nobody_asks_whom_nothing_reaches():
 
 def test_questions_are_forgotten():
     world = Asking()
-    world.lost = True
     for _ in range(questions.QUESTIONS_MAX + 50):
         world.ask("n1", PingPeer("friends/n0"))
     assert len(world.nodes["n1"].agent.questions) == questions.QUESTIONS_MAX
@@ -116,7 +115,6 @@ def test_answers_that_nobody_asked_for_change_nothing(envelope):
 @ENVELOPES
 def test_a_huge_disclosure_is_refused_whole(envelope):
     world = Asking(envelope)
-    world.lost = True
     asking = world.ask("n0", AskFeatures("friends/n2", "*")).result.thread
     many = [{"feature-type": "protocol", "id": f"https://example.org/{n}/1.0"} for n in range(1000)]
     before = world.nodes["n0"].agent

@@ -771,8 +771,8 @@ def test_telling_and_reading_it_again(tmp_path):
                     envelope="didcomm/v2",
                     did="did:peer:4zQm" + "V" * 40,
                     my_did="did:peer:4zQmMine",
-                    mediator=mediator,
-                    reachable=mediator and False,
+                    mediator="granted" if mediator else None,
+                    reachable=False if mediator else None,
                     begun_at="2025-11-20T12:00:00.000Z",
                 )
                 for number, (label, mediator) in enumerate(
