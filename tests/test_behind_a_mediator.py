@@ -20,15 +20,15 @@ from zerochat.agent.vault import create_profile, unlock
 class MediatorProcess:
     """`zerochat mediator` on loopback; it can be killed and comes back with what it had."""
 
-    def __init__(self, folder):
-        self.home = folder / "mediator"
+    def __init__(self, folder, name="mediator", *options):
+        self.home = folder / name
         self.port = "0"
-        self.start()
+        self.start(*options)
 
-    def start(self):
+    def start(self, *options):
         command = [sys.executable, "-m", "zerochat", "mediator", "--format", "jsonl"]
         self.process = subprocess.Popen(
-            [*command, "--listen", f"127.0.0.1:{self.port}"],
+            [*command, "--listen", f"127.0.0.1:{self.port}", *options],
             env={**os.environ, "ZEROCHAT_HOME": str(self.home)},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -37,8 +37,8 @@ class MediatorProcess:
         ready = json.loads(self.process.stdout.readline())
         assert ready["event"] == "ready"
         self.link, self.port = ready["link"], ready["uri"].rpartition(":")[2].strip("/")
-        # Nobody needs the rest, and a full pipe must not stop it.
-        self.reader = threading.Thread(target=self.process.stdout.read, daemon=True)
+        self.rest = []  # of what it says: a full pipe must not stop it
+        self.reader = threading.Thread(target=self.rest.extend, args=(self.process.stdout,), daemon=True)
         self.reader.start()
 
     def kill(self, how=signal.SIGKILL):
@@ -49,6 +49,11 @@ class MediatorProcess:
 
     def stop(self):
         self.kill(signal.SIGTERM)
+
+    def ended(self):
+        """Stop it: what it has counted since it was started."""
+        self.stop()
+        return [event["counts"] for event in map(json.loads, self.rest) if event["event"] == "counts"][-1]
 
 
 class Person:
@@ -158,3 +163,68 @@ def test_nothing_is_lost_and_nothing_comes_twice_when_the_mediator_is_killed(peo
     readable = [word for word in secrets if word in kept.replace(mediator.link.encode(), b"")]
     assert not readable, "the mediator's disk must hold nothing that can be read"
     mediator.start()
+
+
+# --- a chain of two mediators ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chain(tmp_path):
+    """Two mediators in a row: others write to the inner one over the outer one, from which it fetches."""
+    outer = MediatorProcess(tmp_path, "outer")
+    inner = MediatorProcess(tmp_path, "inner", "--behind", outer.link)
+    yield outer, inner
+    for each in (inner, outer):
+        each.stop()
+
+
+@pytest.fixture
+def pair(tmp_path, chain):
+    """Alice, who can be dialled by nobody and has the outer mediator, and Bob, who has the inner one."""
+    everybody = []
+    try:
+        for name, mediator in zip(("alice", "bob"), chain, strict=True):
+            person = Person(tmp_path, name, hidden=True)
+            everybody.append(person)
+            person.client.call("connect", invitation=mediator.link, mediate=True)
+            until(lambda person=person: person.client.call("connections")[0].mediator == "granted", "mediation")
+        alice, bob = everybody
+        alice.client.new("friends")
+        bob.client.join(alice.client.invite("friends").url)
+        until(lambda: any(group.state == "active" for group in bob.client.groups()), "joining")
+        until(lambda: all(len(person.client.members("friends")) == 2 for person in everybody), "meeting")
+        yield everybody
+    finally:
+        for person in everybody:
+            with contextlib.suppress(Exception):
+                person.sleep()
+
+
+def test_two_mediators_in_a_row_and_each_of_them_is_killed(pair, chain):
+    (alice, bob), (outer, inner) = pair, chain
+    assert alice.reaches() == {"bob": "mediator"} and bob.reaches() == {"alice": "mediator"}
+    said = []
+    for number in range(60):
+        match number:
+            case 10:
+                outer.kill()
+            case 20:
+                until(lambda: alice.reaches()["bob"] != "mediator", "noticing that it is gone")
+                assert not set(said[10::2]) & set(bob.texts()), "there is no other way"
+                outer.start()
+            case 35:
+                inner.kill()
+            case 45:
+                inner.start()
+        person = pair[number % 2]
+        said.append(f"{person.name} says {number}")
+        person.client.send("friends", said[-1])
+    for person in pair:
+        until(lambda person=person: len(person.texts()) >= len(said), f"delivery to {person.name}", 120)
+        assert sorted(person.texts()) == sorted(said)
+    last = alice.client.send("friends", "and all is well")
+    assert alice.client.wait("friends", last.id).complete
+    kept = [mediator.ended()["kept"] for mediator in (inner, outer)]
+    assert all(kept), "everything for Bob went through both"
+    for mediator in chain:
+        mediator.start()

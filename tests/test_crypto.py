@@ -50,7 +50,6 @@ from zerochat.crypto.primitives import (
     key_unwrap,
     key_wrap,
     x25519,
-    x25519_once,
     x25519_public,
     x25519_static,
 )
@@ -222,6 +221,23 @@ def test_strict_json_refuses(text: bytes) -> None:
         strict_json(text, 10_000)
 
 
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+        max_leaves=8,
+    ),
+    st.booleans(),
+)
+@example({"a": 1e22, "b": 2**70, "c": -0.0, "d": "\x7f\u2028/"}, True)
+def test_strict_json_reads_every_spelling_alike(value: object, escaped: bool) -> None:
+    compact = json.dumps(value, ensure_ascii=escaped, separators=(",", ":")).encode(errors="replace")
+    spaced = json.dumps(value, ensure_ascii=escaped, indent=1).encode(errors="replace")
+    assert repr(strict_json(compact, 10**6)) == repr(strict_json(spaced, 10**6)) == repr(json.loads(compact))
+    with pytest.raises(Malformed):
+        strict_json(b'{"a":' + compact + b',"a":' + compact + b"}", 10**6)
+
+
 def test_strict_json_takes_real_pairs_and_escaped_backslashes() -> None:
     assert strict_json(b'["\\ud83d\\ude00","\\\\ud800"]', 100) == ["\U0001f600", "\\ud800"]
 
@@ -241,13 +257,13 @@ def test_strict_json_counts_bytes_and_depth_before_it_parses() -> None:
 # --- primitives -----------------------------------------------------------------------------------------------------
 
 
-def test_both_x25519_agree() -> None:
+def test_x25519_agrees_from_both_sides() -> None:
     mine, theirs = dice(32), dice(32)
     shared = x25519(mine, x25519_public(theirs))
-    assert shared == x25519_once(theirs, x25519_public(mine)) == x25519_static(mine, x25519_public(theirs))
+    assert shared == x25519(theirs, x25519_public(mine)) == x25519_static(mine, x25519_public(theirs))
 
 
-@pytest.mark.parametrize("agree", [x25519, x25519_once, x25519_static])
+@pytest.mark.parametrize("agree", [x25519, x25519_static])
 def test_x25519_refuses_points_that_agree_with_everybody(agree: Callable[[bytes, bytes], bytes]) -> None:
     for point in LOW_ORDER:
         for spelling in (point, point[:31] + bytes([point[31] | 0x80])):

@@ -24,7 +24,7 @@ from zerochat.didcomm.protocols import features, mediated, mediation, pickup, pi
 from zerochat.didcomm.protocols.mediated import Mediated, Said
 from zerochat.didcomm.protocols.mediation import Change, Page
 from zerochat.didcomm.protocols.mix import Mix
-from zerochat.didcomm.rotation import Prior, from_prior
+from zerochat.didcomm.rotation import Prior, from_prior, verify_from_prior
 from zerochat.didcomm.service import Route, deliverables, routes
 
 random = Random(10).randbytes
@@ -91,15 +91,21 @@ class Site:
 class Client:
     """A recipient that any DIDComm v2 library could be, with our own state machine beside it."""
 
-    def __init__(self, site: Site, *, pthid: str | None = "the-invitation", stays: bool = True) -> None:
-        self.site, self.identity = site, new_peer4(random, [])
+    def __init__(
+        self, site: Site, *, pthid: str | None = "the-invitation", stays: bool = True, learns: bool = True
+    ) -> None:
+        """Without `learns` it does not understand that a DID may be replaced, and takes what comes."""
+        self.site, self.identity, self.learns = site, new_peer4(random, []), learns
+        self.theirs = site.identity.did
+        self.word: str | None = None
+        """The `from_prior` of the last answer."""
         self.session = site.session(stays=stays)
         self.state = Mediated(site.identity.did, self.identity.did, pthid)
         self.got: list[bytes] = []
         self.mailbox = new_peer4(random, [service(site.identity.did)])
 
     def seal(self, message: Message) -> bytes:
-        packer, mine, theirs = V2, self.identity, self.site.identity.did
+        packer, mine, theirs = V2, self.identity, self.theirs
         whole = replace(message, from_=mine.did, to=(theirs,))
         key = packer.their_key(resolve(theirs), theirs)
         return packer.authcrypt(packer.dump(whole), sender=packer.own_key(mine, mine.did), recipient=key, random=random)
@@ -115,7 +121,12 @@ class Client:
 
     def read(self, envelope: bytes) -> Message:
         opened = opener(self.identity)(envelope)
-        assert opened.sender == self.site.identity.did
+        assert opened.sender is not None
+        self.word = opened.message.from_prior
+        if opened.sender != self.theirs:
+            assert self.word is not None, "a DID that nobody has vouched for"
+            verify_from_prior(self.word, resolve(self.theirs), opened.sender)
+            self.theirs = opened.sender if self.learns else self.theirs
         return opened.message
 
     # --- with the state machine ---------------------------------------------------------------------------------

@@ -91,10 +91,10 @@ def test_a_push_that_fails_costs_nobody_else(site, bob, monkeypatch):
         site.hear(forwarded(site, each.mailbox, "x"))
     sealed = site.mediator.sealed
 
-    def fail(message, recipient):
+    def fail(message, recipient, ours):
         if recipient == bob.identity.did:
             raise Malformed(why="a test")
-        return sealed(message, recipient)
+        return sealed(message, recipient, ours)
 
     monkeypatch.setattr(site.mediator, "sealed", fail)
     carol.pushed()
@@ -229,7 +229,7 @@ def test_an_address_that_refuses_is_left_alone(path):
 
 def proving(client: Client, did: str, key: SecretKey) -> Message:
     asking = mediation.update([Change(did, "add")], random)
-    addressed = replace(asking, from_=client.identity.did, to=(client.site.identity.did,))
+    addressed = replace(asking, from_=client.identity.did, to=(client.theirs,))
     return mediation.with_proofs(addressed, {did: key})
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from random import Random
@@ -21,21 +22,23 @@ import pytest
 from zerochat.agent.database import DiskFull
 from zerochat.agent.mediator import service
 from zerochat.agent.mediator.mixing import BadMixLink, Mixing
+from zerochat.agent.mediator.pairwise import service as service_at
 from zerochat.agent.mediator.service import Service, Wishes
-from zerochat.agent.mediator.standing import BadPublicUri, MediatorMoved, public_uri
+from zerochat.agent.mediator.standing import BadPublicUri, BehindAnother, MediatorMoved, public_uri
 from zerochat.agent.places import Places, places
 from zerochat.agent.vault import ProfileOwned, create_profile, unlock
 from zerochat.agent.web import Arrived, Closed, Delivered, Failed, Opened, Web, fetch_invitation
 from zerochat.agent.web.limits import Limits as WebLimits
 from zerochat.agent.web.news import ENCRYPTED
 from zerochat.crypto.keys import SecretKey
-from zerochat.didcomm.did import Identity, new_peer4, resolve
+from zerochat.didcomm.did import Identity, new_peer2, new_peer4, resolve
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import PACKERS
-from zerochat.didcomm.protocols import mediated, oob, pickup, routing
+from zerochat.didcomm.protocols import inviting, mediated, oob, pickup, routing
 from zerochat.didcomm.protocols.mediated import Mediated, Said
 from zerochat.didcomm.protocols.mix import Mix
+from zerochat.didcomm.rotation import verify_from_prior
 from zerochat.didcomm.service import deliverables, routes
 
 random = Random(11).randbytes
@@ -75,10 +78,13 @@ def http_and_ws(did: str) -> tuple[str, str]:
 class Recipient:
     """Somebody behind a mediator, who dials out and nothing else."""
 
-    def __init__(self, link: str) -> None:
+    def __init__(self, link: str, *, learns: bool = True) -> None:
+        """Without `learns` it goes on writing to the DID in the invitation."""
         invitation = oob.read_invitation(link)
         assert isinstance(invitation, oob.OutOfBand) and invitation.inviters[0].did is not None
         self.did: str = invitation.inviters[0].did
+        self.theirs, self.learns = self.did, learns
+        """Under which DID the mediator speaks."""
         self.identity = new_peer4(random, [])
         endpoint = {"uri": self.did, "accept": ["didcomm/v2"]}
         self.mailbox = new_peer4(random, [{"id": "#s", "type": "DIDCommMessaging", "serviceEndpoint": endpoint}])
@@ -107,6 +113,11 @@ class Recipient:
 
     def _hear(self, envelope: bytes) -> None:
         opened = open_layers(envelope, secret_of=self._secret_of, resolve=resolve)
+        assert opened.sender is not None
+        if opened.sender != self.theirs:
+            assert opened.message.from_prior is not None
+            verify_from_prior(opened.message.from_prior, resolve(self.theirs), opened.sender)
+            self.theirs = opened.sender if self.learns else self.theirs
         if pickup.kind_of(opened.message) == "status":
             self.left = pickup.read_status(opened.message).count
         said = mediated.hear(self.state, opened.message, random)
@@ -129,8 +140,10 @@ class Recipient:
         self.state = said.state
         for message in said.messages:
             mine = V2.own_key(self.identity, self.identity.did)
-            theirs = V2.their_key(resolve(self.did), self.did)
-            envelope = V2.authcrypt(V2.dump(message), sender=mine, recipient=theirs, random=random)
+            theirs = V2.their_key(resolve(self.theirs), self.theirs)
+            envelope = V2.authcrypt(
+                V2.dump(replace(message, to=(self.theirs,))), sender=mine, recipient=theirs, random=random
+            )
             self.ticket += 1
             self.wire.web.send(self.uri, envelope, ENCRYPTED, self.ticket, return_route=True)
 
@@ -349,6 +362,57 @@ def test_a_mediator_keeps_its_address(start, home, tmp_path):
     assert oob.read_invitation(running.link).id != oob.read_invitation(old).id
 
 
+def outer_home(folder: Path) -> Places:
+    found = places("outer", {"ZEROCHAT_HOME": str(folder)})
+    create_profile(found, "mediator", None)
+    return found
+
+
+def test_a_mediator_stays_behind_its_mediator(start, home, tmp_path):
+    outer = start(Wishes("127.0.0.1"), outer_home(tmp_path))
+    start(Wishes("127.0.0.1", behind=outer.link)).stop()
+    again = start()
+    assert again.service.standing.behind == outer.link
+    again.stop()
+    wrong = inviting.link(
+        "http://x.example", inviting.invitation(new_peer2(random, [service_at("http://x")]).did, random)
+    )
+    for behind, error in ((again.link, BadMixLink), ("http://x.example", BadMixLink), (wrong, BehindAnother)):
+        with pytest.raises(error):
+            Service(home, unlock(home, None), Wishes("127.0.0.1", behind=behind)).start()
+    fresh = places("fresh", {"ZEROCHAT_HOME": str(tmp_path)})
+    create_profile(fresh, "mediator", None)
+    with pytest.raises(BadMixLink, match="WebSocket"):
+        Service(fresh, unlock(fresh, None), Wishes("127.0.0.1", behind=wrong)).start()
+    start(Wishes("127.0.0.1"), fresh).stop()
+    with pytest.raises(BehindAnother):
+        Service(fresh, unlock(fresh, None), Wishes("127.0.0.1", behind=outer.link)).start()
+
+
+def test_what_could_not_be_written_is_fetched_again(start, people, monkeypatch, tmp_path):
+    """The inner mediator's disk is full when the outer one has something for it."""
+    outer = start(Wishes("127.0.0.1"), outer_home(tmp_path))
+    inner = start(Wishes("127.0.0.1", behind=outer.link))
+    bob, sender = Recipient(inner.link), Sender()
+    people += [bob, sender]
+    until(lambda: bool(bob.state.registered) and outer.service._store.place(bob.did) is not None, bob.step)
+    store = inner.service._store
+    for number in range(3):
+        with monkeypatch.context() as patch:
+
+            def full() -> None:
+                raise DiskFull(path=store.path)
+
+            patch.setattr(store, "turn", full)
+            sender.send(bob.mailbox, f"patience {number}")
+            until(lambda: inner.service._failing and not sender.waiting, sender.step)
+            assert len(bob.got) == number and outer.service._store.total.messages == 1
+        until(lambda number=number: len(bob.got) == number + 1, bob.step)
+    until(lambda: not outer.service._store.total.messages, bob.step)
+    assert bob.got == [f"patience {number}" for number in range(3)]
+    assert not outer.service.mediator.counts["relayed"], "it was fetched"
+
+
 @pytest.mark.parametrize(
     "text", ["relay.example.org", "ftp://x", "http://", "http://x:0", "http://x/?q", "http://u@x", "http://ü"]
 )
@@ -361,7 +425,7 @@ def test_what_is_no_mediators_link(start):
     bare = new_peer4(random, [])
     for link in ("", "https://example.org/?_oobid=abc", "https://example.org/?_oob=e30"):
         with pytest.raises(BadMixLink):
-            Mixing((link,), bare.did, resolve, random)
+            Mixing((link,), bare.did, random)
 
 
 def test_detours_between_mediators(start, people, tmp_path):
@@ -409,7 +473,7 @@ def test_killed_in_the_middle(total, tmp_path, people):
     running = Process(tmp_path, "127.0.0.1")
     link, port = running.ready["link"], running.ready["uri"].rpartition(":")[2]
     try:
-        bob, carol, sender = Recipient(link), Recipient(link), Sender()
+        bob, carol, sender = Recipient(link), Recipient(link, learns=False), Sender()
         people += [bob, carol, sender]
         steps = bob.step, carol.step, sender.step
         until(lambda: bool(bob.state.registered and carol.state.registered), *steps)
@@ -426,6 +490,7 @@ def test_killed_in_the_middle(total, tmp_path, people):
                     step(0)
         until(lambda: len(bob.got) + len(carol.got) == total and not sender.waiting, *steps)
         assert kills == 2 and running.ready["link"] == link
+        assert bob.theirs != bob.did == carol.theirs, "one of them has heard what the mediator's other DID is"
         assert set(bob.got) | set(carol.got) == {f"message {number}" for number in range(total)}
         assert all(len(ids) == 1 for each in (bob, carol) for ids in each.names.values()), "none was taken in twice"
         until(lambda: bob.left == 0 == carol.left, *steps)

@@ -11,7 +11,7 @@ from zerochat.crypto.contents import CBC_HS512, CONTENTS
 from zerochat.crypto.encoding import b64url, b64url_bytes, strict_json
 from zerochat.crypto.kdf import concat_kdf, other_info
 from zerochat.crypto.keys import SecretKey, agree, agree_once, agree_static, jwk_public, jwk_secret, public_of
-from zerochat.crypto.primitives import key_unwrap, key_wrap, x25519_once
+from zerochat.crypto.primitives import key_unwrap, key_wrap, x25519
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.message import parse
 from zerochat.didcomm.packer import Unpacked, check_addressing, envelope_kind
@@ -67,7 +67,7 @@ def test_ecdh_1pu_draft04_appendix_b() -> None:
             "56GVudgRLIMEElQ7DpXsijJVRSWUSDNdbWkdV3g0GUNq6hcT_GkxwnxlPIWrTXCqRpVKQC8fe4z3PQ2YH2afvjQ28aiCTWFE",
         ),
     ):
-        ze, zs = (x25519_once(b64url_bytes(secret), b64url_bytes(public)) for secret in (ephemeral, alice))
+        ze, zs = (x25519(b64url_bytes(secret), b64url_bytes(public)) for secret in (ephemeral, alice))
         derived = concat_kdf(ze + zs, info, tag)[:16]
         assert derived.hex() == kek, name
         assert b64url(key_wrap(derived, key)) == wrapped, name

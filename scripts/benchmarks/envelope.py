@@ -34,7 +34,6 @@ from zerochat.crypto.primitives import (
     key_wrap,
     sha256,
     x25519,
-    x25519_once,
     x25519_public,
 )
 from zerochat.didcomm import PACKERS
@@ -111,7 +110,7 @@ def floor_v2(pair: Pair, plain: bytes) -> tuple[Call, Call]:
         ephemeral, key, iv = os.urandom(32), os.urandom(64), os.urandom(16)
         x25519_public(ephemeral)
         CBC_HS512.seal(key, iv, plain, aad)
-        key_wrap(sha256(x25519_once(ephemeral, public) + static + info), key)
+        key_wrap(sha256(x25519(ephemeral, public) + static + info), key)
 
     def unpack() -> None:
         sha256(x25519(secret, ephemeral_public) + static + info)

@@ -54,6 +54,18 @@ class Options(argparse.Namespace):
     peer: str
     match: str
     text: str | None
+
+    keys: str
+    join_rule: str
+    removal: str | None
+    quorum: int | None
+    roles: str
+    agreement: str
+    read_only: bool
+    role: str
+    words: str | None
+    mark: bool
+    unmark: bool
     invite: bool
     route_action: str | None
 
@@ -75,6 +87,7 @@ class Options(argparse.Namespace):
     is_open: bool
     new_invitation: bool
     mix_with: list[str]
+    behind: str | None
     noise: float
     certificate: str | None
     key: str | None

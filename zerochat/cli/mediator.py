@@ -90,6 +90,7 @@ def _wishes(options: Options, home: "Places") -> "Wishes":
         is_open=options.is_open,
         new_invitation=options.new_invitation,
         mix_with=tuple(options.mix_with),
+        behind=options.behind,
         noise_chance=options.noise,
         tls=tls,
         socks=settings.socks,

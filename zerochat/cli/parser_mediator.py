@@ -20,6 +20,7 @@ def add_mediator(verbs: "Verbs[Parser]") -> None:
 zerochat mediator --listen 0.0.0.0:8080 --public-uri http://203.0.113.7:8080
 zerochat mediator --listen 127.0.0.1:8080 --public-uri https://example.org
 zerochat mediator --format jsonl >events.jsonl
+zerochat mediator --listen 192.168.1.5:8080 --behind "$(cat outer-link)"
 zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
 """,
         MEDIATOR_FORMATS,
@@ -42,6 +43,12 @@ zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
     )
     mediator.add_argument("--certificate", metavar="FILE", help="a PEM certificate chain, for https and wss")
     mediator.add_argument("--key", metavar="FILE", help="the certificate's key")
+    mediator.add_argument(
+        "--behind",
+        metavar="LINK",
+        help="another mediator, by its invitation: others write to this one over that, and only those whom this one"
+        " serves dial it; fixed at the first start",
+    )
     mediator.add_argument(
         "--mix-with",
         metavar="LINK",

@@ -131,7 +131,7 @@ def once(secret: SecretKey) -> tuple[PublicKey, Callable[[PublicKey], bytes]]:
         def x25519(public: PublicKey) -> bytes:
             if public.kind != "X25519":
                 raise Unauthentic()
-            return primitives.x25519_once(secret.data, public.data)
+            return primitives.x25519(secret.data, public.data)
 
         return PublicKey("X25519", primitives.x25519_public(secret.data)), x25519
 

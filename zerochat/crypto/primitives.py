@@ -9,7 +9,6 @@ import hashlib
 import hmac
 from functools import lru_cache
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 from nacl import bindings as sodium
 from nacl.exceptions import CryptoError
@@ -43,25 +42,11 @@ def x25519_public(secret: bytes) -> bytes:
     return bytes(sodium.crypto_scalarmult_base(secret))
 
 
-@lru_cache(maxsize=KEYS_CACHED)
-def _expanded(secret: bytes) -> X25519PrivateKey:
-    return X25519PrivateKey.from_private_bytes(secret)
-
-
 def x25519(secret: bytes, public: bytes) -> bytes:
-    """The 32-byte secret that a long-lived `secret` shares with a peer's `public` key.
+    """The 32-byte secret that `secret` shares with a peer's `public` key.
 
     Raises Unauthentic for a public key of low order, with which everybody shares the same secret.
     """
-    check_length(public, 32)
-    try:
-        return _expanded(secret).exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError:
-        raise Unauthentic() from None
-
-
-def x25519_once(secret: bytes, public: bytes) -> bytes:
-    """Like `x25519`, for a secret that is used once: nothing is kept of it."""
     check_length(public, 32)
     try:
         return bytes(sodium.crypto_scalarmult(secret, public))
@@ -79,7 +64,7 @@ def check_x25519_public(public: bytes) -> None:
     """Raise Malformed for what is no X25519 public key, or one of low order."""
     check_length(public, 32)
     try:
-        x25519_once(bytes(32), public)
+        x25519(bytes(32), public)
     except Unauthentic:
         raise Malformed(why="an X25519 key of low order") from None
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from zerochat.agent.mediator.limits import Limits
+from zerochat.agent.mediator.pairwise import Pairwise
 from zerochat.agent.mediator.registry import canonical, goes_on, key_names
 from zerochat.agent.mediator.rows import Kept, Recipient
 from zerochat.agent.mediator.session import Session
@@ -53,11 +54,12 @@ class Clerk:
         policy: Policy,
         routing_did: str,
         own: frozenset[str],
+        pairwise: Pairwise,
         resolve: Callable[[str], Document],
         random: Callable[[int], bytes],
     ) -> None:
         self._store, self._limits, self._policy = store, limits, policy
-        self._routing_did, self._own = routing_did, own
+        self._routing_did, self._own, self._pairwise = routing_did, own, pairwise
         self._resolve, self._random = resolve, random
         self.counts: Counter[str] = Counter()
         self.live: dict[int, list[Session]] = {}
@@ -83,21 +85,28 @@ class Clerk:
             verify_from_prior(message.from_prior, self._resolve(recipient.long), sender)
             self._store.rotate(recipient.id, short_form(sender), self._resolve(sender).did)
 
-    def answer(self, message: Message, sender: str, session: Session, now_s: int) -> Message | None:
-        """The answer to a message of one of the two protocols; None for any other. Raises RemoteError."""
+    def addressed(self, sender: str, ours: str) -> None:
+        """A recipient has said something to this DID of ours: it knows the one that is for it, or does not."""
+        recipient = self._store.recipient(short_form(sender))
+        if recipient is not None and recipient.knows != (recipient.own == ours):
+            self._store.knows(recipient.id, knows=not recipient.knows)
+
+    def answer(self, message: Message, sender: str, ours: str, session: Session, now_s: int) -> Message | None:
+        """The answer to a message of one of the two protocols, which was addressed to the DID `ours`; None for any
+        other. Raises RemoteError."""
         asked, fetched = mediation.kind_of(message), pickup.kind_of(message)
         if asked is None and fetched is None:
             return None
         recipient = self.recipient(sender, now_s)
         session.is_known = session.is_known or recipient is not None
         if asked is not None and asked[1] == "request":
-            return self._request(message, sender, recipient, session, now_s)
+            return self._request(message, sender, ours, recipient, session, now_s)
         if recipient is None:
             self.counts["stranger"] += 1
             return problem.problem(NOT_GRANTED, message, self._random, comment="No mediation was granted to this DID.")
         match asked[1] if asked is not None else fetched:
             case "update":
-                return self._update(message, sender, recipient, now_s)
+                return self._update(message, sender, ours, recipient, now_s)
             case "query":
                 return self._query(message, recipient)
             case "status-request":
@@ -113,26 +122,32 @@ class Clerk:
     # --- mediation --------------------------------------------------------------------------------------------------
 
     def _request(
-        self, message: Message, sender: str, recipient: Recipient | None, session: Session, now_s: int
+        self, message: Message, sender: str, ours: str, recipient: Recipient | None, session: Session, now_s: int
     ) -> Message:
         if recipient is None:
             if not self._policy.admits(message) or self._store.recipients() >= self._limits.recipients:
                 self.counts["denied"] += 1
                 return mediation.deny(message, self._random)
-            self._store.grant(short_form(sender), self._resolve(sender).did, now_s)
+            self._store.grant(short_form(sender), self._resolve(sender).did, self._own_did(ours), now_s)
+            self.addressed(sender, ours)
             self.counts["granted"] += 1
             session.is_known = True
         return mediation.grant(message, self._routing_did, self._random)
 
-    def _update(self, message: Message, sender: str, recipient: Recipient, now_s: int) -> Message | None:
+    def _own_did(self, ours: str) -> str:
+        """Under which DID to speak to a new recipient: the one that it has addressed, if that was for it before it was
+        forgotten here, else one that nobody has seen."""
+        return self._pairwise.new() if ours == self._routing_did or self._store.is_own(ours) else ours
+
+    def _update(self, message: Message, sender: str, ours: str, recipient: Recipient, now_s: int) -> Message | None:
         """An update that somebody recorded and sends again must not bring back what has been changed since."""
         changes = mediation.read_update(message)
         if not self._store.first_time(recipient.id, message.id, now_s):
             return None
-        changed = [Changed(each.did, each.action, self._change(each, sender, recipient)) for each in changes]
+        changed = [Changed(each.did, each.action, self._change(each, sender, ours, recipient)) for each in changes]
         return mediation.update_response(message, changed, self._random)
 
-    def _change(self, change: Change, sender: str, recipient: Recipient) -> Result:
+    def _change(self, change: Change, sender: str, ours: str, recipient: Recipient) -> Result:
         try:
             name = canonical(change.did)
         except RemoteError:
@@ -143,9 +158,9 @@ class Clerk:
                 return "no_change"
             self._store.unregister(place)
             return "success"
-        if name in self._own or len(change.did) > DID_CHARS_MAX:
+        if name in self._own or self._pairwise.is_ours(name) or len(change.did) > DID_CHARS_MAX:
             return "client_error"
-        proven = mediation.is_proven(change, sender, self._routing_did, self._resolve)
+        proven = mediation.is_proven(change, sender, ours, self._resolve)
         if place is not None and place.recipient == recipient.id:
             if proven:
                 self._store.prove(name)

@@ -10,17 +10,18 @@ whether the envelope could be read, the answer is always the same. So every refu
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from zerochat.agent.mediator.clerk import Clerk, Policy
 from zerochat.agent.mediator.limits import Limits
+from zerochat.agent.mediator.pairwise import Pairwise
 from zerochat.agent.mediator.registry import canonical, own_secrets, ways
 from zerochat.agent.mediator.rows import Due, Place
 from zerochat.agent.mediator.session import Session
 from zerochat.agent.mediator.store import Store
 from zerochat.crypto.encoding import b64url
-from zerochat.crypto.keys import PublicKey, SecretKey
-from zerochat.didcomm.did import Document, Identity, resolve
+from zerochat.crypto.keys import PublicKey
+from zerochat.didcomm.did import Document, Identity, resolve, short_form
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import PACKERS, Profile, envelope_kind
@@ -87,9 +88,9 @@ class Mediator:
         self._random, self._noise_chance = random, noise_chance
         self.mix_nodes: tuple[str, ...] = ()
         """The DIDs of mediators that let our detours through."""
-        self._secrets = own_secrets(identity)
-        own = frozenset({identity.short, *self._secrets, *uris, *(uri.rstrip("/") for uri in uris)})
-        self.clerk = Clerk(store, self.limits, policy, identity.did, own, self.resolve, random)
+        self._pairwise = Pairwise(identity, uris, random)
+        own = frozenset({identity.short, *own_secrets(identity), *uris, *(uri.rstrip("/") for uri in uris)})
+        self.clerk = Clerk(store, self.limits, policy, identity.did, own, self._pairwise, self.resolve, random)
         self._sent: dict[int, int] = {}
         """What is under way to other addresses: its number in the store, and for which recipient."""
 
@@ -118,7 +119,7 @@ class Mediator:
 
     def _hear(self, envelope: bytes, session: Session, now_ms: int, depth: int) -> Outcome:
         profile = envelope_kind(envelope)
-        unpacked = PACKERS[profile].unpack(envelope, secret_of=self._secret_of, public_of=self._public_of)
+        unpacked = PACKERS[profile].unpack(envelope, secret_of=self._pairwise.secret_of, public_of=self._public_of)
         if unpacked.kind == "anoncrypt":
             try:
                 wanted = routing.forward_in(unpacked.plain)
@@ -126,60 +127,46 @@ class Mediator:
                 wanted = None  # another layer, perhaps
             if wanted is not None:
                 return self._forward(wanted, session, now_ms, depth)
-        opened = open_layers(envelope, secret_of=self._secret_of, resolve=self.resolve)
+        opened = open_layers(envelope, secret_of=self._pairwise.secret_of, resolve=self.resolve)
         if routing.is_forward(opened.message):
             return self._forward(routing.read_forward(opened.message), session, now_ms, depth)
         if opened.sender is None or opened.profile != "didcomm/v2":
             raise Unauthentic()  # a signature does not do: its DID may have no key to seal an answer or a delivery for
-        return self._message(opened.message, opened.sender, session, now_ms // 1000)
-
-    def _secret_of(self, kid: str) -> SecretKey | None:
-        """Ours are the keys of the DID, and the same keys alone, for those who route to a key."""
-        owner = kid.partition("#")[0]
-        secret = self._secrets.get(owner)
-        if secret is None or owner == kid:
-            return secret
-        try:
-            resolve(owner).agreement_key(kid)
-        except RemoteError:
-            return None
-        return secret
+        ours = (opened.recipient_kid or "").partition("#")[0]
+        return self._message(opened.message, opened.sender, ours, session, now_ms // 1000)
 
     def _public_of(self, kid: str) -> PublicKey:
         return self.resolve(kid.partition("#")[0]).agreement_key(kid)
 
-    def _message(self, message: Message, sender: str, session: Session, now_s: int) -> Outcome:
+    def _message(self, message: Message, sender: str, ours: str, session: Session, now_s: int) -> Outcome:
         if message.expires_time is not None and message.expires_time <= now_s:
             return Outcome("expired")
         if message.return_route in ("all", "none") and session.stays:
             session.returns = message.return_route == "all"
         self.clerk.rotated(message, sender)
-        reply = self.clerk.answer(message, sender, session, now_s)
+        self.clerk.addressed(sender, ours)
+        reply = self.clerk.answer(message, sender, ours, session, now_s)
         if reply is None and mediation.kind_of(message) is None and pickup.kind_of(message) is None:
             reply = standard_answer(message, disclosed=SPOKEN, random=self._random)
             if reply is None and problem.may_report(message) and self.clerk.recipient(sender, now_s) is not None:
                 reply = problem.problem(UNSUPPORTED, message, self._random)
         if reply is None or not (session.returns or message.return_route in ("all", "thread")):
             return Outcome("heard")
-        return Outcome("answered", self.sealed(reply, sender))
+        return Outcome("answered", self.sealed(reply, sender, ours))
 
     def opened(self, envelope: bytes) -> tuple[Message, str]:
         """A message whose sender is proven, and who that is. Raises RemoteError."""
-        opened = open_layers(envelope, secret_of=self._secret_of, resolve=self.resolve)
+        opened = open_layers(envelope, secret_of=self._pairwise.secret_of, resolve=self.resolve)
         if opened.sender is None or opened.profile != "didcomm/v2":
             raise Unauthentic()
         return opened.message, opened.sender
 
-    def sealed(self, message: Message, recipient: str) -> bytes:
-        """A message of ours for a DID. Raises Malformed, Unauthentic for one without a key that fits ours."""
-        packer = PACKERS["didcomm/v2"]
-        whole = replace(message, from_=self.identity.did, to=(recipient,))
-        return packer.authcrypt(
-            packer.dump(whole),
-            sender=packer.own_key(self.identity, self.identity.did),
-            recipient=packer.their_key(self.resolve(recipient), recipient),
-            random=self._random,
-        )
+    def sealed(self, message: Message, to: str, ours: str | None = None) -> bytes:
+        """What we say to a DID as its mediator: to a recipient under the DID that is for it; to anybody else under
+        `ours`. None: as one agent to another, under the public one. Raises Malformed, Unauthentic for a DID without a
+        key that fits ours."""
+        recipient = None if ours is None else self.store.recipient(short_form(to))
+        return self._pairwise.sealed(message, to, self.resolve(to), recipient, ours or self.identity.did)
 
     # --- forwards ---------------------------------------------------------------------------------------------------
 
@@ -188,7 +175,7 @@ class Mediator:
         if wanted.expires_time is not None and wanted.expires_time <= now_s:
             return Outcome("dropped.expired")
         name = canonical(wanted.next)
-        if name in self._secrets or name == self.identity.short:
+        if self._pairwise.is_ours(name):
             return self._unwrapped(wanted, session, now_ms, depth)
         place = self.store.place(name)
         if place is None:
@@ -294,18 +281,19 @@ class Mediator:
 
     def _push(self, session: Session, now_s: int) -> list[Push]:
         pushes: list[Push] = []
-        while session.recipient is not None:
+        recipient = session.recipient and self.store.recipient_numbered(session.recipient.id)
+        while recipient is not None:
             room = self.limits.window - len(session.under_way)
             if room <= 0 or session.bytes_under_way >= self.limits.window_bytes:
                 break
             limit = min(room, pickup.DELIVERY_MAX)
-            found = self.store.fetch(session.recipient.id, limit, after=session.after)
+            found = self.store.fetch(recipient.id, limit, after=session.after)
             parcels = self.clerk.parcels(found, session, now_s, limit)
             if not parcels:
                 break
             session.after = found[len(parcels) - 1].seq
             message = pickup.delivery(parcels, self._random)
-            pushes.append(Push(session.handle, self.sealed(message, session.recipient.long)))
+            pushes.append(Push(session.handle, self.sealed(message, recipient.long, recipient.own)))
         return pushes
 
     @property

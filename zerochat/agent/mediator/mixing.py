@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
 from zerochat.agent.mediator.registry import ways
-from zerochat.didcomm.did import Document, same_did, short_form
+from zerochat.didcomm.did import resolve, same_did, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import mediation, oob
 from zerochat.didcomm.protocols.mediation import Change
+from zerochat.didcomm.rotation import prior_did, verify_from_prior
 from zerochat.errors import LocalError, RemoteError
 
 RETRY_S: Final = 30
@@ -33,10 +34,28 @@ class Node:
     """Another mediator."""
 
     did: str
+    """The public one, of its invitation."""
     uri: str
+    """Where it takes POSTs."""
     pthid: str = field(repr=False)
+    speaks: str
+    """The DID under which it speaks to us, as far as we have heard."""
     is_ready: bool = False
     asked_s: int = -CONFIRM_S
+
+    def is_by(self, message: Message, sender: str) -> bool:
+        """Whether it is this mediator that has sent a message: under the DID that we know, or under one that its public
+        one has put in the place of itself. Raises RemoteError for a word that is not its own."""
+        if same_did(sender, self.speaks):
+            return True
+        if message.from_prior is None:
+            return False
+        prior = next((did for did in (self.speaks, self.did) if same_did(did, prior_did(message.from_prior))), None)
+        if prior is None:
+            return False
+        verify_from_prior(message.from_prior, resolve(prior), sender)
+        self.speaks = sender
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +70,12 @@ class Asked:
 class Mixing:
     """The mediators that were named, and which of them are ready."""
 
-    def __init__(
-        self, links: tuple[str, ...], own_did: str, resolve: Callable[[str], Document], random: Callable[[int], bytes]
-    ) -> None:
+    def __init__(self, links: tuple[str, ...], own_did: str, random: Callable[[int], bytes]) -> None:
         """Raises BadMixLink."""
         self._own, self._random = own_did, random
         if len(links) > NODES_MAX:
             raise BadMixLink(why=f"there are more than {NODES_MAX}")
-        self._nodes = [_node(link, resolve) for link in links]
+        self._nodes = [node_of(link) for link in links]
 
     @property
     def ready(self) -> tuple[str, ...]:
@@ -70,19 +87,19 @@ class Mixing:
         for node in self._nodes:
             if now_s - node.asked_s >= (CONFIRM_S if node.is_ready else RETRY_S):
                 node.asked_s = now_s
-                asked.append(Asked(node.did, node.uri, mediation.request(self._random, pthid=node.pthid)))
+                asked.append(Asked(node.speaks, node.uri, mediation.request(self._random, pthid=node.pthid)))
         return asked
 
     def heard(self, message: Message, sender: str) -> list[Asked]:
-        """What a mediator answered; and what to ask next. Raises Malformed."""
-        node = next((node for node in self._nodes if same_did(node.did, sender)), None)
+        """What a mediator answered; and what to ask next. Raises RemoteError."""
+        node = next((node for node in self._nodes if node.is_by(message, sender)), None)
         kind = mediation.kind_of(message)
         if node is None or kind is None:
             return []
         match kind[1]:
             case "grant":
                 update = mediation.update([Change(self._own, "add")], self._random)
-                return [Asked(node.did, node.uri, update)]
+                return [Asked(node.speaks, node.uri, update)]
             case "deny":
                 node.is_ready = False
             case "updated":
@@ -96,7 +113,8 @@ def addressed(asked: Asked, own_did: str) -> Message:
     return replace(asked.message, from_=own_did, to=(asked.did,))
 
 
-def _node(link: str, resolve: Callable[[str], Document]) -> Node:
+def node_of(link: str) -> Node:
+    """The mediator that an invitation is of. Raises BadMixLink."""
     try:
         found = oob.read_invitation(link)
         if not isinstance(found, oob.OutOfBand):
@@ -109,5 +127,5 @@ def _node(link: str, resolve: Callable[[str], Document]) -> Node:
         raise BadMixLink(why=error.fields.get("why", "it is damaged")) from error
     http = [way.uri for way in ways(did, resolve) if way.uri.startswith("http") and not way.routing_keys]
     if not http:
-        raise BadMixLink(why="it is not reached over HTTP")
-    return Node(did, http[0], found.id)
+        raise BadMixLink(why="it is not reached over HTTP, or only over another one")
+    return Node(did, http[0], found.id, did)

@@ -55,11 +55,14 @@ def goes_on(document: Document, own: frozenset[str], resolve: Callable[[str], Do
     here, belongs to somebody who fetches; and on a route through several mediators the last one is whom it fetches
     from.
     """
+    found = _ways(document, resolve)
+    if any(way.uri in own or way.uri.rstrip("/") in own for way in found):
+        return False
     for route in routes(document):
         named = (route.uri, route.uri.rstrip("/"), *(key.partition("#")[0] for key in route.routing_keys))
         if not own.isdisjoint(named):
             return False
-    return bool(_ways(document, resolve))
+    return bool(found)
 
 
 def own_secrets(identity: Identity) -> dict[str, SecretKey]:

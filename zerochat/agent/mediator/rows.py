@@ -8,7 +8,7 @@ from zerochat.agent.database import Format
 
 APPLICATION_ID: Final = 0x7A63_6D64
 """`zcmd`."""
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION)
 
 SCHEMA: Final = f"""
@@ -17,7 +17,10 @@ CREATE TABLE recipients (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     did TEXT NOT NULL UNIQUE,
     long TEXT NOT NULL,
-    heard INTEGER NOT NULL
+    heard INTEGER NOT NULL,
+    own TEXT NOT NULL UNIQUE,
+    since INTEGER NOT NULL,
+    knows INTEGER NOT NULL CHECK (knows IN (0, 1))
 ) STRICT;
 CREATE INDEX recipients_by_heard ON recipients (heard);
 CREATE TABLE dids (
@@ -75,6 +78,7 @@ PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
 SET: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+RECIPIENT: Final = "SELECT id, did, long, heard, own, since, knows FROM recipients"
 TICK: Final = "INSERT INTO meta VALUES ('turn', randomblob(8)) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 FORGET: Final = "INSERT INTO seen VALUES (?, ?) ON CONFLICT (digest) DO UPDATE SET until = max(until, excluded.until)"
 WAITING: Final = """
@@ -91,6 +95,12 @@ class Recipient:
     long: str
     heard: int
     """UTC seconds; not exact."""
+    own: str
+    """Our own DID, under which we speak to this recipient and to nobody else."""
+    since: int
+    """UTC seconds: when our public DID was rotated to that one."""
+    knows: bool
+    """Whether what it said last was for that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +148,10 @@ class Usage:
     def add(self, messages: int, size: int) -> None:
         self.messages += messages
         self.bytes += size
+
+
+def recipient_of(row: tuple[int, str, str, int, str, int, int]) -> Recipient:
+    return Recipient(*row[:-1], knows=row[-1] == 1)
 
 
 def place_of(row: tuple[int, int, str, int, int]) -> Place:

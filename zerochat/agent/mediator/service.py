@@ -21,17 +21,17 @@ from zerochat.agent.mediator import mixing
 from zerochat.agent.mediator.clerk import Policy
 from zerochat.agent.mediator.limits import DAY_S, Limits
 from zerochat.agent.mediator.mediator import Dispatch, Mediator, Outcome
-from zerochat.agent.mediator.mixing import Asked, Mixing
+from zerochat.agent.mediator.mixing import Asked, Mixing, node_of
 from zerochat.agent.mediator.session import Session
 from zerochat.agent.mediator.standing import Standing, is_public, open_store, public_uri, stand, usual_port
 from zerochat.agent.mediator.store import Store
-from zerochat.agent.net.transport import allow_many_files
+from zerochat.agent.mediator.upstream import Noted, Upstream, live_uri
+from zerochat.agent.net.files import allow_many_files
 from zerochat.agent.places import Places
 from zerochat.agent.vault import JournalKey, lock_profile
 from zerochat.agent.web import Arrived, Closed, Delivered, Failed, News, Opened, Web, WebFailed
 from zerochat.agent.web.limits import Limits as WebLimits
 from zerochat.agent.web.news import ENCRYPTED
-from zerochat.didcomm.did import resolve
 from zerochat.errors import LocalError, RemoteError
 
 LISTEN: Final = "0.0.0.0"  # noqa: S104  # a mediator is for others
@@ -61,6 +61,8 @@ class Wishes:
     new_invitation: bool = False
     mix_with: tuple[str, ...] = ()
     """The invitations of other mediators."""
+    behind: str | None = None
+    """The invitation of the mediator over which others shall write to this one."""
     noise_chance: float = 0.0
     tls: tuple[str, str] | None = None
     socks: str | None = None
@@ -103,6 +105,8 @@ class Service:
         self._store: Store
         self._web: Web
         self._mixing: Mixing
+        self._upstream: Upstream | None = None
+        self._upstream_uri = ""
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
@@ -140,7 +144,12 @@ class Service:
         parts = urlsplit(bound)
         uri = f"{parts.scheme}://{_literal(own_address(host))}:{parts.port}"
         self.standing = stand(
-            self._store, uri, wishes.public_uri, parts.port or 0, new_invitation=wishes.new_invitation
+            self._store,
+            uri,
+            wishes.public_uri,
+            parts.port or 0,
+            new_invitation=wishes.new_invitation,
+            behind=wishes.behind,
         )
         if wishes.public_uri is None and self.standing.uri != uri:
             self._say(
@@ -157,7 +166,12 @@ class Service:
             limits=self._limits,
             noise_chance=wishes.noise_chance,
         )
-        self._mixing = Mixing(wishes.mix_with, self.standing.identity.did, resolve, os.urandom)
+        self._mixing = Mixing(wishes.mix_with, self.standing.identity.did, os.urandom)
+        if self.standing.behind:
+            node = node_of(self.standing.behind)
+            self._upstream = Upstream(node, self.standing.identity, os.urandom)
+            self._upstream_uri = live_uri(node)
+            self._web.hold(self._upstream_uri)
         self._web.publish_invitation(self.standing.oobid, self.standing.link, SHORT_LINK_S)
 
     def serve(self) -> None:
@@ -216,17 +230,20 @@ class Service:
         self._again = []
         now_ms = time.time_ns() // 1_000_000
         before = self.mediator.under_way()
+        fetching = None if self._upstream is None else self._upstream.noted()
         try:
             heard, dispatches = self._written(news, now_ms)
         except LocalError as error:
-            self._undo(news, before, error)
+            self._undo(news, before, fetching, error)
             return
         except Exception as error:  # noqa: BLE001  # a fault of ours, which somebody has found: it must cost nobody else
             self.mediator.counts["fault"] += 1
-            self._undo(news, before, MediatorFault(what=type(error).__name__))
+            self._undo(news, before, fetching, MediatorFault(what=type(error).__name__))
             return
         for handle, outcome in heard:
             self._answer(handle, outcome)
+        if self._upstream is not None:
+            self._talk(self._upstream, news, now_ms // 1000)
         try:
             for push in self.mediator.pushes(now_ms // 1000):
                 self._web.answer(push.handle, push.envelope)
@@ -248,6 +265,8 @@ class Service:
                 match item:
                     case Arrived(handle=handle, way="post"):
                         heard.append((handle, self.mediator.hear(item.envelope, Session(handle, False), now_ms)))
+                    case Arrived(uri=uri, way="session") if self._upstream is not None and uri == self._upstream_uri:
+                        self._fetched(self._upstream, item, now_ms)
                     case Arrived(handle=handle, way="session"):
                         session = self._sessions.setdefault(handle, Session(handle, True, begun=time.monotonic()))
                         heard.append((handle, self.mediator.hear(item.envelope, session, now_ms)))
@@ -255,6 +274,10 @@ class Service:
                         if ticket > 0:
                             why = item.why if isinstance(item, Failed) else None
                             self.mediator.dispatched(ticket, why, now_ms)
+                    case Opened(uri=uri) if self._upstream is not None and uri == self._upstream_uri:
+                        self._upstream.opened(now_ms // 1000)
+                    case Closed(uri=uri) if self._upstream is not None and uri == self._upstream_uri:
+                        self._upstream.closed()
                     case Opened(handle):
                         self._sessions[handle] = Session(handle, True, begun=time.monotonic())
                     case Closed(handle):
@@ -269,6 +292,14 @@ class Service:
             self._cut_strangers()
         return heard, dispatches
 
+    def _fetched(self, upstream: Upstream, item: Arrived, now_ms: int) -> None:
+        """What the mediator before us has for us is heard like what is posted here, and nobody waits for an answer."""
+        with suppress(RemoteError):
+            parcels = upstream.heard(*self.mediator.opened(item.envelope))
+            for parcel in parcels:
+                self.mediator.hear(parcel.envelope, Session(item.handle, False), now_ms)
+            upstream.acknowledge(parcels)
+
     def _cut_strangers(self) -> None:
         """Whoever holds connections and is nobody's recipient takes the places of those who are."""
         old = time.monotonic() - STRANGER_S
@@ -277,14 +308,16 @@ class Service:
                 self.mediator.counts["strangers"] += 1
                 self._web.cut(session.handle)
 
-    def _undo(self, news: list[News], before: dict[int, int], error: LocalError) -> None:
+    def _undo(self, news: list[News], before: dict[int, int], fetching: Noted | None, error: LocalError) -> None:
         """Nothing of it has happened: whoever posted hears so, and what can be kept in mind is tried again."""
         self.mediator.undo(before)
+        if self._upstream is not None:
+            self._upstream.undo(fetching)
         for item in news:
             match item:
                 case Arrived(handle=handle, way="post" | "session"):
                     self._web.refuse(handle)
-                case Delivered() | Failed() | Closed():
+                case Delivered() | Failed() | Opened() | Closed():
                     self._again.append(item)
         if not self._failing:
             self._say("failing", error.sentence(), {"code": error.code})
@@ -298,6 +331,16 @@ class Service:
     def _dispatch(self, dispatch: Dispatch) -> None:
         if not self._web.send(dispatch.uri, dispatch.envelope, dispatch.media_type, dispatch.ticket):
             self._again.append(Failed(dispatch.ticket, "queue"))
+
+    def _talk(self, upstream: Upstream, news: list[News], now_s: int) -> None:
+        """What came from the mediator before us is written: it hears so, and whatever else it is to hear."""
+        for item in news:
+            if isinstance(item, Arrived) and item.way == "session" and item.uri == self._upstream_uri:
+                self._web.accept(item.handle)
+        for message in upstream.due(now_s):
+            with suppress(RemoteError):
+                envelope = self.mediator.sealed(message, upstream.node.speaks)
+                self._web.send(self._upstream_uri, envelope, ENCRYPTED, -1, return_route=True)
 
     def _mix(self, news: list[News], now_s: int) -> None:
         asked: list[Asked] = []

@@ -13,12 +13,15 @@ from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 from zerochat.agent.database import fault_of_disk
+from zerochat.agent.mediator.mixing import node_of
+from zerochat.agent.mediator.pairwise import service
 from zerochat.agent.mediator.store import Store
+from zerochat.agent.mediator.upstream import live_uri
 from zerochat.agent.places import Places
 from zerochat.agent.vault import JournalKey
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import hkdf_sha256
-from zerochat.didcomm.did import Identity, new_peer2
+from zerochat.didcomm.did import Identity, did_key_of, new_peer2, resolve
 from zerochat.didcomm.protocols import inviting
 from zerochat.errors import LocalError
 
@@ -33,6 +36,13 @@ _WEBSOCKET: Final = {"http": "ws", "https": "wss"}
 class MediatorMoved(LocalError):
     """This mediator's DID says that it is reached at {old}, and everybody whom it serves knows only that. Leave
     `--public-uri` away or give the old one; for a mediator at {new}, choose another profile (`--profile NAME`)."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class BehindAnother(LocalError):
+    """This mediator's DID says {said}, and everybody whom it serves knows only that. Leave `--behind` away, or choose
+    another profile (`--profile NAME`)."""
 
     exit_code: ClassVar[int] = 2
 
@@ -55,6 +65,8 @@ class Standing:
     """The id of its invitation."""
     oobid: str = field(repr=False)
     """Under which the short link finds it."""
+    behind: str = field(default="", repr=False)
+    """The invitation of the mediator over which others write to this one; empty: they write to it directly."""
 
     @property
     def uris(self) -> tuple[str, ...]:
@@ -99,40 +111,53 @@ def usual_port(store: Store) -> int:
     return int(store.meta_get("port") or b"0")
 
 
-def stand(store: Store, uri: str, asked: str | None, port: int, *, new_invitation: bool = False) -> Standing:
+def stand(
+    store: Store, uri: str, asked: str | None, port: int, *, new_invitation: bool = False, behind: str | None = None
+) -> Standing:
     """What the mediator is, made now if this is its first start.
 
-    `uri`: where it is reached as far as it knows; `asked`: where it shall be, if somebody said so. Raises
-    MediatorMoved, BadPublicUri.
+    `uri`: where it is reached as far as it knows; `asked`: where it shall be, and `behind` which other mediator (an
+    invitation), if somebody said so. Raises MediatorMoved, BadPublicUri, BehindAnother, BadMixLink.
     """
     wanted = None if asked is None else public_uri(asked)
     old = store.meta_get("uri")
     if old is not None and wanted is not None and wanted != old.decode():
         raise MediatorMoved(old=old.decode(), new=wanted)
+    before = (store.meta_get("behind") or b"").decode()
+    if old is not None and behind is not None and (not before or node_of(before).did != node_of(behind).did):
+        raise BehindAnother(said="that it is behind another one" if before else "that it is behind no other one")
     with store.turn():
         store.meta_set("port", b"%d" % port)
         if old is None:
-            _found(store, wanted or uri)
+            _found(store, wanted or uri, behind)
         if old is None or new_invitation:
             store.meta_set("invitation", b64url(os.urandom(16)).encode())
             store.meta_set("oobid", b64url(os.urandom(16)).encode())
     did, seed, secret = (store.meta_get(name) for name in ("did", "signing_seed", "agreement_secret"))
     now, invitation, oobid = (store.meta_get(name) for name in ("uri", "invitation", "oobid"))
     assert did and seed and secret and now and invitation and oobid
-    return Standing(Identity(did.decode(), seed, secret), now.decode(), invitation.decode(), oobid.decode())
+    before = (store.meta_get("behind") or b"").decode()
+    return Standing(Identity(did.decode(), seed, secret), now.decode(), invitation.decode(), oobid.decode(), before)
 
 
-def _found(store: Store, uri: str) -> None:
-    identity = new_peer2(os.urandom, [_service(uri), _service(_websocket(uri))])
+def _found(store: Store, uri: str, behind: str | None) -> None:
+    """Behind another mediator, only those whom it serves dial this one, to its WebSocket."""
+    posted = service(uri)
+    if behind is not None:
+        node = node_of(behind)
+        live_uri(node)
+        posted = service(node.uri, routing_keys=(_bare_key(node.did),))
+        store.meta_set("behind", behind.encode())
+    identity = new_peer2(os.urandom, [posted, service(_websocket(uri))])
     store.meta_set("uri", uri.encode())
     store.meta_set("did", identity.did.encode())
     store.meta_set("signing_seed", identity.signing_seed)
     store.meta_set("agreement_secret", identity.agreement_secret)
 
 
-def _service(uri: str) -> dict[str, object]:
-    """Without an id, which would only make the DID longer: did:peer:2 gives every service one."""
-    return {"type": "DIDCommMessaging", "serviceEndpoint": {"uri": uri, "accept": ["didcomm/v2"]}}
+def _bare_key(did: str) -> str:
+    """The key of a mediator as a did:key: it stands inside a DID, which would be twice as long with a DID in it."""
+    return did_key_of(next(method.key for method in resolve(did).agreement))
 
 
 def _websocket(uri: str) -> str:

@@ -23,6 +23,7 @@ from zerochat.agent.database import create_database, faults, open_database, tran
 from zerochat.agent.mediator.rows import (
     FORGET,
     FORMAT,
+    RECIPIENT,
     SCHEMA,
     SET,
     TICK,
@@ -35,6 +36,7 @@ from zerochat.agent.mediator.rows import (
     digest_of,
     due_of,
     place_of,
+    recipient_of,
 )
 from zerochat.errors import LocalError
 
@@ -130,14 +132,27 @@ class Store:
 
     def recipient(self, did: str) -> Recipient | None:
         """By the short form of its DID."""
-        rows = self._rows("SELECT id, did, long, heard FROM recipients WHERE did = ?", (did,))
-        return Recipient(*rows[0]) if rows else None
+        rows = self._rows(f"{RECIPIENT} WHERE did = ?", (did,))
+        return recipient_of(rows[0]) if rows else None
 
-    def grant(self, did: str, long: str, now_s: int) -> Recipient:
-        self._write("INSERT INTO recipients (did, long, heard) VALUES (?, ?, ?)", (did, long, now_s))
-        found = self.recipient(did)
-        assert found is not None
-        return found
+    def recipient_numbered(self, number: int) -> Recipient | None:
+        rows = self._rows(f"{RECIPIENT} WHERE id = ?", (number,))
+        return recipient_of(rows[0]) if rows else None
+
+    def is_own(self, did: str) -> bool:
+        """Whether we speak under this DID to a recipient."""
+        return bool(self._rows("SELECT 1 FROM recipients WHERE own = ?", (did,)))
+
+    def grant(self, did: str, long: str, own: str, now_s: int) -> None:
+        """Take a recipient in, to which we speak under the DID `own`."""
+        self._write(
+            "INSERT INTO recipients (did, long, heard, own, since, knows) VALUES (?, ?, ?, ?, ?, 0)",
+            (did, long, now_s, own, now_s),
+        )
+
+    def knows(self, recipient: int, *, knows: bool) -> None:
+        """Whether the recipient has addressed the DID under which we speak to it."""
+        self._write("UPDATE recipients SET knows = ? WHERE id = ?", (knows, recipient))
 
     def rotate(self, recipient: int, did: str, long: str) -> None:
         """The recipient has another DID from now on, which nobody else has."""
