@@ -6,17 +6,18 @@ import random
 import pytest
 
 from zerochat.crypto.encoding import did_key
-from zerochat.crypto.primitives import ed25519_public
+from zerochat.crypto.primitives import ed25519_public, x25519_public
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import new_peer4
+from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed, RemoteError
-from zerochat.group.modes.pairwise import PairwiseMulti
+from zerochat.group.modes import MODES, Place, Reader
 from zerochat.group.relationship import Relationship
 from zerochat.group.stimuli import Moment
+from zerochat.group.wire import EVENTS
 from zerochat.overlay import OVERLAYS
 from zerochat.sim import TransparentPacker
 
-MODES = [PairwiseMulti]
 NAMES = ("alice", "bob", "carol")
 
 
@@ -26,7 +27,10 @@ class Circle:
     def __init__(self, mode, seed=1):
         dice = random.Random(seed)
         self.moment = Moment(1_750_000_000_000, dice.randbytes)
-        self.modes = {name: mode() for name in NAMES}
+        self.mode = mode
+        secrets = {name: dice.randbytes(32) for name in NAMES}
+        self.places = {name: Place("group", name, secret) for name, secret in secrets.items()}
+        self.transports = {name: x25519_public(secret) for name, secret in secrets.items()}
         dids = {(a, b): new_peer4(dice.randbytes, []) for a in NAMES for b in NAMES if a != b}
         self.pairs = {
             (a, b): Relationship(b, mine, dids[b, a].did, "thread", "", requester=a < b)
@@ -34,19 +38,26 @@ class Circle:
         }
 
     def seal(self, author, text, packer):
-        to = [self.pairs[author, other] for other in NAMES if other != author]
-        self.modes[author], sealed = self.modes[author].seal(
-            "urn:test/1.0/say", {"text": text}, to, packer, self.moment
-        )
-        return {one.member: one.envelope for one in sealed}
+        to = [Reader(self.pairs[author, other], self.transports[other]) for other in NAMES if other != author]
+        return self.seal_for(author, text, to, packer)
+
+    def seal_for(self, author, text, to, packer):
+        """By reader, the envelope; each is on the queue that its reader would look for."""
+        message = Message(type=EVENTS, id="1", body={"text": text})
+        sealed = self.mode.seal(self.places[author], message, to, packer, self.moment)
+        for one in sealed:
+            for reader in one.members:
+                place = self.places[reader]
+                assert one.queue == self.mode.queue(place, author, reader, self.transports[author])
+        return {reader: one.envelope for one in sealed for reader in one.members}
 
     def open(self, reader, author, envelope, packer):
-        self.modes[reader], _, message = self.modes[reader].open(envelope, self.pairs[reader, author], packer)
+        _, message = self.mode.open(self.places[reader], envelope, self.pairs[reader, author], packer)
         return message.body["text"]
 
 
 @pytest.mark.parametrize("packer", [*PACKERS.values(), TransparentPacker()], ids=lambda packer: packer.name)
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode().name)
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES.keys())
 class TestMode:
     def test_everybody_hears_everybody_in_any_order(self, mode, packer):
         circle = Circle(mode)
@@ -60,20 +71,32 @@ class TestMode:
     def test_a_hostile_byte_is_refused_and_changes_nothing(self, mode, packer):
         circle = Circle(mode)
         envelope = circle.seal("alice", "the truth", packer)["bob"]
-        before = circle.modes["bob"]
         for place in range(0, len(envelope), 7):
             broken = bytearray(envelope)
             broken[place] ^= 1
-            with pytest.raises(RemoteError):
-                circle.open("bob", "alice", bytes(broken), packer)
-            assert circle.modes["bob"] == before
+            try:
+                heard = circle.open("bob", "alice", bytes(broken), packer)
+            except RemoteError:
+                continue
+            assert mode.name == "pairwise-single" and heard == "the truth", "only what is for others does not matter"
         assert circle.open("bob", "alice", envelope, packer) == "the truth"
 
     def test_nobody_opens_what_is_for_another(self, mode, packer):
         circle = Circle(mode)
-        envelope = circle.seal("alice", "for bob", packer)["bob"]
+        bob = Reader(circle.pairs["alice", "bob"], circle.transports["bob"])
+        envelope = circle.seal_for("alice", "for bob", [bob], packer)["bob"]
+        assert circle.open("bob", "alice", envelope, packer) == "for bob"
         with pytest.raises(RemoteError):
             circle.open("carol", "alice", envelope, packer)
+
+    def test_nothing_on_an_envelope_for_all_names_a_reader(self, mode, packer):
+        circle = Circle(mode)
+        envelopes = circle.seal("alice", "hello", packer)
+        if len(set(envelopes.values())) == 1:
+            names = [one.mine.short for one in circle.pairs.values()] + [one.theirs for one in circle.pairs.values()]
+            (envelope,) = set(envelopes.values())
+            assert not any(name[-20:].encode() in envelope for name in [*names, *NAMES])
+            assert {circle.open(name, "alice", envelope, packer) for name in envelopes} == {"hello"}
 
     def test_a_member_cannot_pass_for_another(self, mode, packer):
         circle = Circle(mode)

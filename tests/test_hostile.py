@@ -9,11 +9,12 @@ from zerochat.group import peers
 from zerochat.group.clock import AHEAD_MS_MAX
 from zerochat.group.event import DEPS_MAX, LEAVE, POST, Event
 from zerochat.group.membership import heads_of
-from zerochat.group.notices import Forked
+from zerochat.group.notices import Disagreement, Forked
 from zerochat.group.relationship import pack
+from zerochat.group.run import write_runs
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import Received, SendPost
-from zerochat.group.wire import EVENT, HEADS_MAX, SYNC
+from zerochat.group.wire import EVENTS, HEADS_MAX, SYNC
 from zerochat.sim import SIMULATED_PACKERS, play
 from zerochat.sim.world import Node
 
@@ -24,6 +25,7 @@ class Hostile(Small):
     def __init__(self):
         super().__init__()
         self.forks = []
+        self.disagreements = []
         self.id = self.found()
         for name in ("n1", "n2"):
             assert self.join(name, self.invite(self.id)).phase == "joined"
@@ -34,6 +36,8 @@ class Hostile(Small):
         notice = getattr(effect, "notice", None)
         if isinstance(notice, Forked) and notice.author == self.mallory.me:
             self.forks.append(node.name)  # rightly accused
+        elif isinstance(notice, Disagreement) and notice.member == self.mallory.me:
+            self.disagreements.append(node.name)
         else:
             super()._perform(node, effect)
 
@@ -47,7 +51,7 @@ class Hostile(Small):
         self.hear(to, Received(link, pack(relationship, message, packer, self.dice.randbytes)))
 
     def utter_event(self, to, event):
-        self.utter(to, EVENT, {"record": event.wire, "view": self.group(to).view.checksum, "have": []})
+        self.utter(to, EVENTS, {"runs": write_runs([event]), "view": self.group(to).view.checksum, "have": []})
 
     def event(self, **fields):
         values = {
@@ -86,6 +90,7 @@ def test_any_number_of_heads_stops_nobody(leaves):
         for name in ("n0", "n1"):
             world.utter_event(name, forked.signed(world.mallory.seed))
     assert len(heads_of(world.group("n0").control)) == leaves
+    assert sorted(world.disagreements) == ["n0", "n1"], "each says so once"
     world.talk()
     world.talk()
 
@@ -113,8 +118,7 @@ def test_a_beginning_that_comes_too_late_hides_nothing():
         "since": 50,
         "yours": 0,
         "heads": [],
-        "pair": "zmq+tcp://10.0.0.3:7000",
-        "queue": "zmq+tcp://10.0.0.3:7001",
+        "reach": {"pair": "zmq+tcp://10.0.0.3:7000", "queue": "zmq+tcp://10.0.0.3:7001", "at": 0},
     }
     world.utter("n0", SYNC, sync)
     assert world.group("n0").chains[world.mallory.me].seq == 1
@@ -141,8 +145,7 @@ def test_a_flood_of_differing_views_is_answered_once_in_a_while():
         "since": 0,
         "yours": 0,
         "heads": [],
-        "pair": "zmq+tcp://10.0.0.3:7000",
-        "queue": "zmq+tcp://10.0.0.3:7001",
+        "reach": {"pair": "zmq+tcp://10.0.0.3:7000", "queue": "zmq+tcp://10.0.0.3:7001", "at": 0},
     }
     for _ in range(100):
         world.utter("n0", SYNC, sync)

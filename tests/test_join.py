@@ -4,6 +4,7 @@ import base64
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from zerochat.crypto.encoding import did_key
@@ -13,14 +14,15 @@ from zerochat.didcomm.invitation import parse_invitation
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols.empty import empty
 from zerochat.errors import GroupExists, InvitationExpired, NotAMember, Refused, RemoteError, Unauthentic
-from zerochat.group import invite, log, membership
-from zerochat.group.contact import sign_consent, transport_key
+from zerochat.group import admission, log
+from zerochat.group.contact import sign_consent, sign_possession, transport_name
 from zerochat.group.effects import Answer, Refuse
 from zerochat.group.engine import step
 from zerochat.group.event import ADD, LEAVE, Event
-from zerochat.group.membership import check_control, heads_of, missing, resolve_view
+from zerochat.group.membership import check_control, heads_of, missing, resolve_view, view
 from zerochat.group.notices import JoinProgress
 from zerochat.group.relationship import Relationship, farewell, pack
+from zerochat.group.run import Run, write_runs
 from zerochat.group.state import Claim
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -33,7 +35,7 @@ from zerochat.group.stimuli import (
     SendPost,
 )
 from zerochat.group.turn import Turn
-from zerochat.group.wire import JOIN_REQUEST, EventBody
+from zerochat.group.wire import JOIN_REQUEST, EventsBody
 from zerochat.sim import SIMULATED_PACKERS, Faults, TransparentPacker, World
 
 PERFECT = Faults(loss=0, duplication=0, delay_ms_max=5)
@@ -153,7 +155,8 @@ def test_a_leaver_is_gone_for_everybody_and_may_come_back_as_somebody_new():
     group = world.found()
     world.join("n1", world.invite(group))
     world.join("n2", world.invite(group))
-    before, before_key = world.group("n1").me, transport_key(world.group("n1").me)
+    before = world.group("n1").me
+    before_key = world.group("n0").view.members[before].transport
     assert before_key in world.nodes["n0"].admitted
     world.ask("n1", LeaveGroup(group))
     world.run(for_ms=30_000)
@@ -308,8 +311,9 @@ def test_a_member_cannot_say_anothers_word():
     victim, forger = world.group("n1"), world.group("n2")
     forged = Event(group, "post", victim.me, 1, "", (), (), world.now, world.now, {"text": "forged"})
     turn = Turn(world.nodes["n0"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    run = msgspec.convert(write_runs([forged])[0], Run)
     with pytest.raises(Refused):
-        log.hear(turn, group, forger.me, EventBody(forged.wire, forger.view.checksum, []))
+        log.hear(turn, group, forger.me, EventsBody([run], forger.view.checksum, []))
 
 
 @pytest.fixture
@@ -359,18 +363,19 @@ def test_a_consent_is_for_one_adder_only(founded):
 
 
 def test_a_group_does_not_grow_without_end(founded, monkeypatch):
-    monkeypatch.setattr(membership, "MEMBERS_MAX", 2)
+    monkeypatch.setattr(view, "MEMBERS_MAX", 2)
     _world, alice, _bob = founded
     seed = b"\x07" * 32
     eve = did_key(ed25519_public(seed))
-    consent = sign_consent(seed, alice.id, alice.me, eve, "eve", alice.contact.did)
-    body = {"member": eve, "label": "eve", "contact": alice.contact.did, "consent": consent}
-    with pytest.raises(Refused, match="too many"):
+    keys = {"transport": transport_name(seed), "possession": sign_possession(seed, alice.id, eve)}
+    consent = sign_consent(seed, alice.id, alice.me, eve, "eve", alice.contact.did, "writer", keys["transport"])
+    body = {"member": eve, "label": "eve", "contact": alice.contact.did, "role": "writer", "consent": consent, **keys}
+    with pytest.raises(Refused, match="no right"):
         check_control(control_event(alice, ADD, body).signed(alice.seed), alice.control)
 
 
 def test_a_long_past_comes_in_parts(monkeypatch):
-    monkeypatch.setattr(invite, "WELCOME_BYTES_MAX", 2_000)
+    monkeypatch.setattr(admission, "WELCOME_BYTES_MAX", 2_000)
     world = Small()
     group = world.found()
     assert world.join("n1", world.invite(group)).phase == "joined"
@@ -472,7 +477,7 @@ def test_a_welcome_is_given_once_in_a_while():
         for knock in knocks:
             world.hear("n0", knock)
     assert len(sent) > 50 and sum(b"/welcome" in each for each in sent) == 1
-    world.run(for_ms=invite.WELCOME_MS)
+    world.run(for_ms=admission.WELCOME_MS)
     for knock in knocks:
         world.hear("n0", knock)
     assert sum(b"/welcome" in each for each in sent) == 2
@@ -495,6 +500,9 @@ def test_a_claim_of_somebody_elses_key_is_not_welcomed():
         "member": mine.me,
         "label": mine.label,
         "contact": mine.contact.did,
+        "role": "writer",
+        "transport": "A" * 43,
+        "possession": "A" * 86,
         "consent": "A" * 86,
         "proof": "A" * 86,
     }

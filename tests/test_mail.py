@@ -25,7 +25,7 @@ from zerochat.group.contact import (
     checked_route,
     new_identity,
     reach_of,
-    transport_key,
+    transport_seed,
 )
 from zerochat.group.effects import Post, Refuse
 from zerochat.group.engine import step
@@ -104,13 +104,14 @@ def test_a_call_back_takes_no_members_place():
     world = Behind(2)
     group = world.everybody()
     member = world.group("n0").me
-    key = resolve(member).authentication[0].key.data
+    key = ed25519_public(transport_seed(world.group("n0").seed))
+    transport = world.group("n1").view.members[member].transport
     way = Route("http://m0.example/", (world.web.mediators["m0"].did,), (), "final")
     fake = replace(world.invite(group), id=bytes(16), key=key, endpoint=None, mail=(way,))
-    before = world.nodes["n1"].admitted[transport_key(member)]
+    before = world.nodes["n1"].admitted[transport]
     world.ask("n1", AcceptInvitation(fake, "n1"))
     world.run(for_ms=70_000)
-    assert world.nodes["n1"].admitted[transport_key(member)] == before
+    assert world.nodes["n1"].admitted[transport] == before
 
 
 def test_a_call_that_nobody_asked_for_is_bounded():
@@ -417,6 +418,7 @@ def test_an_old_word_about_an_address_does_not_bring_it_back():
     (connection,) = world.nodes["n2"].agent.connections
     world.web.add(other := type(world.mediator)("m9", world.dice.randbytes))
     world.behind("n2", "m9")
+    world.run(for_ms=5)  # words are told apart by the millisecond
     world.ask("n2", EndConnection(connection))
     world.run(for_ms=5_000)
     member = world.group("n2").me
@@ -694,7 +696,7 @@ ABSURD = [
 ]
 
 
-def _utter_sync(world, sender, to, **body):
+def _utter_sync(world, sender, to, **reach):
     """An authentic word of one member to another about its own state."""
     relationship = world.group(sender).relationships[world.group(to).me]
     whole = {
@@ -704,10 +706,7 @@ def _utter_sync(world, sender, to, **body):
         "since": 0,
         "yours": 0,
         "heads": [],
-        "pair": "",
-        "queue": "",
-        "at": world.now + 1_000_000,
-        **body,
+        "reach": {"pair": "", "queue": "", "at": world.now + 1_000_000, **reach},
     }
     message = Message(type=SYNC, id=new_id(world.dice.randbytes), body=whole)
     _from_mediator(world, to, pack(relationship, message, PACKERS["didcomm/v2"], world.dice.randbytes))

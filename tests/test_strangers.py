@@ -156,7 +156,7 @@ def test_forged_questions_do_not_end_the_doorkeeper():
 def test_a_member_gets_its_own_queue_and_no_other():
     mine, theirs = os.urandom(32), os.urandom(32)
     with peers(1) as (a,), strangers() as make:
-        a.do(Admit(LINK, public_key(b"k" * 32), mine), Admit(OTHER, public_key(b"x" * 32), theirs))
+        a.do(Admit(LINK, public_key(b"k" * 32), (mine,)), Admit(OTHER, public_key(b"x" * 32), (theirs,)))
         member: Stranger = make(zmq.XSUB, curve(a, b"k" * 32))
         member.connect(a)
         topics = [b"", theirs, theirs[:31], b"t" * 200, b"u" * (SUBSCRIBER_BYTES_MAX - 50), mine + b"!", mine]
@@ -190,7 +190,7 @@ def test_a_member_cannot_have_anothers_subscription_put_to_its_account():
     them out of step: with three connections arriving at once, alice's subscription would be the thief's."""
     hers, its = os.urandom(32), os.urandom(32)
     with peers(1) as (a,), strangers() as make:
-        a.do(Admit(LINK, public_key(b"k" * 32), hers), Admit(OTHER, public_key(b"x" * 32), its))
+        a.do(Admit(LINK, public_key(b"k" * 32), (hers,)), Admit(OTHER, public_key(b"x" * 32), (its,)))
         for _ in range(5):
             first, alice, thief = (make(zmq.XSUB, curve(a, key)) for key in (b"x" * 32, b"k" * 32, b"x" * 32))
             for one, word in ((first, b"\2no subscription"), (alice, b"\1" + hers), (thief, b"\1" + its)):
@@ -211,7 +211,7 @@ def test_a_member_cannot_have_anothers_subscription_put_to_its_account():
 
 def test_a_key_revoked_before_its_first_word_says_nothing():
     with peers(1) as (a,), strangers() as make:
-        a.do(Admit(LINK, public_key(b"k" * 32), b"q" * 32))
+        a.do(Admit(LINK, public_key(b"k" * 32), (b"q" * 32,)))
         silent = [make(kind, curve(a, b"k" * 32)) for kind in (zmq.DEALER, zmq.XSUB)]
         for one in silent:
             one.connect(a)
@@ -249,12 +249,12 @@ VICTIM = """
 
     with Transport(b"s" * 32, "127.0.0.1", 0, 0) as transport:
         ports = transport.bind()
-        transport.perform(Admit(b"l" * 16, public_key(b"k" * 32), b"q" * 32))
+        transport.perform(Admit(b"l" * 16, public_key(b"k" * 32), (b"q" * 32,)))
         # Connections and their buffers are there once; only what comes on top is growth.
         server_key, port, queue_port = bytes.fromhex(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
         if port:
             transport.perform(Dial(b"d" * 16, Endpoint("127.0.0.1", port), server_key, b"d" * 32,
-                                   Endpoint("127.0.0.1", queue_port), b"q" * 32))
+                                   Endpoint("127.0.0.1", queue_port), (b"q" * 32,)))
         for _ in range(50):
             transport.poll(1)
         with open("/proc/self/clear_refs", "w") as peak:

@@ -7,7 +7,8 @@ import pytest
 import zmq
 
 from tests.wires import Peer, Relay, Stranger, befriend, curve, peers, pump, strangers, until
-from zerochat.agent.net import sockets
+from zerochat.agent.net import bans, sockets
+from zerochat.agent.net.bans import BAN_S, STRIKES_MAX, STRIKES_S, Bans
 from zerochat.agent.net.cut import BACKLOG_BYTES_MAX, HEARTBEAT_BYTES_PER_S, Connection
 from zerochat.agent.net.dial import REDIAL_S
 from zerochat.agent.net.door import CannotListen
@@ -74,7 +75,7 @@ def test_a_joiner_who_comes_too_early_gets_in_as_soon_as_it_is_admitted():
         b.dial(LINK, a, b"k" * 32, queue=b"q" * 32)
         until(lambda: a.counts["zap.refused"] >= 4, a, b)
         assert not b.heard
-        a.do(Admit(LINK, public_key(b"k" * 32), b"q" * 32))
+        a.do(Admit(LINK, public_key(b"k" * 32), (b"q" * 32,)))
         until(lambda: b.is_up(LINK), a, b)
         until(lambda: a.do(Publish(b"q" * 32, b"hear")) or b.envelopes(), a, b)
 
@@ -84,7 +85,7 @@ def test_after_a_restart_on_the_same_ports_everything_is_as_before():
         keys, queue = (b"a" * 32, b"b" * 32), b"q" * 32
 
         def arrange(b: Peer) -> None:
-            b.do(Admit(LINK, public_key(keys[0]), queue))
+            b.do(Admit(LINK, public_key(keys[0]), (queue,)))
             b.dial(LINK, a, keys[1])
 
         a.do(Admit(LINK, public_key(keys[1])))
@@ -133,11 +134,11 @@ def test_dialling_elsewhere_moves_the_link():
 def test_a_known_key_can_be_given_another_link_and_another_queue():
     old, new = b"o" * 32, b"n" * 32
     with peers(2) as (a, b):
-        a.do(Admit(LINK, public_key(b"k" * 32), old))
+        a.do(Admit(LINK, public_key(b"k" * 32), (old,)))
         b.dial(LINK, a, b"k" * 32, old)
         until(lambda: a.is_up(LINK), a, b)
         until(lambda: a.do(Publish(old, b"old")) or b.envelopes(), a, b)
-        a.do(Admit(OTHER, public_key(b"k" * 32), new))
+        a.do(Admit(OTHER, public_key(b"k" * 32), (new,)))
         until(lambda: a.is_up(OTHER) and not a.is_up(LINK), a, b)
         b.do(Dispatch(LINK, b"who am I"))
         until(lambda: a.envelopes(OTHER), a, b)
@@ -151,7 +152,7 @@ def test_a_kick_cuts_the_one_and_leaves_the_others():
     with peers(3) as (a, b, c):
         queues = {peer: os.urandom(32) for peer in (b, c)}
         for peer, link, key in ((b, LINK, b"b" * 32), (c, OTHER, b"c" * 32)):
-            a.do(Admit(link, public_key(key), queues[peer]))
+            a.do(Admit(link, public_key(key), (queues[peer],)))
             peer.dial(link, a, key, queues[peer])
             until(lambda peer=peer: a.do(Publish(queues[peer], b"in")) or b"in" in peer.envelopes(), a, b, c)
         a.do(Revoke(public_key(b"b" * 32)))
@@ -336,7 +337,7 @@ def test_a_peer_can_be_dialled_through_a_socks_proxy():
     with peers(1) as (a,):
         b = Peer(socks=f"127.0.0.1:{proxy.port}")
         try:
-            a.do(Admit(LINK, public_key(b"k" * 32), b"q" * 32))
+            a.do(Admit(LINK, public_key(b"k" * 32), (b"q" * 32,)))
             b.dial(LINK, a, b"k" * 32, b"q" * 32)
             until(lambda: b.is_up(LINK), a, b)
             until(lambda: a.do(Publish(b"q" * 32, b"far away")) or b.envelopes(), a, b)
@@ -384,3 +385,106 @@ def test_refusals_are_counted_by_household_and_forgiven_with_time():
     for n in range(2 * ADDRESSES_MAX):
         refusals.take(f"10.0.{n >> 8}.{n & 255}", 0.0)
     assert len(refusals._buckets) == ADDRESSES_MAX
+
+
+def test_what_is_published_reaches_whoever_has_not_subscribed_over_the_link():
+    queue = b"q" * 32
+    with peers(3) as (a, b, c):
+        for peer, link, key in ((b, LINK, b"k" * 32), (c, OTHER, b"x" * 32)):
+            a.do(Admit(link, public_key(key), (queue,)))
+            peer.dial(link, a, key, queue if peer is b else None)
+        until(lambda: a.is_up(LINK) and a.is_up(OTHER), a, b, c)
+        until(lambda: a.do(Publish(queue, b"ready")) or b.envelopes(), a, b, c)
+        a.do(Publish(queue, b"for both", (LINK, OTHER)))
+        until(lambda: b"for both" in b.envelopes() and c.envelopes(), a, b, c)
+        pump(a, b, c, timeout_ms=50)
+        assert b.envelopes().count(b"for both") == 1
+        assert c.envelopes() == [b"for both"]
+
+
+def test_one_subscriber_can_have_two_queues():
+    state, data = b"s" * 32, b"d" * 32
+    with peers(2) as (a, b):
+        a.do(Admit(LINK, public_key(b"k" * 32), (state, data)))
+        b.do(Dial(LINK, a.pair, a.transport.server_key, b"k" * 32, a.queue, (state, data)))
+        for queue in (state, data):
+            until(lambda queue=queue: a.do(Publish(queue, queue)) or queue in b.envelopes(), a, b)
+
+
+# --- shut out for a while -------------------------------------------------------------------------------------------
+
+
+def complain(peer: Peer, link: bytes, times: int = STRIKES_MAX + 1) -> list[bool]:
+    return [peer.transport.complain(link) for _ in range(times)]
+
+
+def test_who_sends_what_is_refused_again_and_again_is_shut_out_and_then_back(monkeypatch):
+    monkeypatch.setattr(bans, "BAN_S", 1.0)
+    with peers(3) as (a, b, c):
+        of_a, _ = befriend(a, b, LINK)
+        befriend(a, c, OTHER)
+        until(lambda: a.do(Publish(of_a, b"ready")) or b"ready" in b.envelopes(), a, b, c)
+        assert not any(complain(a, LINK, STRIKES_MAX)) and a.is_up(LINK) and not a.transport.shut_out
+        assert a.transport.complain(LINK) and a.transport.shut_out == 1
+        assert not any(complain(a, LINK)), "it is told once"
+        assert a.counts["banned"] == 1 and a.counts["cut.banned"] == 2, "both of its connections"
+        until(lambda: not (a.is_up(LINK) or b.is_up(LINK)), a, b, c)
+        until(lambda: a.counts["zap.refused"] >= 2, a, b, c)
+        b.heard.clear()
+        a.do(Dispatch(LINK, b"unheard"), Publish(of_a, b"unheard", (LINK,)))
+        a.do(Dispatch(OTHER, b"all is well"))
+        until(c.envelopes, a, b, c)
+        assert not b.envelopes() and not any(isinstance(item, LinkDown) for item in c.heard)
+        until(lambda: a.is_up(LINK) and b.is_up(LINK) and not a.transport.shut_out, a, b, c)
+        a.do(Dispatch(LINK, b"pair again"))
+        until(lambda: a.do(Publish(of_a, b"queue again")) or b"queue again" in b.envelopes(), a, b, c)
+        b.do(Dispatch(LINK, b"and back"))
+        until(lambda: b"pair again" in b.envelopes() and b"and back" in a.envelopes(LINK), a, b, c)
+
+
+def test_what_is_decided_while_a_link_is_shut_holds_afterwards(monkeypatch):
+    monkeypatch.setattr(bans, "BAN_S", 1.0)
+    links = dict(zip(("admitted", "revoked", "dialled", "hung up", "moved"), (bytes([n]) * 16 for n in range(5))))
+    keys = {name: name.encode().ljust(32) for name in links}
+    with peers(2) as (a, b):
+        for name in ("revoked", "moved"):
+            a.do(Admit(links[name], public_key(keys[name])))
+        b.do(*(Admit(links[name], public_key(keys[name])) for name in ("dialled", "hung up")))
+        a.dial(links["hung up"], b, keys["hung up"])
+        for name in ("admitted", "revoked", "moved"):
+            b.dial(links[name], a, keys[name])
+        until(lambda: all(a.is_up(links[name]) for name in ("revoked", "moved", "hung up")), a, b)
+        for link in links.values():
+            assert any(complain(a, link))
+        assert a.transport.shut_out == len(links)
+        a.do(Admit(links["admitted"], public_key(keys["admitted"])), Revoke(public_key(keys["revoked"])))
+        a.do(Hangup(links["hung up"]), Admit(OTHER, public_key(keys["moved"])))
+        a.dial(links["dialled"], b, keys["dialled"])
+        pump(a, b)
+        assert not a.transport._lines, "nobody is dialled before the time is over"
+        until(lambda: a.is_up(OTHER), a, b)  # another link is another matter
+        until(lambda: a.is_up(links["admitted"]) and a.is_up(links["dialled"]), a, b)
+        assert not a.transport.shut_out
+        until(lambda: a.counts["zap.refused"] > 10, a, b)
+        assert not (a.is_up(links["revoked"]) or a.is_up(links["hung up"]) or a.is_up(links["moved"]))
+        assert a.transport._gatekeeper.admitted == a.transport._admitted
+
+
+def test_strikes_are_forgiven_and_bounded(monkeypatch):
+    one = Bans()
+    for minute in range(5):
+        now = minute * (STRIKES_S + 1)
+        assert not any(one.strike(LINK, now) for _ in range(STRIKES_MAX))
+    assert one.strike(LINK, now) and LINK in one and one.due == now + BAN_S
+    assert not one.strike(LINK, now) and not one.forgive(one.due - 1) and one.forgive(one.due) == [LINK]
+    assert LINK not in one and not one.strike(LINK, now + BAN_S), "and everything begins anew"
+    monkeypatch.setattr(bans, "LINKS_MAX", 3)
+    many = Bans()
+    for n in range(10):
+        for _ in range(STRIKES_MAX):
+            many.strike(bytes([n]) * 16, 0.0)
+    assert len(many._strikes) == 3
+    for n in range(10):
+        for _ in range(STRIKES_MAX + 1):
+            many.strike(bytes([n]) * 16, 0.0)
+    assert len(many) == 3 and len(many._strikes) <= 3

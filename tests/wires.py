@@ -50,7 +50,7 @@ class Peer:
     def dial(self, link: bytes, other: "Peer", secret: bytes, queue: bytes | None = None) -> None:
         """Dial `other` with a client secret, and subscribe to its queue if one is given."""
         at = other.queue if queue else None
-        self.do(Dial(link, other.pair, other.transport.server_key, secret, at, queue))
+        self.do(Dial(link, other.pair, other.transport.server_key, secret, at, (queue,) if queue else ()))
 
     def envelopes(self, link: bytes | None = None) -> list[bytes]:
         received = [item for item in self.heard if isinstance(item, Received)]
@@ -88,8 +88,8 @@ def until(condition: Callable[[], object], *those: Peer, seconds: float = DEADLI
 def befriend(a: Peer, b: Peer, link: bytes) -> tuple[bytes, bytes]:
     """Admit and dial both ways, with a queue each way, and wait until both are up; give a's and b's queues."""
     keys, queues = (os.urandom(32), os.urandom(32)), (os.urandom(32), os.urandom(32))
-    a.do(Admit(link, sockets.public_key(keys[1]), queues[0]))
-    b.do(Admit(link, sockets.public_key(keys[0]), queues[1]))
+    a.do(Admit(link, sockets.public_key(keys[1]), (queues[0],)))
+    b.do(Admit(link, sockets.public_key(keys[0]), (queues[1],)))
     a.dial(link, b, keys[0], queues[1])
     b.dial(link, a, keys[1], queues[0])
     until(lambda: a.is_up(link) and b.is_up(link), a, b)

@@ -67,7 +67,7 @@ __all__ = [
 
 APPLICATION_ID: Final = 0x7A63_6A6C
 """`zcjl`, where SQLite keeps the mark of the program that a file belongs to."""
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION)
 
 _SCHEMA: Final = f"""

@@ -35,6 +35,8 @@ class Settings:
     """`network.advertise`: the IP address under which peers reach this machine; None: find out."""
     socks: str | None = None
     """`network.socks`: the address and port of a SOCKS5 proxy (Tor's, say) for every connection that we dial."""
+    cover: bool = False
+    """`network.cover`: send something that says nothing every now and then, so that silence is harder to see."""
     hidden: bool = False
     """`network.hidden`: nobody can dial this machine (it is behind NAT, say), so its address is told to nobody."""
     web: str | None = None
@@ -147,6 +149,7 @@ CHECKS: Final[Mapping[str, Callable[[object], Any]]] = {
     "network.listen": _listen,
     "network.advertise": _advertise,
     "network.socks": _socks,
+    "network.cover": _flag,
     "network.hidden": _flag,
     "network.web": _web,
     "network.web_public": _public,

@@ -25,6 +25,7 @@ from zerochat.agent.address import own_address, parse_listen
 from zerochat.agent.control import ControlServer
 from zerochat.agent.desk import Desk
 from zerochat.agent.journal import Journal, fault_of_disk
+from zerochat.agent.net.bans import is_strike
 from zerochat.agent.net.transport import Transport
 from zerochat.agent.places import Places
 from zerochat.agent.postman import Postman
@@ -58,9 +59,11 @@ from zerochat.group.stimuli import (
     LinkUp,
     Moment,
     Recalled,
+    Received,
     Started,
     Stimulus,
     TimerFired,
+    TurnOver,
     WebDown,
     WebUp,
 )
@@ -77,6 +80,10 @@ CLOCK_WARNING = (
 )
 CLOCK_WARNING_S = 120.0
 """An author repeats at least every half minute, so two minutes without one mean that it is over."""
+SHUT_OUT_WARNING = (
+    "Somebody has sent so much that had to be refused that nothing is heard from there for ten minutes. `zerochat"
+    " locate log` names the file that says since when."
+)
 UNCLEAN_MAX, UNCLEAN_S = 3, 60
 QUIET_WARNING = (
     f"The agent has ended by force {UNCLEAN_MAX} times within a minute, so this time it dials nobody and only lets"
@@ -251,7 +258,8 @@ class AgentThread(threading.Thread):
                 self._quiet = _ended_badly(journal, int(time.time()))
                 hidden = self._hidden or settings.hidden
                 web = postman.start(hidden)
-                self._turn([Started(self._pair, self._queue, x25519_public(secret), web, hidden)])
+                started = Started(self._pair, self._queue, x25519_public(secret), web, hidden, settings.cover)
+                self._turn([started])
                 self._watch_faces()
                 self._log.info("ready at %s", self._pair)
                 self._ready.set()
@@ -321,7 +329,7 @@ class AgentThread(threading.Thread):
             return
         before = self._agent
         effects: list[Effect] = []
-        for stimulus in stimuli:
+        for stimulus in (*stimuli, TurnOver()):
             effects += self._step(stimulus)
         remembered = [effect for effect in effects if isinstance(effect, Remember)]
         try:
@@ -344,6 +352,12 @@ class AgentThread(threading.Thread):
             if isinstance(stimulus, Ask):
                 return [Refuse(stimulus.ticket, InternalFault(what=type(stimulus.command).__name__))]
             return [SetTimer(stimulus.key, RETRY_MS)] if isinstance(stimulus, TimerFired) else []
+        if (
+            isinstance(stimulus, Received)
+            and is_strike(self._agent, stimulus, effects)
+            and self._transport.complain(stimulus.link)
+        ):
+            self._log.warning("a peer whose envelopes are refused again and again is shut out for a while")
         return effects
 
     def _undo(self, before: Agent, stimuli: list[Stimulus], error: LocalError) -> None:
@@ -406,7 +420,8 @@ class AgentThread(threading.Thread):
     def _attention(self) -> str:
         """What a person should know, in a sentence; the most urgent first."""
         clocks = CLOCK_WARNING if time.monotonic() < self._clocks_differ_until else ""
-        return self._warning or (QUIET_WARNING if self._quiet else "") or clocks
+        shut_out = SHUT_OUT_WARNING if self._transport.shut_out else ""
+        return self._warning or (QUIET_WARNING if self._quiet else "") or clocks or shut_out
 
     # --- what it says of itself -------------------------------------------------------------------------------------
 

@@ -10,8 +10,21 @@ from zerochat.errors import (
     NotAMember,
     PostTooLong,
 )
-from zerochat.group import connection, invite, join, leave, log, mail, mediators, peers, questions, sync
-from zerochat.group.contact import new_identity
+from zerochat.group import (
+    admission,
+    connection,
+    invite,
+    join,
+    leave,
+    log,
+    mail,
+    mediators,
+    members,
+    peers,
+    questions,
+    sync,
+)
+from zerochat.group.contact import new_identity, sign_possession, transport_name
 from zerochat.group.effects import (
     Asked,
     Connected,
@@ -26,12 +39,16 @@ from zerochat.group.effects import (
 )
 from zerochat.group.event import GENESIS, HEADER_BYTES_MAX, POST, POST_BYTES_MAX, RECORD_BYTES_MAX, Event
 from zerochat.group.find import find_connection, find_group, find_peer
-from zerochat.group.membership import check_control, resolve_view
+from zerochat.group.membership import check_control, may_post, resolve_view
+from zerochat.group.modes import MODES
 from zerochat.group.notices import ViewChanged
 from zerochat.group.state import Chain, Group, Profile
 from zerochat.group.stimuli import (
     AcceptInvitation,
+    AnswerRequest,
     AskFeatures,
+    ChangeLabel,
+    ChangeRole,
     Command,
     Connect,
     CreateGroup,
@@ -40,9 +57,11 @@ from zerochat.group.stimuli import (
     LeaveGroup,
     OfferConnection,
     PingPeer,
+    RemoveMember,
     RotateDid,
     SendPost,
     Tell,
+    VerifyMember,
 )
 from zerochat.group.turn import Turn
 from zerochat.names import checked_name
@@ -56,19 +75,42 @@ class RotationUnderWay(LocalError):
     """{peer} does not know the last DID yet. It hears of it as soon as it can be reached; then you can rotate again."""
 
 
+class UnknownKeys(LocalError):
+    """There are no keys called {keys}. This version has: {known}."""
+
+
+class UnfitPolicy(LocalError):
+    """A group cannot have these rules together: {why}."""
+
+
+class ReadOnly(LocalError):
+    """You only read in {group}. To write there: `zerochat role {group} writer`, or, where that is not yours to decide,
+    ask an admin."""
+
+
 def obey(turn: Turn, command: Command) -> Result:
     match command:
-        case CreateGroup(name, label, envelope):
-            return GroupCreated(_create(turn, checked_name(name, "group"), checked_name(label, "name"), envelope))
-        case CreateInvitation(wanted, lifetime_s, uses):
+        case CreateGroup():
+            return GroupCreated(_create(turn, command))
+        case CreateInvitation(wanted, lifetime_s, uses, role):
             group = find_group(turn.agent, wanted)
-            return InvitationCreated(group.id, invite.invite(turn, group, lifetime_s, uses))
-        case AcceptInvitation(invitation, label):
-            return JoinStarted(join.accept(turn, invitation, checked_name(label, "name")))
+            return InvitationCreated(group.id, invite.invite(turn, group, lifetime_s, uses, join.checked_role(role)))
+        case AcceptInvitation(invitation, label, role):
+            return JoinStarted(join.accept(turn, invitation, checked_name(label, "name"), role))
+        case AnswerRequest(wanted, who, admit):
+            return admission.answer_request(turn, wanted, who, admit)
         case SendPost(wanted, text):
             return _post(turn, find_group(turn.agent, wanted), text)
         case LeaveGroup(wanted):
             return Left(leave.leave(turn, find_group(turn.agent, wanted)))
+        case RemoveMember(wanted, member):
+            return members.remove(turn, wanted, member)
+        case ChangeRole(wanted, member, role):
+            return members.change_role(turn, wanted, member, role)
+        case ChangeLabel(wanted, label):
+            return members.change_label(turn, wanted, checked_name(label, "name"))
+        case VerifyMember(wanted, member, verified):
+            return members.verify(turn, wanted, member, verified)
         case PingPeer(wanted):
             return Asked(questions.ask_ping(turn, find_peer(turn.agent, wanted)))
         case AskFeatures(wanted, match):
@@ -94,14 +136,19 @@ def obey(turn: Turn, command: Command) -> Result:
             assert_never(command)
 
 
-def _create(turn: Turn, name: str, label: str, envelope: str) -> str:
+def _create(turn: Turn, wanted: CreateGroup) -> str:
     """Found a group: its genesis event is its name for ever."""
+    name, label = checked_name(wanted.name, "group"), checked_name(wanted.label, "name")
     if any(group.name == name and group.state != "left" for group in turn.agent.groups.values()):
         raise GroupExists(group=name)
     assert turn.agent.reach is not None
     seed = turn.moment.random(32)
-    contact = new_identity(turn.moment.random, mail.own_reach(turn, seed), envelope)
-    profile = Profile(envelope=envelope)
+    profile = Profile(keys=wanted.keys, envelope=wanted.envelope)
+    if not log.supported(profile):
+        raise UnknownKeys(keys=wanted.keys, known=", ".join(MODES))
+    if wanted.policy.fault:
+        raise UnfitPolicy(why=wanted.policy.fault)
+    contact = new_identity(turn.moment.random, mail.own_reach(turn, seed), profile.envelope)
     now = max(1, turn.now)
     body = {
         "name": name,
@@ -112,6 +159,9 @@ def _create(turn: Turn, name: str, label: str, envelope: str) -> str:
         "nonce": b64url(turn.moment.random(16)),
         "label": label,
         "contact": contact.did,
+        "policy": wanted.policy.body(),
+        "transport": transport_name(seed),
+        "possession": sign_possession(seed, "", did_key(ed25519_public(seed))),
     }
     genesis = Event("", GENESIS, did_key(ed25519_public(seed)), 1, "", (), (), now, now, body).signed(seed)
     check_control(genesis, {})
@@ -143,6 +193,8 @@ def _create(turn: Turn, name: str, label: str, envelope: str) -> str:
 def _post(turn: Turn, group: Group, text: str) -> Posted:
     if group.state != "active":
         raise NotAMember(group=group.name)
+    if not may_post(group.view, group.me, group.seq + 1):
+        raise ReadOnly(group=group.name)
     size = len(text.encode("utf-8", "surrogatepass"))
     # Line ends and control characters take two to six bytes each as JSON.
     if size > POST_BYTES_MAX or len(compact_json(text)) > RECORD_BYTES_MAX - HEADER_BYTES_MAX:

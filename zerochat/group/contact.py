@@ -7,9 +7,18 @@ Every member who uses it gets a DID of its own in return, so the contact itself 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes
-from zerochat.crypto.primitives import ed25519_sign, ed25519_to_x25519_public, ed25519_verify, hkdf_sha256, sha256
+from zerochat.crypto.primitives import (
+    ed25519_public,
+    ed25519_sign,
+    ed25519_to_x25519_public,
+    ed25519_to_x25519_secret,
+    ed25519_verify,
+    hkdf_sha256,
+    sha256,
+)
 from zerochat.didcomm.did import Document, Identity, new_peer4, resolve
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import ACCEPT, WEB_SCHEMES
@@ -108,24 +117,67 @@ def mailbox_seed(seed: bytes) -> bytes:
     return hkdf_sha256(seed, b"zerochat/mailbox/1")
 
 
+def transport_seed(seed: bytes) -> bytes:
+    """The seed of the key with which this member of this group opens its connections; derived from its own seed."""
+    return hkdf_sha256(seed, b"zerochat/transport/1")
+
+
+@lru_cache(maxsize=256)
+def transport_secret(seed: bytes) -> bytes:
+    """The same as a CURVE secret key."""
+    return ed25519_to_x25519_secret(transport_seed(seed))
+
+
+def transport_name(seed: bytes) -> str:
+    """The Ed25519 public key of that seed as membership events state it (base64url, 43 characters)."""
+    return b64url(ed25519_public(transport_seed(seed)))
+
+
+def client_key(transport: str) -> bytes:
+    """The CURVE public key (32 bytes) of a stated transport key: the same point as an X25519 key (RFC 7748's map; to
+    sign and agree with one pair is what RFC 0019 does too). Raises Malformed."""
+    return ed25519_to_x25519_public(b64url_bytes(transport))
+
+
+def _possession_bytes(group: str, member: str) -> bytes:
+    return canonical_json(["zerochat/transport/1", group, member])
+
+
+def sign_possession(seed: bytes, group: str, member: str) -> str:
+    """The transport key's own word that it is this member's in this group (base64url, Ed25519), so that nobody can
+    claim somebody else's. `seed` is that of the member's group key; `group` is empty in the group's genesis."""
+    return b64url(ed25519_sign(transport_seed(seed), _possession_bytes(group, member)))
+
+
+def check_possession(signature: str, transport: str, group: str, member: str) -> None:
+    """Raise Unauthentic unless the transport key has signed that it is this member's; Malformed for what is no key."""
+    client_key(transport)
+    ed25519_verify(b64url_bytes(transport), _possession_bytes(group, member), b64url_bytes(signature))
+
+
 # --- the two statements that a member's group key makes about its other keys ----------------------------------------
 
 
-def _consent_bytes(group: str, adder: str, member: str, label: str, contact: str) -> bytes:
-    return canonical_json(["zerochat/consent/1", group, adder, member, label, contact])
+def _consent_bytes(group: str, adder: str, member: str, label: str, contact: str, role: str, transport: str) -> bytes:
+    return canonical_json(["zerochat/consent/2", group, adder, member, label, contact, role, transport])
 
 
-def sign_consent(seed: bytes, group: str, adder: str, member: str, label: str, contact: str) -> str:
-    """The newcomer's own word that it lets `adder` bring it in, under this name and contact (base64url, Ed25519).
+def sign_consent(
+    seed: bytes, group: str, adder: str, member: str, label: str, contact: str, role: str, transport: str
+) -> str:
+    """The newcomer's own word that it lets `adder` bring it in, under this name and contact, with this role and
+    transport key (base64url, Ed25519).
 
     So nobody can be added against their will, by somebody else, or with other keys.
     """
-    return b64url(ed25519_sign(seed, _consent_bytes(group, adder, member, label, contact)))
+    return b64url(ed25519_sign(seed, _consent_bytes(group, adder, member, label, contact, role, transport)))
 
 
-def check_consent(signature: str, group: str, adder: str, member: str, label: str, contact: str) -> None:
+def check_consent(
+    signature: str, group: str, adder: str, member: str, label: str, contact: str, role: str, transport: str
+) -> None:
     """Raise Unauthentic unless the member itself has signed this consent."""
-    message = _consent_bytes(group, adder, member, label, contact)
+    message = _consent_bytes(group, adder, member, label, contact, role, transport)
     ed25519_verify(did_key_bytes(member), message, b64url_bytes(signature))
 
 
@@ -144,15 +196,6 @@ def sign_proof(seed: bytes, group: str, mine: str, asked: str, reader: str) -> s
 def check_proof(signature: str, member: str, group: str, theirs: str, asked: str, reader: str) -> None:
     """Raise Unauthentic unless `member` has signed for `reader` that `theirs` is its DID."""
     ed25519_verify(did_key_bytes(member), _proof_bytes(group, theirs, asked, reader), b64url_bytes(signature))
-
-
-def transport_key(member: str) -> bytes:
-    """The CURVE public key with which a member dials the others: its group key, as an X25519 key.
-
-    Derived and not stated, so that nobody can claim somebody else's: whoever connects with it has proved that it holds
-    the member's own key. (The map is RFC 7748's; signing and agreeing with one pair is what RFC 0019 does too.)
-    """
-    return ed25519_to_x25519_public(did_key_bytes(member))
 
 
 # --- names of connections -------------------------------------------------------------------------------------------

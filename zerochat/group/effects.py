@@ -22,8 +22,8 @@ class Admit:
 
     link: bytes
     client_key: bytes
-    queue: bytes | None = None
-    """The one queue that this client may subscribe to; None: none at all."""
+    queues: tuple[bytes, ...] = ()
+    """The queues that this client may subscribe to, and no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Dial:
     """Our CURVE secret key for this link, 32 bytes."""
     queue_at: Endpoint | None = None
     """Where the peer publishes; None: open no subscription."""
-    queue: bytes | None = None
-    """The queue to subscribe to there, 32 bytes."""
+    queues: tuple[bytes, ...] = ()
+    """The queues to subscribe to there, 32 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,16 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Put an envelope on one of our queues, or send it over the pair link where nobody has subscribed to that queue.
+    """Put an envelope on one of our queues, once for all who have subscribed to it.
 
-    Lost for a subscriber who is away or slow: the log repairs.
+    It goes over the pair link to whichever of `links` has not subscribed (yet), so nothing depends on when a
+    subscription comes. Lost for a subscriber who is away or slow: the log repairs.
     """
 
     queue: bytes
     envelope: bytes
-    link: bytes = b""
+    links: tuple[bytes, ...] = ()
+    """Those whom it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,24 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class Changed:
+    """The group is as it was asked to be, or will be as soon as the others have heard it."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Voted:
+    """We want this member out; it goes with the last vote that is needed."""
+
+    group: str
+    member: str
+    votes: int
+    needed: int
+    """As many as `votes` or fewer: it is out."""
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """A question is on its way to a peer; the answer comes as a notice with this thread."""
 
@@ -212,7 +232,9 @@ class Offered:
     """UTC seconds."""
 
 
-Result: TypeAlias = GroupCreated | InvitationCreated | JoinStarted | Posted | Left | Asked | Connected | Offered
+Result: TypeAlias = (
+    GroupCreated | InvitationCreated | JoinStarted | Posted | Left | Changed | Voted | Asked | Connected | Offered
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,18 @@ from zerochat.errors import (
     RemoteError,
 )
 from zerochat.group import (
+    admission,
     commands,
     connection,
     hearing,
     invite,
     join,
     leave,
+    log,
     mail,
     mediators,
     peers,
+    seating,
     sync,
 )
 from zerochat.group.contact import Reach
@@ -47,6 +50,7 @@ from zerochat.group.stimuli import (
     Started,
     Stimulus,
     TimerFired,
+    TurnOver,
     WebDown,
     WebUp,
 )
@@ -65,10 +69,12 @@ def step(
         match stimulus:
             case Ask(ticket, command):
                 turn.say(Answer(ticket, commands.obey(turn, command)))
-            case Started(pair, queue, server_key, web, hidden):
+            case Started(pair, queue, server_key, web, hidden, cover):
                 # One key is for all our groups: whoever cannot be dialled tells it to nobody, and stays unrecognised.
                 reach = Reach(b"", None, None) if hidden else Reach(server_key, pair, queue)
                 _start(turn, reach, web)
+                if cover:
+                    turn.timer("cover", "", sync.cover_delay(turn))
             case Received(link, envelope, handle):
                 hearing.receive(turn, link, envelope, handle)
             case LinkUp(link):
@@ -77,6 +83,9 @@ def step(
                 _link(turn, link, up=False)
             case TimerFired(key):
                 _timer(turn, key)
+            case TurnOver():
+                for name in agent.groups:
+                    log.publish(turn, name)
             case Recalled(group, member, records):
                 if group in agent.groups:
                     sync.recalled(turn, group, member, records)
@@ -126,6 +135,10 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
                 sync.send_sync(turn, name, member)  # no link will come up and have us say it
         turn.timer("gossip", name, sync.RETRY_MS)
         turn.timer("repair", name, sync.RETRY_MS)
+        if group.agree_by:
+            turn.timer("agree", name, group.agree_by - turn.now)
+        if group.requests:
+            turn.timer("requests", name, 1)
         if group.owed:
             turn.timer("acknowledge", name, sync.QUIET_MS)
         if group.state == "leaving":
@@ -173,7 +186,7 @@ def _link(turn: Turn, link: bytes, up: bool) -> None:
     if found is not None:
         name, member = found
         (peers.link_up if up else peers.link_down)(turn, name, member)
-        join.progress_all(turn, name)
+        seating.progress_all(turn, name)
 
 
 def _timer(turn: Turn, key: str) -> None:
@@ -183,6 +196,9 @@ def _timer(turn: Turn, key: str) -> None:
     match kind:
         case "web":
             _try_again(turn, name)
+            return
+        case "cover":
+            sync.cover(turn)
             return
         case "mediator":
             mediators.poll(turn, name)
@@ -200,7 +216,7 @@ def _timer(turn: Turn, key: str) -> None:
         elif kind == "join":
             join.knock(turn, link)
         else:
-            join.progress(turn, link, final=True)
+            seating.progress(turn, link, final=True)
         return
     group = turn.agent.groups.get(name)
     if group is None or group.state == "left":
@@ -218,6 +234,10 @@ def _timer(turn: Turn, key: str) -> None:
             peers.ask_again(turn, name, more[0])
         case "farewell":
             peers.farewell(turn, name, more[0])
+        case "agree":
+            seating.progress_all(turn, name)
+        case "requests":
+            admission.expire(turn, name)
         case "leave":
             leave.settle(turn, name, final=True)
         case _:

@@ -8,6 +8,7 @@ from zerochat.didcomm.did import Identity, resolve
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
 from zerochat.errors import Unauthentic
+from zerochat.group.padding import pad
 from zerochat.group.relationship import check_peer, own_keys
 from zerochat.group.stimuli import Moment
 
@@ -30,7 +31,7 @@ def pack_to(
     `named` as in `relationship.pack`.
     """
     return packer.authcrypt(
-        packer.dump(replace(message, from_=mine.did, to=(asked,)) if named else message),
+        pad(packer.dump(replace(message, from_=mine.did, to=(asked,)) if named else message)),
         sender=packer.own_key(mine, mine.did),
         recipient=packer.their_key(resolve(asked), asked),
         random=moment.random,

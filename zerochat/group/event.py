@@ -5,14 +5,14 @@ An event is named by what it is: its id is the SHA-256 of its canonical form, so
 causes that block delivery; `conc` are the other heads that the author had seen, which do not block. Together they say
 all that the author knew.
 
-Membership events (`Genesis`, `Add`, `Leave`) carry the author's signature in every kind of group: they say who is in.
+Membership events (all but posts) carry the author's signature in every kind of group: they say who is in, and as what.
 In pairwise groups a post carries none, so that its envelope alone vouches for it and it can be repudiated.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -35,15 +35,18 @@ CONC_MAX = 16
 """A chat of a hundred members has ten heads at the very worst (protocol simulations of causal chats), so sixteen
 suffice; Matrix has twenty for the same reason."""
 
-GENESIS, ADD, LEAVE, POST = "genesis", "add", "leave", "post"
-CONTROL = frozenset({GENESIS, ADD, LEAVE})
-"""The types that say who is in the group: always signed, and given to everybody."""
+GENESIS, ADD, LEAVE, REMOVE, VOTE = "genesis", "add", "leave", "remove", "vote"
+ROLE, LABEL, POST = "role", "label", "post"
+CONTROL = frozenset({GENESIS, ADD, LEAVE, REMOVE, VOTE, ROLE, LABEL})
+"""The types that say who is in the group, and as what: always signed, and given to everybody."""
 
 SIGNATURE_CONTEXT = b"zerochat/event/1\n"
 
 Id = Annotated[str, msgspec.Meta(min_length=43, max_length=43, pattern="^[A-Za-z0-9_-]{43}$")]
 Did = Annotated[str, msgspec.Meta(max_length=64, pattern="^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}$")]
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
+
+_T = TypeVar("_T")
 
 
 class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,7 +104,11 @@ class Event:
     @cached_property
     def id(self) -> str:
         """base64url of SHA-256 over the canonical record without its signature (43 characters)."""
-        return b64url(sha256(canonical_json(self._header)))
+        return b64url(sha256(self._unsigned))
+
+    @cached_property
+    def _unsigned(self) -> bytes:
+        return canonical_json(self._header)
 
     @cached_property
     def wire(self) -> dict[str, Any]:
@@ -111,7 +118,18 @@ class Event:
     @cached_property
     def record(self) -> bytes:
         """The canonical bytes of the record: what the log keeps."""
-        return canonical_json(self.wire)
+        return canonical_json(self.wire) if self.sig else self._unsigned
+
+    @cached_property
+    def _worked_out(self) -> dict[object, Any]:
+        return {}
+
+    def once(self, work: "Callable[[Event], _T]") -> _T:
+        """What `work` makes of this event, worked out the first time only: an event never changes."""
+        if work not in self._worked_out:
+            self._worked_out[work] = work(self)
+        found: _T = self._worked_out[work]
+        return found
 
     @property
     def is_control(self) -> bool:

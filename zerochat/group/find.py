@@ -12,6 +12,10 @@ class UnknownPeer(LocalError):
     others."""
 
 
+class UnknownMember(LocalError):
+    """Nobody in {group} is called {member}. `zerochat members GROUP` lists who is in it."""
+
+
 class AmbiguousPeer(LocalError):
     """More than one answers to {peer}. Say which one: GROUP/NAME for a member, or the first letters of an id."""
 
@@ -58,13 +62,26 @@ def find_peer(agent: Agent, wanted: str) -> Whom:
 
 
 def _members(group: Group, wanted: str) -> list[Whom]:
+    return [Whom(group.id, did) for did in _matching(group, wanted) if did != group.me]
+
+
+def _matching(group: Group, wanted: str) -> list[str]:
     long = len(wanted) >= len("did:key:z6Mk") + PREFIX_MIN
     return [
-        Whom(group.id, member.did)
+        member.did
         for member in group.view.members.values()
-        if member.did != group.me
-        and (member.label.casefold() == wanted.casefold() or (long and member.did.startswith(wanted)))
+        if member.label.casefold() == wanted.casefold() or (long and member.did.startswith(wanted))
     ]
+
+
+def find_member(group: Group, wanted: str) -> str:
+    """The DID of the member with this label, this DID, or one that begins so. Raises UnknownMember or AmbiguousPeer."""
+    found = [wanted] if wanted in group.view.members else _matching(group, wanted)
+    if not found:
+        raise UnknownMember(group=group.name, member=wanted)
+    if len(found) > 1:
+        raise AmbiguousPeer(peer=wanted)
+    return found[0]
 
 
 def find_connection(agent: Agent, wanted: str) -> str:

@@ -9,11 +9,35 @@ from zerochat.errors import (
     Refused,
     Unauthentic,
 )
-from zerochat.group import connection, invite, join, leave, log, mail, mediators, peers, questions
+from zerochat.group import (
+    admission,
+    conduct,
+    connection,
+    join,
+    leave,
+    log,
+    mail,
+    mediators,
+    members,
+    peers,
+    questions,
+    seating,
+)
 from zerochat.group.envelope import open_first
 from zerochat.group.state import Agent, Whom
 from zerochat.group.turn import Turn
-from zerochat.group.wire import EVENT, JOIN_REQUEST, SYNC, EventBody, SyncBody, read_body
+from zerochat.group.wire import (
+    EVENTS,
+    JOIN_REQUEST,
+    SEATING,
+    STATUS,
+    SYNC,
+    EventsBody,
+    SeatingBody,
+    StatusBody,
+    SyncBody,
+    read_body,
+)
 
 
 def whose(agent: Agent, link: bytes) -> tuple[str, str] | None:
@@ -27,13 +51,13 @@ def whose(agent: Agent, link: bytes) -> tuple[str, str] | None:
 
 def receive(turn: Turn, link: bytes, envelope: bytes, handle: bytes | None) -> None:
     if link in turn.agent.invitations:
-        invite.hear_knock(turn, link, envelope, handle)
+        admission.hear_knock(turn, link, envelope, handle)
         return
     if link in turn.agent.joins:
         join.hear_answer(turn, link, envelope)
         return
     if link in turn.agent.calls:
-        invite.hear_knock(turn, turn.agent.calls[link], envelope, handle, called=link)
+        admission.hear_knock(turn, turn.agent.calls[link], envelope, handle, called=link)
         return
     found = whose(turn.agent, link)
     if found is None:
@@ -43,33 +67,41 @@ def receive(turn: Turn, link: bytes, envelope: bytes, handle: bytes | None) -> N
 
 def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
     """An envelope from another member of a group: the group's own messages, or the exchange that precedes them."""
+    if not conduct.spend(turn, name, member, len(envelope)):
+        return
     group = turn.group(name)
     relationship = group.relationships.get(member)
     if relationship is not None and relationship.established:
         try:
-            mode, relationship, message = group.mode.open(envelope, relationship, turn.packer_of(name))
+            relationship, message = group.mode.open(group.place, envelope, relationship, turn.packer_of(name))
         except Unauthentic:
             pass
         else:
-            turn.edit(name, mode=mode)
             peers.heard(turn, name, relationship)
             match message.type:
                 case _ if not relationship.established:
                     pass  # its last word: whatever else it says has nobody who says it
-                case kind if kind == EVENT:
-                    log.hear(turn, name, member, read_body(message, EventBody))
+                case kind if kind == EVENTS:
+                    log.hear(turn, name, member, read_body(message, EventsBody))
+                case kind if kind == STATUS:
+                    log.hear_status(turn, name, member, read_body(message, StatusBody))
                 case kind if kind == SYNC:
-                    log.hear_sync(turn, name, member, read_body(message, SyncBody))
+                    body = read_body(message, SyncBody)
+                    seating.hear_heads(turn, name, member, body)
+                    log.hear_sync(turn, name, member, body)
+                case kind if kind == SEATING:
+                    seating.hear_seating(turn, name, member, read_body(message, SeatingBody))
                 case kind if kind == JOIN_REQUEST:
-                    invite.hear_again(turn, name, member, message)
+                    admission.hear_again(turn, name, member, message)
                 case _:
                     questions.hear(turn, Whom(name, member), message, relationship)
             leave.settle(turn, name)
-            join.progress_all(turn, name)
+            members.settle(turn, name)
+            seating.progress_all(turn, name)
             return
     identities = [group.contact] + ([relationship.mine] if relationship else [])
     peers.hear_exchange(turn, name, member, open_first(identities, envelope, turn.packer_of(name)))
-    join.progress_all(turn, name)
+    seating.progress_all(turn, name)
 
 
 Via: TypeAlias = Literal["web", "mediator"] | mail.Owner
@@ -101,9 +133,9 @@ def hear_mail(
             if not isinstance(member, str) or member not in turn.group(owner.group).peers:
                 raise Refused(why="a request for an exchange by somebody who is not a member")
             peers.hear_exchange(turn, owner.group, member, opened)
-            join.progress_all(turn, owner.group)
+            seating.progress_all(turn, owner.group)
         case "knock":
-            invite.hear_knock(turn, owner.link, envelope, None, mailed=True)
+            admission.hear_knock(turn, owner.link, envelope, None, mailed=True)
         case "join":
             join.hear_answer(turn, owner.link, envelope)
         case "connection":

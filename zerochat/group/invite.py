@@ -1,69 +1,35 @@
-"""Inviting: from an open invitation to a new member, on the inviter's side. The joiner's side is `join.py`.
+"""Inviting: making an invitation, being there for whoever has it, and closing it. Who comes in is for `admission.py`.
 
 The invitation's id is its secret: whoever has it can derive the CURVE key that we admit for as long as the invitation
-is open, and nobody else gets as far as a first byte. Each joiner's DID takes one use. The same question gets the same
-answer, because answers are lost too.
+is open, and nobody else gets as far as a first byte.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
-import msgspec
-
-from zerochat.crypto.keys import PublicKey
+from zerochat.crypto.encoding import b64url_bytes
 from zerochat.crypto.primitives import (
     ed25519_public,
     ed25519_to_x25519_public,
     ed25519_to_x25519_secret,
     x25519_public,
 )
-from zerochat.didcomm.did import Identity, resolve, short_form
-from zerochat.didcomm.invitation import Invitation
-from zerochat.didcomm.message import Message, new_id
-from zerochat.didcomm.packer import Packer
-from zerochat.didcomm.protocols import exchange
-from zerochat.didcomm.rotation import Prior
-from zerochat.errors import LocalError, Malformed, NotAMember, Refused, RemoteError, Unauthentic
-from zerochat.group import log, mail, peers
-from zerochat.group.contact import (
-    call_link,
-    check_consent,
-    check_proof,
-    knock_link,
-    new_identity,
-    reach_of,
-    sign_proof,
-    transport_key,
-)
-from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Notify, Reply, Revoke
-from zerochat.group.envelope import Opened, open_first
-from zerochat.group.event import ADD, Did
+from zerochat.didcomm.did import resolve
+from zerochat.didcomm.invitation import GROUP_BYTES, Invitation
+from zerochat.errors import LocalError, NotAMember, Refused
+from zerochat.group import mail
+from zerochat.group.contact import call_link, knock_link, reach_of
+from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Reply, Revoke
 from zerochat.group.membership import MEMBERS_MAX
-from zerochat.group.notices import InvitationUsed
-from zerochat.group.relationship import Relationship, own_keys, pack, unpack
 from zerochat.group.state import Claim, Group, OpenInvitation
 from zerochat.group.turn import Turn
-from zerochat.group.wire import (
-    JOIN_REQUEST,
-    PROBLEM,
-    PROBLEMS,
-    WELCOME,
-    WELCOME_BYTES_MAX,
-    JoinRequestBody,
-    read_body,
-)
-from zerochat.names import fault_of
 
 INVITATIONS_MAX = 64
 CALLS_MAX = 16
 CALL_MS = 90_000
 """How long a joiner stays dialled: longer than it tries."""
 USES_MAX = MEMBERS_MAX - 1
-WELCOME_MS = 1_000
-"""At most one welcome in this time: it may be a thousand times as long as what asks for it, and goes where that says.
-A joiner that has lost one repeats itself later than this."""
 
 
 class TooManyInvitations(LocalError):
@@ -76,8 +42,9 @@ class NoWayHere(LocalError):
     Ask a mediator to take in what is for you (`zerochat route add LINK`), or let somebody else in the group invite."""
 
 
-def invite(turn: Turn, group: Group, lifetime_s: int, uses: int) -> Invitation:
-    """Make an invitation to a group and let whoever holds it knock."""
+def invite(turn: Turn, group: Group, lifetime_s: int, uses: int, role: str = "writer") -> Invitation:
+    """Make an invitation to a group and let whoever holds it knock. Where the group is open to all who are invited,
+    `uses` does not matter."""
     if group.state != "active":
         raise NotAMember(group=group.name)
     if len(turn.agent.invitations) >= INVITATIONS_MAX:
@@ -98,12 +65,13 @@ def invite(turn: Turn, group: Group, lifetime_s: int, uses: int) -> Invitation:
         endpoint=reach.pair,
         mail=reach.mail,
         expires=turn.now // 1000 + lifetime_s,
+        group=b64url_bytes(group.id)[:GROUP_BYTES],
         envelope=group.profile.envelope,
     )
     link = knock_link(invitation.id)
-    uses = max(1, min(uses, USES_MAX))
+    uses = 0 if group.view.policy.join == "open" else max(1, min(uses, USES_MAX))
     knock_key = x25519_public(invitation.knock_secret())
-    open_ = OpenInvitation(invitation, seed, knock_key, group.id, uses)
+    open_ = OpenInvitation(invitation, seed, knock_key, group.id, uses, role)
     turn.change(invitations={**turn.agent.invitations, link: open_})
     admit_knock(turn, link)
     return invitation
@@ -163,7 +131,7 @@ def hang_up(turn: Turn, name: bytes) -> None:
         turn.say(Hangup(name))
 
 
-def _way_back(turn: Turn, link: bytes, handle: bytes | None, mailed: bool, called: bytes = b"") -> Answer:
+def way_back(turn: Turn, link: bytes, handle: bytes | None, mailed: bool, called: bytes = b"") -> Answer:
     """How whoever has just said something under an invitation of ours is answered."""
 
     def answer(theirs: str, envelope: bytes) -> None:
@@ -179,187 +147,9 @@ def _way_back(turn: Turn, link: bytes, handle: bytes | None, mailed: bool, calle
     return answer
 
 
-def hear_knock(
-    turn: Turn, link: bytes, envelope: bytes, handle: bytes | None, mailed: bool = False, called: bytes = b""
-) -> None:
-    """Something came in under an invitation of ours, over a connection (perhaps one that we have `called`) or by mail.
-    Raises RemoteError."""
-    open_, answer = turn.agent.invitations[link], _way_back(turn, link, handle, mailed, called)
-    packer = turn.packer(open_.invitation.envelope)
-    named = _recipients(packer, envelope)
-    for claimant, claim in open_.claims.items():
-        if named.isdisjoint(own_keys(packer, claim.relationship.mine)):
-            continue  # to read it once more would only take time
-        try:
-            relationship, message = unpack(claim.relationship, envelope, packer)
-        except RemoteError:
-            continue
-        claim = replace(claim, relationship=relationship)
-        _put_claim(turn, link, claimant, claim)
-        if message.type == JOIN_REQUEST:
-            _hear_join_request(turn, link, claimant, message, answer)
-        return
-    own = Identity(open_.invitation.did, open_.seed, ed25519_to_x25519_secret(open_.seed))
-    opened = open_first([own], envelope, packer)
-    if opened.message.type != exchange.REQUEST:
-        raise Refused(why="a DID exchange message out of turn")
-    _hear_request(turn, link, opened, answer)
-
-
-def _recipients(packer: Packer, envelope: bytes) -> set[str]:
-    """The key ids that an envelope says it is for; none for what is no envelope."""
-    named: set[str] = set()
-
-    def ask(kid: str) -> None:
-        named.add(kid)
-
-    def nobody(kid: str) -> PublicKey:
-        raise Unauthentic()
-
-    with suppress(RemoteError):
-        packer.unpack(envelope, secret_of=ask, public_of=nobody)
-    return named
-
-
-def hear_again(turn: Turn, name: str, member: str, message: Message) -> None:
-    """Somebody who is a member already asks to join, by mail: our welcome has not come. Raises RemoteError."""
-    for link, open_ in turn.agent.invitations.items():
-        for claimant, claim in open_.claims.items():
-            if open_.group == name and claim.relationship.member == member:
-                _hear_join_request(turn, link, claimant, message, _way_back(turn, link, None, mailed=True))
-                return
-
-
-class _RequestBody(msgspec.Struct, frozen=True):
-    member: Did
-    label: Annotated[str, msgspec.Meta(max_length=256)] = ""
-
-
-def _hear_request(turn: Turn, link: bytes, opened: Opened, answer: Answer) -> None:
-    open_ = turn.agent.invitations[link]
-    group, request = turn.group(open_.group), opened.message
-    if request.pthid != open_.invitation.pthid:
-        raise Refused(why="a request that is not bound to this invitation")
-    member, claimant = read_body(request, _RequestBody).member, short_form(opened.sender)
-    claim = open_.claims.get(claimant)
-    if turn.agent.reach is None or (claim is not None and claim.relationship.member != member):
-        raise Refused(why="a second name for the same joiner")
-    if claim is None:
-        identity = new_identity(turn.moment.random, mail.own_reach(turn, group.seed), group.profile.envelope)
-        relationship = Relationship(member, identity, opened.sender, request.id, "", requester=False)
-        why = _why_not(turn, open_, group, member)
-        if why:
-            answer(relationship.theirs, _problem(turn, open_, relationship, why, request.id))
-            return
-        claim = _put_claim(turn, link, claimant, Claim(relationship))
-    relationship = claim.relationship
-    if group.state != "active":
-        answer(relationship.theirs, _problem(turn, open_, relationship, "e.p.req.closed", request.id))
-        return
-    public = resolve(open_.invitation.did)
-    prior = Prior(public.did, public.authentication[0].kid, open_.seed)
-    body = {
-        "group": group.id,
-        "name": group.name,
-        "member": group.me,
-        "label": group.view.members[group.me].label,
-        "proof": sign_proof(group.seed, group.id, relationship.mine.did, open_.invitation.did, member),
-    }
-    response = exchange.response(
-        request, relationship.mine, prior, body, now_s=turn.now // 1000, random=turn.moment.random
-    )
-    answer(relationship.theirs, pack(relationship, response, turn.packer_of(group.id), turn.moment.random))
-
-
-def _why_not(turn: Turn, open_: OpenInvitation, group: Group, member: str) -> str:
-    """The problem code of why nobody (more) can join with this invitation, or nothing."""
-    if open_.invitation.expires * 1000 <= turn.now:
-        return "e.p.req.time"
-    if len(open_.claims) >= open_.uses:
-        return "e.p.req.used"
-    if group.state != "active":
-        return "e.p.req.closed"
-    if len(group.view.members) >= MEMBERS_MAX:
-        return "e.p.req.full"
-    if member in group.view.members or member in group.view.former:
-        return "e.p.msg"
-    return ""
-
-
-def _put_claim(turn: Turn, link: bytes, claimant: str, claim: Claim) -> Claim:
+def put_claim(turn: Turn, link: bytes, claimant: str, claim: Claim) -> Claim:
+    """Keep how far somebody has come who uses an invitation of ours."""
     open_ = turn.agent.invitations[link]
     open_ = replace(open_, claims={**open_.claims, claimant: claim})
     turn.change(invitations={**turn.agent.invitations, link: open_})
     return claim
-
-
-def _problem(turn: Turn, open_: OpenInvitation, relationship: Relationship, code: str, thread: str) -> bytes:
-    body = {"code": code, "comment": PROBLEMS[code]}
-    message = Message(type=PROBLEM, id=new_id(turn.moment.random), pthid=thread, body=body)
-    return pack(relationship, message, turn.packer(open_.invitation.envelope), turn.moment.random)
-
-
-def _hear_join_request(turn: Turn, link: bytes, claimant: str, message: Message, answer: Answer) -> None:
-    open_ = turn.agent.invitations[link]
-    relationship = open_.claims[claimant].relationship
-    body = read_body(message, JoinRequestBody)
-    group = turn.group(open_.group)
-    if body.group != group.id or body.member != relationship.member:
-        raise Refused(why="a request to join that does not match its exchange")
-    if body.member in group.view.former:
-        raise Refused(why="a request to join by somebody who has left")  # a late copy: nobody is added twice
-    # Also of a member: whoever else has claimed its key in time is told nothing of the group.
-    check_proof(body.proof, body.member, group.id, relationship.theirs, open_.invitation.did, group.me)
-    if body.member not in group.view.members:
-        check_consent(body.consent, group.id, group.me, body.member, body.label, body.contact)
-        reach_of(resolve(body.contact))
-        if fault_of(body.label):
-            raise Malformed(why="join-request: a name that cannot be shown")
-        taken = {member.label.casefold() for member in group.view.members.values()}
-        code = ""
-        if group.state != "active":
-            code = "e.p.req.closed"
-        elif len(group.view.members) >= MEMBERS_MAX or len(group.peers) >= peers.PEERS_MAX:
-            code = "e.p.req.full"
-        elif body.label.casefold() in taken:
-            code = "e.p.req.name-taken"
-        elif peers.opens_an_invitation(turn, transport_key(body.member)):
-            code = "e.p.msg"
-        if code:
-            answer(relationship.theirs, _problem(turn, open_, relationship, code, message.id))
-            return
-        added = {
-            "member": body.member,
-            "label": body.label,
-            "contact": body.contact,
-            "consent": body.consent,
-        }
-        turn.edit(group.id, relationships={**group.relationships, body.member: relationship})
-        log.append(turn, group.id, ADD, added)
-        _put_claim(turn, link, claimant, replace(open_.claims[claimant], joined=True))
-        turn.say(Notify(InvitationUsed(group.id, body.label, open_.uses - len(open_.claims))))
-    group = turn.group(group.id)
-    if body.member not in group.peers:
-        raise Refused(why="a request to join by a member whom there was no room for")
-    claim = turn.agent.invitations[link].claims[claimant]
-    if turn.now < claim.welcomed + WELCOME_MS:
-        return
-    _put_claim(turn, link, claimant, replace(claim, welcomed=turn.now))
-    since, parts = group.peers[body.member].base, _welcome_parts(group)
-    for number, records in enumerate(parts):
-        part = {"group": group.id, "records": records, "since": since, "part": number, "parts": len(parts)}
-        reply = Message(type=WELCOME, id=new_id(turn.moment.random), thid=message.id, body=part)
-        answer(relationship.theirs, pack(relationship, reply, turn.packer_of(group.id), turn.moment.random))
-
-
-def _welcome_parts(group: Group) -> list[list[dict[str, object]]]:
-    """Every membership event, causes first, in pieces that fit a message."""
-    parts: list[list[dict[str, object]]] = [[]]
-    size = 0
-    for event in sorted(group.control.values(), key=lambda e: (e.lamport, e.author, e.id)):
-        size += len(event.record)
-        if parts[-1] and size > WELCOME_BYTES_MAX:
-            parts.append([])
-            size = len(event.record)
-        parts[-1].append(event.wire)
-    return parts

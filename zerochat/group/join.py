@@ -1,9 +1,10 @@
 """Joining: from an invitation that somebody was handed to a seat in the group. The inviter's side is `invite.py`.
 
-    exchanging --response--> asking --welcome--> done: the rest happens in peers.py and sync.py
+    exchanging --response--> asking --welcome--> done: the rest happens in seating.py, peers.py and sync.py
         |  no answer in time, or a problem report: failed; the same invitation can be tried again, with the same keys
 
-A lost message is repeated by the joiner, so the inviter needs no timer.
+A lost message is repeated by the joiner, so the inviter needs no timer. Where a member has to decide, the joiner waits
+for as long as the invitation lives, over restarts too, and asks again ever more rarely.
 """
 
 from dataclasses import replace
@@ -11,58 +12,100 @@ from typing import Annotated
 
 import msgspec
 
-from zerochat.crypto.encoding import b64url, did_key
-from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_public
-from zerochat.didcomm.invitation import Invitation
+from zerochat.crypto.encoding import b64url, b64url_bytes, did_key
+from zerochat.crypto.primitives import ed25519_public
+from zerochat.didcomm.invitation import GROUP_BYTES, Invitation
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange
-from zerochat.errors import LocalError, Malformed, Overloaded, Refused, Unauthentic
-from zerochat.group import clock, log, mail, peers
-from zerochat.group.contact import check_proof, knock_link, new_identity, sign_consent, sign_proof, transport_key
-from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Notify, Revoke
+from zerochat.errors import LocalError, Malformed, Overloaded, Refused, RemoteError, Unauthentic
+from zerochat.group import agreement, clock, log, mail, seating
+from zerochat.group.contact import (
+    check_proof,
+    knock_link,
+    new_identity,
+    sign_consent,
+    sign_possession,
+    sign_proof,
+    transport_name,
+)
+from zerochat.group.effects import Admit, Dial, Dispatch
 from zerochat.group.envelope import Opened, open_first, pack_to
-from zerochat.group.event import Did, Id, load_event, parse_event
-from zerochat.group.membership import CONTROL_MAX, check_all, genesis_of, heads_of, resolve_view
-from zerochat.group.notices import JoinPhase, JoinProgress, ViewChanged
+from zerochat.group.event import ADD, Did, Event, Id, load_event, parse_event
+from zerochat.group.membership import (
+    CONTROL_MAX,
+    READER,
+    WRITER,
+    add_of,
+    ancestors,
+    check_all,
+    genesis_of,
+    heads_of,
+    resolve_view,
+)
 from zerochat.group.relationship import Relationship, pack, unpack
-from zerochat.group.state import Chain, Group, Join, JoinState, Profile
+from zerochat.group.seating import fail
+from zerochat.group.state import Chain, Group, Join, JoinState, Profile, Word
 from zerochat.group.turn import Turn
-from zerochat.group.wire import JOIN_REQUEST, PROBLEM, PROBLEMS, WELCOME, ProblemBody, WelcomeBody, read_body
+from zerochat.group.wire import (
+    JOIN_PENDING,
+    JOIN_REQUEST,
+    PROBLEM,
+    PROBLEMS,
+    WELCOME,
+    PendingBody,
+    ProblemBody,
+    WelcomeBody,
+    read_body,
+)
 from zerochat.names import fault_of
 
 JOIN_MS_MAX = 60_000
 """After this long without a seat the join has failed: a person is waiting."""
 RETRY_MS, MAIL_RETRY_MS = 1_500, 5_000
+PENDING_MS_MAX = 24 * 3_600_000
+"""How long it waits for a member who has to decide, if the invitation lives as long."""
+PENDING_RETRY_MS, PENDING_RETRY_MS_MAX = 5_000, 300_000
+PENDING_MAIL_RETRY_MS, PENDING_MAIL_RETRY_MS_MAX = 60_000, 3_600_000
+"""It asks again after this long, then ever more rarely; a mediator would keep every copy."""
 JOINS_MAX = 16
 EVIDENCE_BYTES_MAX = 2 * CONTROL_MAX * 1024
 """Every membership event that a group can have, at the size that they usually have."""
-SEATED_MS = 8_000
-"""How long a newcomer waits for the members before its join counts as done with those who are there."""
-
-
-class JoinFailed(LocalError):
-    """You have not joined: {why}. {remedy}"""
+OTHER_GROUP = "whoever invited you has answered for another group than the invitation is for"
+PENDING = "A member was asked whether you may join {name}. Waiting for the answer…"
 
 
 class AlreadyMember(LocalError):
     """You are in {group} already, so there is nothing to join."""
 
 
-def accept(turn: Turn, invitation: Invitation, label: str) -> str:
+class NoSuchRole(LocalError):
+    """Nobody joins as {role}. Join as reader or writer."""
+
+
+def checked_role(role: str) -> str:
+    """A role that somebody can join with. Raises NoSuchRole."""
+    if role not in (READER, WRITER):
+        raise NoSuchRole(role=role)
+    return role
+
+
+def accept(turn: Turn, invitation: Invitation, label: str, role: str = WRITER) -> str:
     """Begin to join (or, after a failure, try again with the same keys). Returns the join's id."""
-    link = knock_link(invitation.id)
+    link, role = knock_link(invitation.id), checked_role(role)
     known = turn.agent.joins.get(link)
     if known is not None and known.phase == "done":
         if turn.agent.groups[known.group].state != "left":
             raise AlreadyMember(group=known.name)
         known = None
+    if known is not None and known.contradiction is not None:
+        known = None  # this key has left already, if it ever was in
     if link in turn.agent.invitations:
         raise AlreadyMember(group=turn.group(turn.agent.invitations[link].group).name)
     assert turn.agent.reach is not None
     deadline = turn.now + JOIN_MS_MAX
     if known is not None:
         phase: JoinState = "asking" if known.relationship.established else "exchanging"
-        join = replace(known, label=label, deadline=deadline, phase=phase)
+        join = replace(known, label=label, role=role, deadline=deadline, phase=phase, pending=0)
     else:
         seed = turn.moment.random(32)
         identity = new_identity(turn.moment.random, mail.own_reach(turn, seed), invitation.envelope)
@@ -75,6 +118,7 @@ def accept(turn: Turn, invitation: Invitation, label: str) -> str:
             me=did_key(ed25519_public(seed)),
             deadline=deadline,
             phase="exchanging",
+            role=role,
         )
     others = {k: j for k, j in turn.agent.joins.items() if k != link}
     if len(others) >= JOINS_MAX:
@@ -94,24 +138,14 @@ def resume(turn: Turn, link: bytes) -> None:
         invitation = join.invitation
         if invitation.endpoint is not None:
             turn.say(Dial(link, invitation.endpoint, invitation.server_key, invitation.knock_secret()))
-        elif turn.agent.reach is not None and turn.agent.reach.pair and (key := _inviter_key(turn, join)) is not None:
-            turn.say(Admit(link, key))
-        _tell(turn, join, "dialling", f"Looking for whoever invited you, at {invitation.where}…")
+        elif turn.agent.reach is not None and turn.agent.reach.pair:
+            key = seating.inviter_key(turn, join)
+            if key is not None:
+                turn.say(Admit(link, key))
+        seating.tell(turn, join, "dialling", f"Looking for whoever invited you, at {invitation.where}…")
         knock(turn, link)
     elif join.phase == "done" and not join.seated:
-        turn.timer("seated", link.hex(), SEATED_MS)
-
-
-def _inviter_key(turn: Turn, join: Join) -> bytes | None:
-    """The CURVE key with which an inviter who only dials out can call us back: that of the invitation.
-
-    None where it may not be let in: who made the invitation need not have the key, which could be a member's.
-    """
-    key = ed25519_to_x25519_public(join.invitation.key)
-    members = (member for group in turn.agent.groups.values() for member in group.peers)
-    if peers.opens_an_invitation(turn, key) or any(key == transport_key(member) for member in members):
-        return None
-    return key
+        turn.timer("seated", link.hex(), seating.SEATED_MS)
 
 
 def knock(turn: Turn, link: bytes) -> None:
@@ -119,8 +153,11 @@ def knock(turn: Turn, link: bytes) -> None:
     join = turn.agent.joins.get(link)
     if join is None or join.phase not in ("exchanging", "asking"):
         return
+    if turn.now >= join.deadline and join.pending:
+        fail(turn, link, "nobody has said whether you may come in", "Ask whoever invited you, then try again.")
+        return
     if turn.now >= join.deadline:
-        _fail(
+        fail(
             turn,
             link,
             "nobody answered at " + join.invitation.where,
@@ -132,6 +169,12 @@ def knock(turn: Turn, link: bytes) -> None:
     if link in turn.agent.up or mailed:
         _send(turn, link, join)
     retry = MAIL_RETRY_MS if mailed else RETRY_MS
+    if join.pending:
+        first, most = PENDING_RETRY_MS, PENDING_RETRY_MS_MAX
+        if mailed:
+            first, most = PENDING_MAIL_RETRY_MS, PENDING_MAIL_RETRY_MS_MAX
+        retry = min(first << min(join.pending - 1, 10), most)
+        turn.change(joins={**turn.agent.joins, link: replace(join, pending=join.pending + 1)})
     turn.timer("join", link.hex(), min(retry, join.deadline - turn.now))
 
 
@@ -149,12 +192,16 @@ def _send(turn: Turn, link: bytes, join: Join) -> None:
         return
     assert join.contact is not None
     contact, inviter = join.contact.did, relationship.member
+    role, transport = join.role, transport_name(join.seed)
     body = {
         "group": join.group,
         "member": join.me,
         "label": join.label,
         "contact": contact,
-        "consent": sign_consent(join.seed, join.group, inviter, join.me, join.label, contact),
+        "role": role,
+        "transport": transport,
+        "possession": sign_possession(join.seed, join.group, join.me),
+        "consent": sign_consent(join.seed, join.group, inviter, join.me, join.label, contact, role, transport),
         "proof": sign_proof(join.seed, join.group, relationship.mine.did, relationship.asked, inviter),
     }
     complete = exchange.complete(relationship.thid, join.invitation.pthid, turn.moment.random)
@@ -179,7 +226,10 @@ def link_up(turn: Turn, link: bytes) -> None:
     """The inviter can be reached."""
     join = turn.agent.joins[link]
     if join.phase in ("exchanging", "asking"):
-        _tell(turn, join, "exchanging", "Found. Exchanging keys…")
+        if join.pending:
+            seating.tell(turn, join, "asking", PENDING.format(name=join.name))
+        else:
+            seating.tell(turn, join, "exchanging", "Found. Exchanging keys…")
         _send(turn, link, join)
 
 
@@ -206,9 +256,11 @@ def hear_answer(turn: Turn, link: bytes, envelope: bytes) -> None:
             join = replace(join, relationship=relationship)
             turn.change(joins={**turn.agent.joins, link: join})
             if not relationship.established:
-                _fail(turn, link, "the inviter has ended the conversation", "Ask for a fresh invitation.")
+                fail(turn, link, "the inviter has ended the conversation", "Ask for a fresh invitation.")
                 return
             match message.type:
+                case kind if kind == JOIN_PENDING:
+                    _hear_pending(turn, link, read_body(message, PendingBody))
                 case kind if kind == WELCOME:
                     _hear_welcome(turn, link, read_body(message, WelcomeBody))
                 case kind if kind == PROBLEM:
@@ -231,6 +283,9 @@ def _hear_response(turn: Turn, link: bytes, opened: Opened) -> None:
     join = turn.agent.joins[link]
     exchange.check_response(opened.message, asked=join.invitation.did, sender=opened.sender)
     body = read_body(opened.message, _ResponseBody)
+    if b64url_bytes(body.group)[:GROUP_BYTES] != join.invitation.group:
+        fail(turn, link, OTHER_GROUP, "Ask for a fresh invitation.")
+        return
     check_proof(body.proof, body.member, body.group, opened.sender, join.invitation.did, join.me)
     if fault_of(body.name):
         raise Malformed(why="response: a group name that cannot be shown")
@@ -245,8 +300,20 @@ def _hear_response(turn: Turn, link: bytes, opened: Opened) -> None:
     contact = new_identity(turn.moment.random, mail.own_reach(turn, join.seed), join.invitation.envelope)
     join = replace(join, relationship=relationship, phase="asking", group=body.group, name=name, contact=contact)
     turn.change(joins={**turn.agent.joins, link: join})
-    _tell(turn, join, "asking", f"Asking to join {name}…")
+    seating.tell(turn, join, "asking", f"Asking to join {name}…")
     _send(turn, link, join)
+
+
+def _hear_pending(turn: Turn, link: bytes, body: PendingBody) -> None:
+    """A member has to decide. Raises Refused."""
+    join = turn.agent.joins[link]
+    if join.phase != "asking" or body.group != join.group:
+        raise Refused(why="somebody was asked about another group")
+    if not join.pending:
+        deadline = min(join.invitation.expires * 1000, turn.now + PENDING_MS_MAX)
+        join = replace(join, pending=1, deadline=max(deadline, join.deadline))
+        turn.change(joins={**turn.agent.joins, link: join})
+        seating.tell(turn, join, "asking", PENDING.format(name=join.name))
 
 
 def _hear_problem(turn: Turn, link: bytes, body: ProblemBody) -> None:
@@ -254,37 +321,92 @@ def _hear_problem(turn: Turn, link: bytes, body: ProblemBody) -> None:
     remedy = "Ask for a fresh invitation."
     if body.code == "e.p.req.name-taken":
         remedy = "Join with the same invitation under another name (`zerochat join … --name OTHER`)."
-    _fail(turn, link, why, remedy)
+    elif body.code == "e.p.req.role":
+        remedy = "Join with the same invitation as a reader (`zerochat join … --role reader`)."
+    elif body.code == "e.p.req.busy":
+        remedy = "Try again later with the same invitation."
+    fail(turn, link, why, remedy)
 
 
 def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
-    """The evidence for the group, event by event; then we are in. Raises RemoteError when it does not hold."""
+    """The evidence for the group, event by event; then we are in. Raises RemoteError for what is no part of one."""
     join = turn.agent.joins[link]
-    assert join.contact is not None
+    if body.group != join.group:
+        fail(turn, link, OTHER_GROUP, "Ask for a fresh invitation.")
+        return
     evidence = {**join.evidence, body.part: [parse_event(record).record for record in body.records]}
-    if body.group != join.group or sum(len(one) for part in evidence.values() for one in part) > EVIDENCE_BYTES_MAX:
-        raise Refused(why="a welcome to another group, or one without end")
+    if sum(len(one) for part in evidence.values() for one in part) > EVIDENCE_BYTES_MAX:
+        raise Refused(why="a welcome without end")
+    words = {**join.words, **{one.member: Word(tuple(one.heads), one.word) for one in body.words}}
+    join = replace(join, evidence=evidence, words=words)
+    turn.change(joins={**turn.agent.joins, link: join})
     if len(evidence) < body.parts:
-        turn.change(joins={**turn.agent.joins, link: replace(join, evidence=evidence)})
         return
     events = [load_event(record) for _, part in sorted(evidence.items()) for record in part]
     if max(event.lamport for event in events) > turn.now + clock.AHEAD_MS_MAX:
         why = "this machine's clock is more than five minutes behind the group's"
-        _fail(turn, link, why, "Set the clock, then try again with the same invitation.")
+        fail(turn, link, why, "Set the clock, then try again with the same invitation.")
         return
-    if any(event.group_id != join.group for event in events):
-        raise Refused(why="a welcome whose evidence is of several groups")
-    control = check_all(events)
-    view = resolve_view(control)
-    inviter, me = join.relationship.member, view.members.get(join.me)
-    if join.group not in control or me is None or inviter not in view.members:
-        raise Refused(why="a welcome to another group, or without us")
-    genesis, known = control[join.group], turn.agent.groups.get(join.group)
+    known = turn.agent.groups.get(join.group)
     if known is not None and known.state != "left":
         _already(turn, link, known.name)
         return
+    try:
+        group = _founded(join, events, body.since)
+    except RemoteError:
+        fail(turn, link, "what the inviter says of the group does not hold", "Ask somebody else in it to invite you.")
+        return
+    if not log.supported(group.profile):
+        fail(turn, link, "this group uses keys or a path that this version does not have", "Update zerochat.")
+        return
+    if group.view.forked and group.view.policy.agreement == "strict":
+        liars = seating.names(group.view, list(group.view.forked))
+        proof = agreement.fork_in(group.control, group.id, group.view.forked)
+        why = f"{liars} has signed two histories of {group.name}"
+        fail(turn, link, why, "Ask the members, by other means, about that.", proof)
+        return
+    accepted = {did: word for did, word in group.words.items() if did == join.relationship.member}
+    turn.put(replace(group, lamport=max(group.lamport, known.lamport if known else 0)))
+    for event in events:
+        log.remember(turn, group.id, event, late=False)
+    agreement.accuse(turn, group.id, {})
+    turn.change(joins={**turn.agent.joins, link: replace(join, words=accepted)})
+    seating.end(turn, link, "done")
+    seating.begin(turn, link)
+
+
+def _founded(join: Join, events: list[Event], since: int) -> Group:
+    """The group that we are in by this evidence. Raises RemoteError where it does not hold.
+
+    It is the event that brings us in with all its past and nothing else, so whoever accepts that event has all of it.
+    """
+    assert join.contact is not None
+    inviter = join.relationship.member
+    if any(event.group_id != join.group for event in events):
+        raise Refused(why="a welcome whose evidence is of several groups")
+    control = check_all(events)
+    entries = [
+        name
+        for name, one in control.items()
+        if one.type == ADD and one.author == inviter and add_of(one).member == join.me
+    ]
+    if join.group not in control or len(entries) != 1 or ancestors(control, entries) != control.keys():
+        raise Refused(why="a welcome to another group, or without us, or with more than that")
+    view = resolve_view(control)
+    if join.me not in view.members or inviter not in view.members:
+        raise Refused(why="a welcome of or by somebody who is not a member")
+    words = {}
+    for member, word in join.words.items():
+        if member in view.members and member != join.me:
+            agreement.check_heads(member, join.group, word.heads, word.sig)
+            words[member] = word
+    if inviter not in words or words[inviter].heads != tuple(entries):
+        raise Refused(why="a welcome whose author does not sign for it")
+    genesis = control[join.group]
     founding = genesis_of(genesis)
-    group = Group(
+    if founding.envelope != join.invitation.envelope:
+        raise Refused(why="an invitation that promised other envelopes")
+    return Group(
         id=join.group,
         name=founding.name,
         profile=Profile(founding.keys, founding.path, founding.accountability, founding.envelope),
@@ -295,82 +417,16 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
         control=control,
         view=view,
         created=genesis.time,
-        chains={inviter: Chain(body.since)},
-        lamport=max([event.lamport for event in events] + ([known.lamport] if known else [])),
+        chains={inviter: Chain(since)},
+        lamport=max(event.lamport for event in events),
         relationships={inviter: join.relationship},
         heads=heads_of(control),
+        entry=entries[0],
+        words=words,
     )
-    if founding.envelope != join.invitation.envelope:
-        raise Refused(why="an invitation that promised other envelopes")
-    if not log.supported(group.profile):
-        _fail(turn, link, "this group uses keys or a path that this version does not have", "Update zerochat.")
-        return
-    turn.put(group)
-    for event in events:
-        log.remember(turn, group.id, event, late=False)
-    _end(turn, link, "done")
-    for member in sorted(group.others):
-        peers.meet(turn, group.id, member)
-    turn.timer("gossip", group.id, 1)
-    turn.say(Notify(ViewChanged(group.id)))
-    turn.timer("seated", link.hex(), SEATED_MS)
-    progress(turn, link)
-
-
-def progress_all(turn: Turn, name: str) -> None:
-    """Something has changed in this group: say so to whoever waits for a seat in it."""
-    for link, one in turn.agent.joins.items():
-        if one.group == name and not one.seated:
-            progress(turn, link)
-
-
-def progress(turn: Turn, link: bytes, final: bool = False) -> None:
-    """Say how many members the newcomer is connected with, and when that is enough."""
-    join = turn.agent.joins.get(link)
-    if join is None or join.phase != "done" or join.seated:
-        return
-    group = turn.group(join.group)
-    ready = sum(
-        member in group.relationships
-        and group.relationships[member].established
-        and mail.reachable(turn, join.group, member)
-        for member in group.peers
-    )
-    total = len(group.peers)
-    if ready == total or final:
-        turn.change(joins={**turn.agent.joins, link: replace(join, seated=True)})
-        text = f"You are in {group.name}."
-        if ready < total:
-            text += f" {ready} of {total} members are connected; the others follow when they can be reached."
-        _tell(turn, join, "joined", text, connected=ready, members=total)
-    elif ready != join.connected:
-        turn.change(joins={**turn.agent.joins, link: replace(join, connected=ready)})
-        text = f"You are in {group.name}; {ready} of {total} members connected…"
-        _tell(turn, join, "connecting", text, connected=ready, members=total)
-
-
-def _end(turn: Turn, link: bytes, phase: JoinState) -> None:
-    join = replace(turn.agent.joins[link], phase=phase, evidence={})
-    turn.change(joins={**turn.agent.joins, link: join})
-    if join.invitation.endpoint is None and (key := _inviter_key(turn, join)) is not None:
-        turn.say(Revoke(key))
-    turn.say(Hangup(link))
 
 
 def _already(turn: Turn, link: bytes, name: str) -> None:
     error = AlreadyMember(group=name)
-    _end(turn, link, "failed")
-    _tell(turn, turn.agent.joins[link], "failed", error.sentence(), error=error.code)
-
-
-def _fail(turn: Turn, link: bytes, why: str, remedy: str) -> None:
-    error = JoinFailed(why=why, remedy=remedy)
-    join = turn.agent.joins[link]
-    _end(turn, link, "failed")
-    _tell(turn, join, "failed", error.sentence(), error=error.code)
-
-
-def _tell(
-    turn: Turn, join: Join, phase: JoinPhase, text: str, connected: int = 0, members: int = 0, error: str = ""
-) -> None:
-    turn.say(Notify(JoinProgress(join.id, phase, text, join.group, connected, members, error)))
+    join = seating.end(turn, link, "failed")
+    seating.tell(turn, join, "failed", error.sentence(), error=error.code)

@@ -4,11 +4,9 @@ from dataclasses import replace
 
 from zerochat.errors import NotAMember
 from zerochat.group import invite, log, peers, sync
-from zerochat.group.contact import transport_key
 from zerochat.group.effects import (
     Hangup,
     Notify,
-    Revoke,
 )
 from zerochat.group.event import LEAVE
 from zerochat.group.notices import ViewChanged
@@ -52,17 +50,23 @@ def settle(turn: Turn, name: str, final: bool = False, forced: bool = False) -> 
     if final and untold and len(untold) == len(group.others):
         turn.timer("leave", name, LEAVE_MS_MAX)
     elif final or forced or not untold:
-        for link, open_ in turn.agent.invitations.items():
-            if open_.group == name:
-                invite.close(turn, link)
-        for member, peer in group.peers.items():
-            peers.end(turn, name, member)
-            turn.say(Hangup(peer.link))
-            if not peers.opens_an_invitation(turn, transport_key(member)):
-                turn.say(Revoke(transport_key(member)))
-        # What the peers had acknowledged stays: it says who has what was said.
-        turn.edit(name, state="left", relationships={}, limbo={}, waiting={})
-        turn.say(Notify(ViewChanged(name)))
+        close(turn, name)
+
+
+def close(turn: Turn, name: str) -> None:
+    """Close everything towards a group: we have left it, or were put out."""
+    log.publish(turn, name)  # what this turn has still to say
+    group = turn.group(name)
+    for link, open_ in turn.agent.invitations.items():
+        if open_.group == name:
+            invite.close(turn, link)
+    for member, peer in group.peers.items():
+        peers.end(turn, name, member)
+        turn.say(Hangup(peer.link))
+        peers.shut(turn, name, member)
+    # What the peers had acknowledged stays: it says who has what was said.
+    turn.edit(name, state="left", relationships={}, limbo={}, waiting={})
+    turn.say(Notify(ViewChanged(name)))
 
 
 def _has_ended(group: Group, member: str) -> bool:

@@ -6,19 +6,20 @@ not acknowledged (`sync.py`). Membership events are signed and form a graph of t
 as their own causes are there, whoever brought them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zerochat.errors import Malformed, Refused, RemoteError
-from zerochat.group import clock, mail, peers, sync
+from zerochat.group import agreement, clock, mail, outbox, peers, sync
 from zerochat.group.effects import Measure, Notify, Remember
-from zerochat.group.event import CONC_MAX, CONTROL, DEPS_MAX, GENESIS, Event, load_event, parse_event
-from zerochat.group.membership import check_control, heads_of, resolve_view
-from zerochat.group.modes.pairwise import PairwiseMulti
+from zerochat.group.event import CONC_MAX, CONTROL, DEPS_MAX, GENESIS, POST, Event, load_event, parse_event
+from zerochat.group.membership import check_control, heads_of, may_post, resolve_view
+from zerochat.group.modes import MODES
 from zerochat.group.notices import Delivered, Forked, ViewChanged
+from zerochat.group.run import Run, portions, read_runs
 from zerochat.group.state import Chain, Group, Limbo, Profile, Waiting
 from zerochat.group.turn import Turn
-from zerochat.group.wire import EVENT, EventBody, SyncBody
+from zerochat.group.wire import EventsBody, ReachBody, StatusBody, SyncBody
 from zerochat.overlay import OVERLAYS
 
 LIMBO_EVENTS_MAX = 256
@@ -31,17 +32,19 @@ WAITING_MAX = 64
 
 def supported(profile: Profile) -> bool:
     """Whether this version has the keys and the path that a group picked."""
-    return profile.keys == PairwiseMulti().name and profile.path in OVERLAYS and profile.accountability == "acks"
+    return profile.keys in MODES and profile.path in OVERLAYS and profile.accountability == "acks"
 
 
 # --- our own events -------------------------------------------------------------------------------------------------
 
 
 def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
-    """Make the next event of our own chain, deliver it here and publish it to everybody it is meant for."""
+    """Make the next event of our own chain and deliver it here; everybody else gets it at the end of the turn."""
     group = turn.group(name)
     chain = group.chains.get(group.me, Chain())
-    control_heads = heads_of(group.control)
+    # Our own last one first: where there are too many heads, others must not push it out, or what we do next would look
+    # as if we had done it without knowing what we did before.
+    control_heads = sorted(heads_of(group.control), key=lambda head: (group.control[head].author != group.me, head))
     # What an earlier event of our own has named need not be named again: `pre` covers it. What does not fit, the next
     # one names.
     deps = [head for head in control_heads if kind in CONTROL or head not in group.named][:DEPS_MAX]
@@ -61,39 +64,77 @@ def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
     if event.is_control:
         event = event.signed(group.seed)
         check_control(event, group.control)
-    parse_event(event.wire)  # what the others would refuse must not become part of our chain
-    audience = [m for m, peer in group.peers.items() if peer.base < event.seq and m in group.view.members]
+    event = parse_event(event.wire)  # what the others would refuse must not become part of our chain
     _deliver(turn, name, event)
     named = {*group.named, *deps, event.id}
-    turn.edit(name, named=tuple(head for head in heads_of(turn.group(name).control) if head in named))
-    publish(turn, name, event, audience)
+    heads = tuple(head for head in heads_of(turn.group(name).control) if head in named)
+    turn.edit(name, named=heads, fresh=(*group.fresh, event))
     return event
 
 
-def publish(turn: Turn, name: str, event: Event, audience: list[str]) -> None:
-    """Put one envelope of a fresh event of ours on the queue of each member that can be reached already."""
+def publish(turn: Turn, name: str) -> None:
+    """The turn is over: put what we have said in it on our queues, together, for everybody it is meant for.
+
+    A hundred posts at once are one envelope for each member, or one for all. What changes the group itself goes to
+    everybody's state queue, what is said in it to the data queues; each author's chain puts them in order again.
+    """
     group = turn.group(name)
-    ready = [
-        group.relationships[m] for m in audience if m in group.relationships and group.relationships[m].established
-    ]
-    mode, sealed = group.mode.seal(EVENT, sync.event_body(group, event), ready, turn.packer_of(name), turn.moment)
-    turn.edit(name, mode=mode)
-    overlay = OVERLAYS[group.profile.path]
-    for one in sealed:
-        for hop in overlay.first_hops(group.me, one.member, group.peers.keys()):
-            mail.publish(turn, name, hop, one.envelope)
-    sync.expect_acknowledgement(turn, name, event.seq, audience)
+    if not group.fresh:
+        return
+    turn.edit(name, fresh=())
+    events = group.fresh
+    for wanted, status in ((frozenset({POST}), False), (CONTROL, True)):
+        said = [event for event in events if event.type in wanted]
+        audiences: dict[int, list[str]] = {}
+        for member, peer in group.peers.items():
+            if member in group.view.members:
+                audiences.setdefault(sum(event.seq <= peer.base for event in said), []).append(member)
+        for before, audience in audiences.items():
+            for portion in portions(said[before:]):
+                outbox.publish(turn, name, portion, audience, status=status)
+    seq = events[-1].seq
+    audience = [m for m, peer in group.peers.items() if peer.base < seq and m in group.view.members]
+    sync.expect_acknowledgement(turn, name, seq, audience)
 
 
 # --- others' events -------------------------------------------------------------------------------------------------
 
 
-def hear(turn: Turn, name: str, sender: str, body: EventBody) -> None:
-    """Take in one event that `sender` sent. Raises RemoteError, and then nothing has changed."""
-    event = parse_event(body.record)
+def hear(turn: Turn, name: str, sender: str, body: EventsBody) -> None:
+    """Take in events that `sender` sent. Raises RemoteError, and then nothing has changed."""
+    sync.note(turn, name, sender, body.view, body.have)
+    _hear_runs(turn, name, sender, body.runs)
+
+
+def hear_status(turn: Turn, name: str, sender: str, body: StatusBody) -> None:
+    """Take in what a member says of the group to everybody. Raises RemoteError, and then nothing has changed."""
+    if body.group != name:
+        raise Malformed(why="status: another group")
+    if body.reach is not None:
+        _hear_reach(turn, name, sender, body.reach)
+    sync.note(turn, name, sender, body.view, body.have)
+    _hear_runs(turn, name, sender, body.runs)
+
+
+def _hear_runs(turn: Turn, name: str, sender: str, runs: Sequence[Run]) -> None:
+    """Take in events one after the other. What comes after one that is refused is not heard: it comes again."""
+    for place, event in enumerate(read_runs(name, runs)):
+        before, said = turn.agent, len(turn.effects)
+        try:
+            hear_event(turn, name, sender, event)
+        except RemoteError as error:
+            if place == 0:
+                raise
+            turn.agent = before
+            del turn.effects[said:]
+            turn.say(Measure("dropped", error.code))
+            return
+
+
+def hear_event(turn: Turn, name: str, sender: str, event: Event) -> None:
+    """Take in one event that `sender` sent. Raises RemoteError."""
     if event.group_id != name:
         raise Refused(why="an event of another group")
-    sync.note(turn, name, sender, body.view, body.have)
     if event.is_control:
         if not _hear_control(turn, name, sender, event):
             return
@@ -109,18 +150,23 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     """Take in a member's state, and answer whatever it lacks."""
     if body.group != name:
         raise Malformed(why="sync: another group")
-    out_of_reach = not mail.reachable(turn, name, sender)
-    peers.moved(turn, name, sender, body)
+    _hear_reach(turn, name, sender, body.reach)
     start_chain(turn, name, sender, body.since)
     sync.note(turn, name, sender, body.view, body.have)
     sync.acknowledged(turn, name, sender, {turn.group(name).me: body.yours})
     if body.gap:
         sync.answer_gap(turn, name, sender)
     sync.answer_lag(turn, name, sender)
-    if out_of_reach and mail.reachable(turn, name, sender):
-        peers.mail_up(turn, name, sender)
     if body.view != turn.group(name).view.checksum:
         sync.reconcile(turn, name, sender, body.heads)
+
+
+def _hear_reach(turn: Turn, name: str, sender: str, body: ReachBody) -> None:
+    """A member says where it is reached; whatever has waited for a way to it goes out."""
+    out_of_reach = not mail.reachable(turn, name, sender)
+    peers.moved(turn, name, sender, body)
+    if out_of_reach and mail.reachable(turn, name, sender):
+        peers.mail_up(turn, name, sender)
 
 
 def _hear_control(turn: Turn, name: str, sender: str, event: Event) -> bool:
@@ -149,6 +195,7 @@ def _apply(turn: Turn, name: str, event: Event) -> None:
     heads = tuple(sorted({*before.heads, event.id}.difference(event.deps)))
     turn.edit(name, control=control, view=view, heads=heads, lamport=max(before.lamport, event.lamport))
     remember(turn, name, event, late)
+    agreement.accuse(turn, name, before.view.forked)
     turn.say(Notify(ViewChanged(name)))
     for did in sorted(view.members.keys() - before.view.members.keys() - {before.me}):
         peers.meet(turn, name, did)
@@ -176,8 +223,13 @@ def _hear_chain(turn: Turn, name: str, event: Event) -> None:
     """Deliver the author's next event, or keep what came too early."""
     group = turn.group(name)
     chain = group.chains.get(event.author, Chain())
-    if event.author not in group.view.members and event.author not in group.view.former:
+    author = group.view.known(event.author)
+    if author is None:
         raise Refused(why="an event by somebody who is not a member")
+    if author.until is not None and event.seq > author.until:
+        if event.is_control:
+            return  # it was in order when it was made; only its place in the chain is nobody's any more
+        raise Refused(why="an event by somebody who is not a member any more")
     if event.seq <= chain.seq:
         if event.seq == chain.seq and chain.tip not in ("", event.id):
             turn.say(Notify(Forked(name, event.author, event.seq)))
@@ -255,17 +307,23 @@ def start_chain(turn: Turn, name: str, author: str, since: int) -> None:
 
 
 def _deliver(turn: Turn, name: str, event: Event) -> None:
-    """The event takes its place at the end of its author's chain."""
+    """The event takes its place at the end of its author's chain.
+
+    A post of somebody who may only read has its place as well, so that the chain goes on, but nobody is shown it.
+    """
     group = turn.group(name)
     late = event.lamport < group.lamport
     known = event.id in group.control
+    counts = event.is_control or may_post(group.view, event.author, event.seq)
     begun = not event.is_control or group.chains.get(event.author, Chain()).begun
     chains = {**group.chains, event.author: Chain(event.seq, event.id, event.lamport, begun)}
     covered = {event.pre, *event.deps, *event.conc}
-    heads = set(group.heads) - covered if known else {*group.heads, event.id} - covered
+    heads = set(group.heads) - covered if known or not counts else {*group.heads, event.id} - covered
     turn.edit(name, chains=chains, heads=tuple(sorted(heads)), lamport=max(group.lamport, event.lamport))
     if event.is_control and not known:
         _apply(turn, name, event)
+    elif not counts:
+        turn.say(Measure("dropped", "ReadOnly"))
     elif not known:
         remember(turn, name, event, late)
 

@@ -28,8 +28,8 @@ from zerochat.group.contact import (
     mailbox_seed,
     reach_of,
 )
-from zerochat.group.effects import Dispatch, Measure, Post, Publish
-from zerochat.group.relationship import own_keys, queue_of
+from zerochat.group.effects import Dispatch, Measure, Post
+from zerochat.group.relationship import own_keys
 from zerochat.group.state import Agent, Fault, Group
 from zerochat.group.turn import Turn
 
@@ -152,16 +152,6 @@ def send(turn: Turn, name: str, member: str, envelope: bytes) -> None:
     known = relationship is not None and relationship.established
     recipient = relationship.theirs if relationship is not None and known else group.view.members[member].contact
     post(turn, way, recipient, envelope)
-
-
-def publish(turn: Turn, name: str, member: str, envelope: bytes) -> None:
-    """Put an envelope on the queue of one member, or mail it if there is no link."""
-    group = turn.group(name)
-    if by_mail(turn, name, member):
-        send(turn, name, member, envelope)
-    else:
-        queue = queue_of(group.relationships[member], group.id, group.me, member)
-        turn.say(Publish(queue, envelope, group.peers[member].link))
 
 
 def post(turn: Turn, way: Route, recipient: str, envelope: bytes) -> None:

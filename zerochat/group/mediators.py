@@ -15,7 +15,7 @@ from zerochat.didcomm.protocols import mediated, mediation, pickup
 from zerochat.didcomm.protocols.mediated import Mediated, Said
 from zerochat.didcomm.service import routes
 from zerochat.errors import RemoteError
-from zerochat.group import connection, mail, peers
+from zerochat.group import connection, mail, peers, sync
 from zerochat.group.effects import Hold, Measure, Notify, Release
 from zerochat.group.notices import ConnectionChanged
 from zerochat.group.relationship import Relationship
@@ -199,7 +199,8 @@ def tell_groups(turn: Turn) -> None:
     for name, group in turn.agent.groups.items():
         if group.state != "left":
             for member in group.peers:
-                peers.tell_reach(turn, name, member)
+                peers.ask_anew(turn, name, member)
+            sync.tell_reach(turn, name)
 
 
 def _follow(turn: Turn, one: Connection, said: Said) -> None:

@@ -68,6 +68,64 @@ class InvitationUsed:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinAsked:
+    """Somebody wants to join a group of ours, and a member has to say whether it may (`AnswerRequest`)."""
+
+    group: str
+    member: str
+    """Its group key, a did:key."""
+    label: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswered:
+    """A request to join was answered, or has expired."""
+
+    group: str
+    member: str
+    label: str
+    admitted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seating:
+    """How far somebody whom we have let in is with the others."""
+
+    group: str
+    member: str
+    connected: int
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """We have been put out of a group."""
+
+    group: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrustChanged:
+    """A member was verified, or is not any more."""
+
+    group: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """The members' views of a group that we have just joined differ, or one of them has signed two histories."""
+
+    group: str
+    member: str
+    """Who says something else than the others, as far as that can be told; empty: that cannot be told."""
+    text: str
+    """One sentence for a person."""
+
+
+@dataclass(frozen=True, slots=True)
 class Forked:
     """Two different events claim the same place in one author's chain; the later one was set aside."""
 
@@ -148,6 +206,12 @@ Notice: TypeAlias = (
     | ViewChanged
     | JoinProgress
     | InvitationUsed
+    | JoinAsked
+    | JoinAnswered
+    | Seating
+    | Removed
+    | TrustChanged
+    | Disagreement
     | Forked
     | Rotated
     | Pong

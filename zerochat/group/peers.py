@@ -7,7 +7,7 @@ requests never cross. Either side dials; one connection is enough.
 from dataclasses import replace
 
 from zerochat.crypto.encoding import b64url_bytes
-from zerochat.crypto.primitives import check_x25519_public, ed25519_to_x25519_secret
+from zerochat.crypto.primitives import check_x25519_public
 from zerochat.didcomm.did import resolve, same_did
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.message import Message
@@ -15,7 +15,7 @@ from zerochat.didcomm.protocols import empty, exchange
 from zerochat.didcomm.rotation import Prior
 from zerochat.didcomm.service import Route
 from zerochat.errors import Malformed, Refused
-from zerochat.group import sync
+from zerochat.group import outbox, sync
 from zerochat.group.contact import (
     WAYS_CHARS_MAX,
     Reach,
@@ -25,18 +25,20 @@ from zerochat.group.contact import (
     new_identity,
     reach_of,
     sign_proof,
-    transport_key,
 )
 from zerochat.group.effects import Admit, Dial, Hangup, Notify, Revoke
 from zerochat.group.envelope import Opened, pack_to
+from zerochat.group.event import REMOVE
 from zerochat.group.mail import by_mail, own_reach, reach_of_member, reachable, send
+from zerochat.group.membership import remove_of
 from zerochat.group.notices import PeerDown, PeerUp, Rotated
-from zerochat.group.relationship import Relationship, pack, queue_of
+from zerochat.group.queues import state_queue
+from zerochat.group.relationship import Relationship, pack
 from zerochat.group.relationship import farewell as goodbye
 from zerochat.group.relationship import rotate as rotated
 from zerochat.group.state import Group, Peer
 from zerochat.group.turn import Turn
-from zerochat.group.wire import HAVE_MAX, SyncBody
+from zerochat.group.wire import HAVE_MAX, ReachBody
 
 MEET_MS, MEET_MS_MAX = 1_000, 30_000
 """An unanswered request for an exchange is repeated after this long, then ever more slowly."""
@@ -44,6 +46,8 @@ PEERS_MAX = HAVE_MAX
 """Connections that one group may cost; only people who join at once through different members get it that far."""
 FAREWELL_MS = 5_000
 """How long a member who has left can still hear our last acknowledgement."""
+REMOVED_MS = 300
+"""How long one who was put out can still hear that; there is nothing else that it could hear."""
 
 
 # --- meeting and connecting -----------------------------------------------------------------------------------------
@@ -61,33 +65,25 @@ def meet(turn: Turn, name: str, member: str) -> None:
 
 
 def dial(turn: Turn, name: str, member: str) -> None:
-    """Open the link to a member, with its queue once there is a relationship, and let it open its own to us."""
+    """Open the link to a member, with its queues, and let it open its own to us."""
     group = turn.group(name)
     if group.state == "left" or member not in group.view.members:
         return
     link, reach = group.peers[member].link, reach_of_member(group, member)
-    relationship = group.relationships.get(member)
-    client_key = transport_key(member)
-    settled = relationship is not None and relationship.established
+    client_key = group.view.members[member].transport
     if not opens_an_invitation(turn, client_key):
-        queue = queue_of(relationship, name, group.me, member) if relationship is not None and settled else None
-        turn.say(Admit(link, client_key, queue))
-    client_secret = ed25519_to_x25519_secret(group.seed)
+        turn.say(Admit(link, client_key, _queues(group, group.me, member)))
     if reach.pair is None or not reach.server_key or _is_double(group, member, reach.server_key):
         return
-    if relationship is not None and settled:
-        turn.say(
-            Dial(
-                link,
-                reach.pair,
-                reach.server_key,
-                client_secret,
-                reach.queue,
-                queue_of(relationship, name, member, group.me),
-            ),
-        )
-    else:
-        turn.say(Dial(link, reach.pair, reach.server_key, client_secret))
+    queues = _queues(group, member, group.me)
+    turn.say(Dial(link, reach.pair, reach.server_key, group.place.secret, reach.queue, queues))
+
+
+def _queues(group: Group, publisher: str, subscriber: str) -> tuple[bytes, ...]:
+    """The queues of one of us for the other: what is said of the group, and posts."""
+    other = subscriber if publisher == group.me else publisher
+    transport = group.view.members[other].transport
+    return state_queue(group.id, publisher), group.mode.queue(group.place, publisher, subscriber, transport)
 
 
 def opens_an_invitation(turn: Turn, client_key: bytes) -> bool:
@@ -105,7 +101,7 @@ def _is_double(group: Group, member: str, server_key: bytes) -> bool:
     )
 
 
-def moved(turn: Turn, name: str, member: str, body: SyncBody) -> None:
+def moved(turn: Turn, name: str, member: str, body: ReachBody) -> None:
     """A member says where it is reached now. Raises Malformed."""
     if sum(len(way.uri) + sum(map(len, way.keys)) for way in body.mail) > WAYS_CHARS_MAX:
         raise Malformed(why="sync: more ways than anybody could tell of in its contact")
@@ -208,8 +204,8 @@ def ask_again(turn: Turn, name: str, member: str) -> None:
     turn.timer("meet", f"{name} {member}", min(MEET_MS << min(peer.tries, 10), MEET_MS_MAX))
 
 
-def tell_reach(turn: Turn, name: str, member: str) -> None:
-    """Where we are reached has changed. A request that is under way says so anew, in a new DID's document."""
+def ask_anew(turn: Turn, name: str, member: str) -> None:
+    """Where we are reached has changed: a request that is under way says so anew, in a new DID's document."""
     group = turn.group(name)
     relationship = group.relationships.get(member)
     if relationship is None:
@@ -217,8 +213,6 @@ def tell_reach(turn: Turn, name: str, member: str) -> None:
     elif not relationship.established and relationship.requester:
         _forget(turn, name, member)
         _request(turn, name, member)
-    else:
-        sync.send_sync(turn, name, member)
 
 
 def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
@@ -280,10 +274,9 @@ def _learn_reach(turn: Turn, name: str, member: str, did: str) -> None:
 
 
 def established(turn: Turn, name: str, relationship: Relationship) -> None:
-    """There is a relationship with this member now: open the queues both ways and say where we stand."""
+    """There is a relationship with this member now: say where we stand."""
     group = turn.group(name)
     turn.edit(name, relationships={**group.relationships, relationship.member: relationship})
-    dial(turn, name, relationship.member)
     sync.send_sync(turn, name, relationship.member)
     turn.edit_peer(name, relationship.member, retry_at=turn.now + sync.RETRY_MS, tries=0)
     sync.repair(turn, name)
@@ -299,10 +292,8 @@ def heard(turn: Turn, name: str, relationship: Relationship) -> None:
     if not relationship.established:
         _forget(turn, name, member)
         turn.edit_peer(name, member, ended=turn.now)
-        dial(turn, name, member)
     elif relationship.theirs != before.theirs:
         turn.say(Notify(Rotated(name, member)))
-        dial(turn, name, member)  # the queues of the pair are named after both DIDs
         sync.send_sync(turn, name, member)
     elif before.handover is not None and relationship.handover is None:
         turn.say(Notify(Rotated(name, member, mine=True)))
@@ -314,7 +305,6 @@ def rotate(turn: Turn, name: str, member: str) -> None:
     identity = new_identity(turn.moment.random, own_reach(turn, group.seed), group.profile.envelope)
     relationship = rotated(group.relationships[member], identity, turn.now // 1000)
     turn.edit(name, relationships={**group.relationships, member: relationship})
-    dial(turn, name, member)
     sync.send_sync(turn, name, member)
 
 
@@ -322,22 +312,30 @@ def rotate(turn: Turn, name: str, member: str) -> None:
 
 
 def part(turn: Turn, name: str, member: str) -> None:
-    """A member has left: acknowledge its last word, then close the link."""
-    if member in turn.group(name).peers:
+    """A member is out: acknowledge its last word, or tell it why, then close the link."""
+    group = turn.group(name)
+    if member not in group.peers:
+        return
+    why = [event for event in group.control.values() if event.type == REMOVE and remove_of(event).member == member]
+    if why:
+        # It need not have heard the votes, so they go along. It is cut whether it hears any of this or not.
+        causes = [group.control[cause] for event in why for cause in event.deps]
+        outbox.send(turn, name, member, [*causes, *why])
+    else:
         sync.send_sync(turn, name, member)
-        turn.timer("farewell", f"{name} {member}", FAREWELL_MS)
+    delay_ms = REMOVED_MS if member in group.view.removed else FAREWELL_MS
+    turn.timer("farewell", f"{name} {member}", delay_ms)
 
 
 def farewell(turn: Turn, name: str, member: str) -> None:
     """Close everything towards a member who has left."""
     group = turn.group(name)
     peer = group.peers.get(member)
-    if peer is None:
-        return
+    if peer is None or member in group.view.members:
+        return  # it has been closed already, or what put the member out was void
     end(turn, name, member)
     turn.say(Hangup(peer.link))
-    if not opens_an_invitation(turn, transport_key(member)):
-        turn.say(Revoke(transport_key(member)))
+    shut(turn, name, member)
     group = turn.group(name)
     turn.edit(
         name,
@@ -345,6 +343,13 @@ def farewell(turn: Turn, name: str, member: str) -> None:
         waiting={key: one for key, one in group.waiting.items() if one.sender != member},
         peers={did: other for did, other in group.peers.items() if did != member},
     )
+
+
+def shut(turn: Turn, name: str, member: str) -> None:
+    """Let this member in no more, whether or not it is one still."""
+    known = turn.group(name).view.known(member)
+    if known is not None and not opens_an_invitation(turn, known.transport):
+        turn.say(Revoke(known.transport))
 
 
 def end(turn: Turn, name: str, member: str) -> None:

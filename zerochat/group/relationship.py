@@ -12,13 +12,13 @@ from functools import lru_cache
 
 from zerochat.crypto.encoding import did_key_bytes
 from zerochat.crypto.keys import PublicKey, SecretKey
-from zerochat.crypto.primitives import hkdf_sha256, x25519
 from zerochat.didcomm.did import Document, Identity, resolve, same_did, short_form
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.rotation import Prior, from_prior, verify_from_prior
 from zerochat.errors import Malformed, Refused, Unauthentic
+from zerochat.group.padding import pad
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def pack(
     if named:
         message = replace(message, from_=sender, to=(recipient,), from_prior=word)
     return packer.authcrypt(
-        packer.dump(message),
+        pad(packer.dump(message)),
         sender=packer.own_key(mine, sender),
         recipient=packer.their_key(resolve(relationship.theirs), recipient),
         random=random,
@@ -107,7 +107,7 @@ def farewell(
     mine = relationship.mine
     word = from_prior(Prior(mine.short, mine.short + "#key-1", mine.signing_seed), None, now_s)
     recipient = short_form(relationship.theirs)
-    plain = packer.dump(replace(message, from_=None, to=(recipient,), from_prior=word))
+    plain = pad(packer.dump(replace(message, from_=None, to=(recipient,), from_prior=word)))
     key = packer.their_key(resolve(relationship.theirs), recipient)
     return packer.anoncrypt(plain, recipient=key, random=random)
 
@@ -198,17 +198,3 @@ def _ended(relationship: Relationship, message: Message) -> Relationship:
     if rotation.issued < relationship.rotated:
         raise Unauthentic()
     return replace(relationship, theirs="", rotated=rotation.issued)
-
-
-# --- queues ---------------------------------------------------------------------------------------------------------
-
-
-def queue_of(relationship: Relationship, group: str, publisher: str, subscriber: str) -> bytes:
-    """The 32-byte name of the publisher's queue for the subscriber.
-
-    Derived from the pair's static secret: opaque to everybody else, the other members included, and of one length, so
-    that no queue's name is a prefix of another's (ZeroMQ subscriptions are prefixes).
-    """
-    key = next(method.key for method in resolve(relationship.theirs).agreement if method.key.kind == "X25519")
-    secret = x25519(relationship.mine.agreement_secret, key.data)
-    return hkdf_sha256(secret, f"zerochat/queue/1\n{group}\n{publisher}\n{subscriber}".encode())

@@ -14,11 +14,12 @@ from zerochat.didcomm.protocols.didexchange import Requester
 from zerochat.didcomm.protocols.mediated import Mediated
 from zerochat.didcomm.protocols.problem import Breaker
 from zerochat.didcomm.service import Route
-from zerochat.group.contact import Reach
+from zerochat.group.contact import Reach, transport_secret
 from zerochat.group.event import Event
 from zerochat.group.membership import View
-from zerochat.group.modes.pairwise import PairwiseMulti
+from zerochat.group.modes import MODES, Mode, Place
 from zerochat.group.relationship import Relationship
+from zerochat.group.wire import JoinRequestBody
 
 GroupState: TypeAlias = Literal["active", "leaving", "left"]
 JoinState: TypeAlias = Literal["exchanging", "asking", "done", "failed"]
@@ -32,6 +33,16 @@ class Profile:
     path: str = "mesh"
     accountability: str = "acks"
     envelope: str = "didcomm/v2"
+
+
+@dataclass(frozen=True, slots=True)
+class Conduct:
+    """What a member may still send at once (`conduct.py`)."""
+
+    envelopes: int = 0
+    bytes: int = 0
+    at: int = 0
+    """When the two were worked out, UTC ms; a first message finds them full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,7 @@ class Peer:
     """When we last sent it what it lacked of the membership events, UTC ms."""
     ended: int = 0
     """When it last gave up its DID for nothing, UTC ms; 0: never."""
+    conduct: Conduct = Conduct()
     breaker: Breaker = Breaker()
     """Problem reports between us: a conversation about errors must end."""
 
@@ -94,6 +106,55 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """Somebody who wants to join, and waits for a member to say whether it may."""
+
+    member: str
+    """Its group key, a did:key."""
+    label: str
+    role: str
+    at: int
+    """When it asked, UTC ms."""
+    link: bytes
+    """The link of the invitation that it uses."""
+    claimant: str
+    """Its claim of that invitation."""
+    until: int
+    """After this it is over, UTC ms."""
+    asked: JoinRequestBody
+    """What it said."""
+    thread: str
+    """The id of the message that said so."""
+    handle: bytes = b""
+    """Where it last asked from; empty: by mail, or over a link that we have opened."""
+    refused: bool = False
+    """The answer was no, and is no again if it asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A member's signed word on which membership events it has (`agreement.py`)."""
+
+    heads: tuple[str, ...]
+    """Those that no other one names."""
+    sig: str = field(repr=False)
+    """base64url of its Ed25519 signature."""
+    at: int = 0
+    """When it told us itself, UTC ms; 0: whoever let us in has handed it on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """What proves that members do not say the same of a group: their signatures on it."""
+
+    group: str
+    words: tuple[tuple[str, Word], ...]
+    """Members, and what each has signed."""
+    records: tuple[bytes, ...]
+    """Membership events that the one has and the other has not, or that cannot both be."""
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """One group, as this member has it."""
 
@@ -103,7 +164,7 @@ class Group:
     state: GroupState
     me: str
     seed: bytes = field(repr=False)
-    """The seed of the Ed25519 key that is `me`; our CURVE key for this group derives from it (`transport_key`)."""
+    """The seed of the Ed25519 key that is `me`; our CURVE key for this group derives from it (`transport_secret`)."""
     contact: Identity
     control: dict[str, Event]
     """Every membership event, by id."""
@@ -116,8 +177,6 @@ class Group:
     lamport: int = 0
     heads: tuple[str, ...] = ()
     """The delivered events that no delivered event names yet, sorted."""
-    mode: PairwiseMulti = PairwiseMulti()
-    """The keys' own secret state; pairwise keys have none beside the relationships."""
     named: tuple[str, ...] = ()
     """The heads of the membership events that my own chain has named already: they need not be named again."""
     limbo: dict[str, Limbo] = field(default_factory=dict)
@@ -126,6 +185,34 @@ class Group:
     """Membership events that wait for their causes, by id."""
     owed: frozenset[str] = frozenset()
     """The authors who have not yet been told what we have of theirs."""
+    verified: dict[str, str] = field(default_factory=dict)
+    """The members whose safety words were compared and found the same: their DIDs, and what each was called then."""
+    requests: dict[str, Request] = field(default_factory=dict)
+    """Who waits to be let in, by group key."""
+    entry: str = ""
+    """The event that brought us in, with whose past we began; empty: we have founded the group."""
+    agree_by: int = 0
+    """Until then (UTC ms) a newcomer waits for somebody to confirm what it was told; 0: that is settled."""
+    words: dict[str, Word] = field(default_factory=dict)
+    """What each member has last signed about the membership events that it has."""
+    quarantine: tuple[str, ...] = ()
+    """Members of whom a newcomer knows only from whoever has brought them in or has let it in itself: it has nothing to
+    do with them until somebody else confirms them."""
+    disputed: tuple[str, ...] = ()
+    """Members who have signed something else than what we began with."""
+    removed_by: str = ""
+    """Who has put us out; empty: nobody."""
+    fresh: tuple[Event, ...] = ()
+    """Our own events of this turn, which go out together at its end; empty between turns."""
+
+    @property
+    def mode(self) -> Mode:
+        """What the group does with its keys."""
+        return MODES[self.profile.keys]
+
+    @property
+    def place(self) -> Place:
+        return Place(self.id, self.me, transport_secret(self.seed))
 
     @property
     def seq(self) -> int:
@@ -146,6 +233,8 @@ class Claim:
     joined: bool = False
     welcomed: int = 0
     """When the evidence for the group was last sent there, UTC ms."""
+    at: int = 0
+    """When it began, UTC ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +248,16 @@ class OpenInvitation:
     """The CURVE public key that its holders knock with."""
     group: str
     uses: int
+    """0: as many as come, until it expires."""
+    role: str = "writer"
+    """What whoever uses it may be at the most."""
     claims: dict[str, Claim] = field(default_factory=dict)
     """Who has used it, by the short form of the joiner's DID."""
 
     @property
     def used_up(self) -> bool:
         """Whether everybody whom it was for has joined."""
-        return sum(claim.joined for claim in self.claims.values()) >= self.uses
+        return 0 < self.uses <= sum(claim.joined for claim in self.claims.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +278,16 @@ class Join:
     name: str = ""
     contact: Identity | None = None
     """Our contact in that group, once it is known which one it is."""
+    role: str = "writer"
+    """What we want to be."""
+    pending: int = 0
+    """How often we have asked since we were told that a member has to decide; 0: nobody has told us so."""
     evidence: dict[int, list[bytes]] = field(default_factory=dict)
     """The parts of the welcome that have come."""
+    words: dict[str, Word] = field(default_factory=dict)
+    """What came with them: the members' signed words."""
+    contradiction: Contradiction | None = None
+    """Why we did not stay, or whom we do not trust."""
     connected: int = 0
     """How many members were connected when it was last told."""
     seated: bool = False

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.protocols.oob import OutOfBand
+from zerochat.group.membership import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class CreateGroup:
     """What the others will call me in this group."""
     envelope: str = "didcomm/v2"
     """The kind of envelopes that everything in this group travels in."""
+    keys: str = "pairwise-multi"
+    policy: Policy = Policy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,60 @@ class CreateInvitation:
     group: str
     lifetime_s: int
     uses: int
+    role: str = "writer"
+    """What whoever accepts it may be at the most: reader or writer."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptInvitation:
     invitation: Invitation
     label: str
+    role: str = "writer"
+    """What we want to be in the group: reader or writer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRequest:
+    """Let somebody in who waits for an answer, or not."""
+
+    group: str
+    who: str
+    """The label under which it asks, or its DID."""
+    admit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMember:
+    """Put a member out, or vote for it where that takes several."""
+
+    group: str
+    member: str
+    """A label or a DID."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRole:
+    group: str
+    member: str
+    """A label or a DID; empty: ourselves."""
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLabel:
+    """Go by another name in a group."""
+
+    group: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyMember:
+    """The safety words were compared out of band and are the same; or that is taken back."""
+
+    group: str
+    member: str
+    verified: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +171,11 @@ Command: TypeAlias = (
     CreateGroup
     | CreateInvitation
     | AcceptInvitation
+    | AnswerRequest
+    | RemoveMember
+    | ChangeRole
+    | ChangeLabel
+    | VerifyMember
     | SendPost
     | LeaveGroup
     | PingPeer
@@ -155,6 +211,8 @@ class Started:
     """The URIs at which envelopes come in over HTTP and WebSocket; none unless asked for."""
     hidden: bool = False
     """Nobody can dial us, so `pair` and `queue` are told to nobody."""
+    cover: bool = False
+    """Say something that means nothing now and then (`sync.cover`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +239,11 @@ class LinkDown:
 @dataclass(frozen=True, slots=True)
 class TimerFired:
     key: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOver:
+    """Nothing more comes in this turn: what its steps have made for others goes out together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +284,6 @@ class WebDown:
 
 
 Input: TypeAlias = (
-    Started | Received | LinkUp | LinkDown | TimerFired | Recalled | Mailed | PostFailed | WebUp | WebDown
+    Started | Received | LinkUp | LinkDown | TimerFired | TurnOver | Recalled | Mailed | PostFailed | WebUp | WebDown
 )
 Stimulus: TypeAlias = Ask | Input

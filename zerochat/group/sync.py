@@ -7,25 +7,27 @@ has not acknowledged, in order, ever more slowly, for as long as it takes; what 
 differ by goes across as soon as either notices.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.message import Message, new_id
-from zerochat.group import mail
+from zerochat.group import agreement, mail, outbox
 from zerochat.group.effects import Notify, Recall
-from zerochat.group.event import Event, load_event
-from zerochat.group.membership import heads_of, missing
+from zerochat.group.event import load_event
+from zerochat.group.membership import missing
 from zerochat.group.notices import Receipt, ViewChanged
+from zerochat.group.outbox import have
 from zerochat.group.relationship import pack
 from zerochat.group.state import Chain, Group
 from zerochat.group.turn import Turn
-from zerochat.group.wire import EVENT, HAVE_MAX, HEADS_MAX, SYNC
+from zerochat.group.wire import STATUS, SYNC
 
 QUIET_MS = 150
-"""How long an acknowledgement waits for a post to ride on."""
+"""How long an acknowledgement waits for a post to ride on, give or take a half: drawn by lot each time, so that the
+moment of an answer tells nobody for certain what it answers."""
 RETRY_MS, RETRY_MS_MAX = 1_000, 30_000
 """The first repair comes this long after sending; each further one waits twice as long, up to the greatest."""
 MAIL_RETRY_MS, MAIL_RETRY_MS_MAX = 20_000, 24 * 3_600_000
@@ -36,21 +38,13 @@ ASK_MS = 500
 """At most one answer to a differing view in this time, per member."""
 COMPARE_MAX = 4
 """Members told at once that views differ."""
+COVER_MS = 20_000
+"""The mean time from one message that means nothing to the next, where cover is wanted."""
 GOSSIP_MS = 60_000
 """How often, give or take a half, everybody's state is told to one member although nothing seems to be missing."""
 
 
-# --- what we have ---------------------------------------------------------------------------------------------------
-
-
-def have(group: Group) -> list[int]:
-    """How far we have each member's chain, in the order of the view; of a view that is too large, the first ones."""
-    return [group.chains.get(did, Chain()).seq for did in islice(group.view.members, HAVE_MAX)]
-
-
-def event_body(group: Group, event: Event) -> dict[str, Any]:
-    """The body of the message that carries this event (`wire.EventBody`)."""
-    return {"record": event.wire, "view": group.view.checksum, "have": have(group)}
+# --- what the others have ---------------------------------------------------------------------------------------------
 
 
 def note(turn: Turn, name: str, sender: str, view: str, theirs: Sequence[int]) -> None:
@@ -95,7 +89,7 @@ def owe(turn: Turn, name: str, author: str) -> None:
     """Something of `author` came: say so soon."""
     group = turn.group(name)
     if not group.owed:
-        turn.timer("acknowledge", name, QUIET_MS)
+        turn.timer("acknowledge", name, QUIET_MS // 2 + turn.moment.random(1)[0] * QUIET_MS // 255)
     turn.edit(name, owed=group.owed | {author})
 
 
@@ -117,14 +111,27 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         return
     if not mail.reachable(turn, name, member):
         return
-    reach = mail.own_reach(turn, group.seed)
+    heads, word = agreement.own_word(group)
     body: dict[str, Any] = {
         "group": name,
         "view": group.view.checksum,
         "have": have(group),
         "since": peer.base,
         "yours": group.chains.get(member, Chain()).seq,
-        "heads": list(heads_of(group.control)[:HEADS_MAX]),
+        "heads": list(heads),
+        "word": word,
+        "reach": _reach(turn, group),
+    }
+    if group.limbo.get(member):
+        body["gap"] = True
+    message = Message(type=SYNC, id=new_id(turn.moment.random), body=body)
+    mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+
+
+def _reach(turn: Turn, group: Group) -> dict[str, Any]:
+    """Where we are reached (`wire.ReachBody`)."""
+    reach = mail.own_reach(turn, group.seed)
+    body: dict[str, Any] = {
         "pair": str(reach.pair or ""),
         "queue": str(reach.queue or ""),
         "at": max(turn.now, group.lamport),
@@ -133,10 +140,19 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         body["key"] = b64url(reach.server_key)
     if reach.mail:
         body["mail"] = [{"uri": way.uri, "keys": list(way.routing_keys)} for way in reach.mail]
-    if group.limbo.get(member):
-        body["gap"] = True
-    message = Message(type=SYNC, id=new_id(turn.moment.random), body=body)
-    mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+    return body
+
+
+def tell_reach(turn: Turn, name: str) -> None:
+    """Where we are reached has changed: say so to everybody at once."""
+    _say_status(turn, name, {"reach": _reach(turn, turn.group(name))})
+
+
+def _say_status(turn: Turn, name: str, more: dict[str, Any]) -> None:
+    group = turn.group(name)
+    body = {"group": name, "runs": [], "view": group.view.checksum, "have": have(group), **more}
+    message = Message(type=STATUS, id=new_id(turn.moment.random), body=body)
+    outbox.say(turn, name, message, [member for member in group.peers if member in group.view.members])
 
 
 def ask(turn: Turn, name: str, member: str) -> None:
@@ -214,24 +230,10 @@ def repair(turn: Turn, name: str) -> None:
 
 def recalled(turn: Turn, name: str, member: str, records: Iterable[bytes]) -> None:
     """The journal has read our own events back: send them to the one who lacks them."""
-    last = 0
-    for record in records:
-        last = load_event(record).seq
-        _send_record(turn, name, member, record)
+    events = [load_event(record) for record in records]
+    outbox.send(turn, name, member, events)
     if member in turn.group(name).peers:
-        turn.edit_peer(name, member, repaired=last)
-
-
-def _send_record(turn: Turn, name: str, member: str, record: bytes) -> None:
-    group = turn.group(name)
-    peer, relationship = group.peers.get(member), group.relationships.get(member)
-    if peer is None or relationship is None or not relationship.established or not mail.reachable(turn, name, member):
-        return
-    body = event_body(group, load_event(record))
-    mode, sealed = group.mode.seal(EVENT, body, [relationship], turn.packer_of(name), turn.moment)
-    turn.edit(name, mode=mode)
-    for one in sealed:
-        mail.send(turn, name, member, one.envelope)
+        turn.edit_peer(name, member, repaired=events[-1].seq if events else 0)
 
 
 def answer_gap(turn: Turn, name: str, member: str) -> None:
@@ -265,8 +267,9 @@ def reconcile(turn: Turn, name: str, member: str, their_heads: Sequence[str]) ->
     control = turn.group(name).control
     if turn.now >= turn.group(name).peers[member].answered_at + ASK_MS:
         turn.edit_peer(name, member, answered_at=turn.now)
-        for event in missing(control, their_heads)[:REPAIR_EVENTS_MAX]:
-            _send_record(turn, name, member, event.record)
+        held = agreement.withheld(turn.group(name))
+        lacking = [event for event in missing(control, their_heads) if event.id not in held]
+        outbox.send(turn, name, member, lacking[:REPAIR_EVENTS_MAX])
     if any(head not in control for head in their_heads):
         ask(turn, name, member)
 
@@ -295,3 +298,23 @@ def gossip(turn: Turn, name: str) -> None:
     if reachable:
         send_sync(turn, name, reachable[dice % len(reachable)])
     turn.timer("gossip", name, GOSSIP_MS // 2 + dice % GOSSIP_MS)
+
+
+# --- cover ----------------------------------------------------------------------------------------------------------
+
+
+def cover(turn: Turn) -> None:
+    """Say something that means nothing to everybody, in a frame that is as long as that of a short remark.
+
+    Whoever watches the network still sees who is connected with whom, but no longer for certain that nobody has spoken.
+    """
+    for name, group in turn.agent.groups.items():
+        if group.state == "active":
+            _say_status(turn, name, {})
+    turn.timer("cover", "", cover_delay(turn))
+
+
+def cover_delay(turn: Turn) -> int:
+    """Until the next time, in ms: exponential, so that when the last one was says nothing about the next."""
+    lot = (int.from_bytes(turn.moment.random(4), "big") + 1) / 2**32
+    return int(-math.log(lot) * COVER_MS)

@@ -5,14 +5,16 @@ requester                     acceptor                      the other members
     | <-- response, from_prior - |        (didcomm/exchange.py)   |
     | -- complete -------------> |                                |
     | -- join-request ---------> |                                |
-    |                            | -- event: add ---------------> |
+    | <- join-pending ---------- | (where a member has to decide) |
+    |                            | -- status: add --------------> |
     | <-- welcome -------------- |                                |
     | -- didexchange request, response, complete with each -----> |
-    | <================ event, sync, between all ===============> |
+    | -- seating --------------> |                                |
+    | <============ events, status, sync, between all ===========> |
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -22,12 +24,16 @@ from zerochat.errors import Malformed
 from zerochat.group.contact import CONTACT_CHARS_MAX, ROUTES_MAX, ROUTING_KEYS_MAX, URI_CHARS_MAX
 from zerochat.group.event import CONTROL_BYTES_MAX, DEPS_MAX, Did, Id
 from zerochat.group.membership import CONTROL_MAX, MEMBERS_MAX
+from zerochat.group.run import RUNS_MAX, Run
 
 PROTOCOL = "https://zerochat.org/group/1.0/"
-EVENT = PROTOCOL + "event"
+EVENTS = PROTOCOL + "events"
+STATUS = PROTOCOL + "status"
 SYNC = PROTOCOL + "sync"
 JOIN_REQUEST = PROTOCOL + "join-request"
+JOIN_PENDING = PROTOCOL + "join-pending"
 WELCOME = PROTOCOL + "welcome"
+SEATING = PROTOCOL + "seating"
 PROBLEM = "https://didcomm.org/report-problem/2.0/problem-report"
 
 WELCOME_BYTES_MAX = 64 * 1024
@@ -44,10 +50,10 @@ _Uri = Annotated[str, msgspec.Meta(max_length=64)]
 _Did = Annotated[str, msgspec.Meta(max_length=DID_CHARS_MAX)]
 
 
-class EventBody(msgspec.Struct, frozen=True):
-    """One event, and what its sender has of everybody's chains."""
+class EventsBody(msgspec.Struct, frozen=True):
+    """Some events, and what their sender has of everybody's chains."""
 
-    record: dict[str, Any]
+    runs: Annotated[list[Run], msgspec.Meta(min_length=1, max_length=RUNS_MAX)]
     view: _Checksum
     """The sender's view."""
     have: Annotated[list[_Count], msgspec.Meta(max_length=HAVE_MAX)]
@@ -59,6 +65,31 @@ class RouteBody(msgspec.Struct, frozen=True):
 
     uri: Annotated[str, msgspec.Meta(max_length=URI_CHARS_MAX)]
     keys: Annotated[list[_Did], msgspec.Meta(max_length=ROUTING_KEYS_MAX)]
+
+
+class ReachBody(msgspec.Struct, frozen=True):
+    """Where the sender is reached now."""
+
+    pair: _Uri
+    queue: _Uri
+    """Empty: it only dials out."""
+    at: _Count
+    """When the sender said so, UTC ms: by mail, older words may come after newer ones."""
+    key: Annotated[str, msgspec.Meta(max_length=43)] = ""
+    """The CURVE public key of both, for whoever does not know it: a contact that was made in hiding has none."""
+    mail: Annotated[list[RouteBody], msgspec.Meta(max_length=ROUTES_MAX)] = []
+
+
+class StatusBody(msgspec.Struct, frozen=True):
+    """What its sender has to say of the group to everybody: the membership events that are new, and its own state. To
+    hear it twice changes nothing."""
+
+    group: Id
+    runs: Annotated[list[Run], msgspec.Meta(max_length=RUNS_MAX)]
+    view: _Checksum
+    have: Annotated[list[_Count], msgspec.Meta(max_length=HAVE_MAX)]
+    reach: ReachBody | None = None
+    """None: as it said last."""
 
 
 class SyncBody(msgspec.Struct, frozen=True):
@@ -73,14 +104,9 @@ class SyncBody(msgspec.Struct, frozen=True):
     """How far the sender has the reader's chain."""
     heads: Annotated[list[Id], msgspec.Meta(max_length=HEADS_MAX)]
     """The heads of the sender's membership events."""
-    pair: _Uri
-    queue: _Uri
-    """Where the sender is reached now; empty: it only dials out."""
-    key: Annotated[str, msgspec.Meta(max_length=43)] = ""
-    """The CURVE public key of both, for whoever does not know it: a contact that was made in hiding has none."""
-    at: _Count = 0
-    """When the sender said where it is reached, UTC ms: by mail, older words may come after newer ones."""
-    mail: Annotated[list[RouteBody], msgspec.Meta(max_length=ROUTES_MAX)] = []
+    reach: ReachBody
+    word: Annotated[str, msgspec.Meta(max_length=86)] = ""
+    """The sender's signature on `heads` (`agreement.sign_heads`)."""
     gap: bool = False
     """The sender misses something of the reader's chain: do not wait for the timer."""
 
@@ -92,20 +118,49 @@ class JoinRequestBody(msgspec.Struct, frozen=True):
     member: Did
     label: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
     contact: Annotated[str, msgspec.Meta(max_length=CONTACT_CHARS_MAX)]
+    role: Literal["reader", "writer"]
+    transport: Annotated[str, msgspec.Meta(min_length=43, max_length=43)]
+    possession: Annotated[str, msgspec.Meta(max_length=86)]
+    """As in the add event that follows (`membership.AddBody`)."""
     consent: Annotated[str, msgspec.Meta(max_length=86)]
     proof: Annotated[str, msgspec.Meta(max_length=86)]
     """That the DID which asks is this member's own (`contact.sign_proof`)."""
 
 
+class PendingBody(msgspec.Struct, frozen=True):
+    """A member was asked whether the newcomer may join, and has until then (UTC ms) to say so."""
+
+    group: Id
+    until: _Count
+
+
+class WordBody(msgspec.Struct, frozen=True):
+    """What a member has signed about the membership events that it has."""
+
+    member: Did
+    heads: Annotated[list[Id], msgspec.Meta(max_length=HEADS_MAX)]
+    word: Annotated[str, msgspec.Meta(max_length=86)]
+
+
 class WelcomeBody(msgspec.Struct, frozen=True):
-    """Every membership event of the group, causes first: the evidence for the view. In parts, because a message has a
-    greatest size and a group's past has none."""
+    """The event that brings the newcomer in, and all its past, causes first: the evidence for the view. In parts,
+    because a message has a greatest size and a group's past has none."""
 
     group: Id
     records: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=CONTROL_MAX)]
     since: _Count
     part: Annotated[int, msgspec.Meta(ge=0, lt=WELCOME_PARTS_MAX)]
     parts: Annotated[int, msgspec.Meta(ge=1, le=WELCOME_PARTS_MAX)]
+    words: Annotated[list[WordBody], msgspec.Meta(max_length=HAVE_MAX)] = []
+    """What the others have signed of it, as far as the sender knows, and the sender's own word that this is all."""
+
+
+class SeatingBody(msgspec.Struct, frozen=True):
+    """With how many of the other members the newcomer is connected: news for whoever has let it in."""
+
+    group: Id
+    connected: Annotated[int, msgspec.Meta(ge=0, le=HAVE_MAX)]
+    members: Annotated[int, msgspec.Meta(ge=0, le=HAVE_MAX)]
 
 
 class ProblemBody(msgspec.Struct, frozen=True):
@@ -121,6 +176,10 @@ PROBLEMS: Mapping[str, str] = {
     "e.p.req.name-taken": "somebody in the group has this name already",
     "e.p.req.full": "the group is full",
     "e.p.req.closed": "whoever invited you has left the group",
+    "e.p.req.role": "the invitation lets you read and not write",
+    "e.p.req.busy": "too many others wait to be let in",
+    "e.p.req.refused": "whoever was asked did not want to let you in",
+    "e.p.req.late": "nobody has answered whether you may come in",
     "e.p.msg": "the inviter could not read the request; the two versions of zerochat may differ",
 }
 """The report-problem codes of this protocol, with what they mean to a person."""

@@ -12,6 +12,7 @@ from zerochat.group.effects import (
     Answer,
     InvitationCreated,
 )
+from zerochat.group.modes import MODES
 from zerochat.group.stimuli import (
     AcceptInvitation,
     CreateGroup,
@@ -41,7 +42,8 @@ def play(
     world = World(seed, members or 3 + seed % 3, faults, say=say, **_mediated(seed, members or 3 + seed % 3))
     _trouble(world)
     dice, names = world.dice, list(world.nodes)
-    world.ask(names[0], CreateGroup("sim", names[0], world.envelope))
+    keys = list(MODES)[seed % 7 % len(MODES)]
+    world.ask(names[0], CreateGroup("sim", names[0], world.envelope, keys))
     group = world.group(names[0]).id
     talked = 0
 

@@ -37,7 +37,7 @@ from zerochat.group.effects import (
 )
 from zerochat.group.engine import step
 from zerochat.group.event import CONTROL, load_event
-from zerochat.group.notices import Delivered, Forked
+from zerochat.group.notices import Delivered, Disagreement, Forked
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import (
     Ask,
@@ -51,6 +51,7 @@ from zerochat.group.stimuli import (
     Started,
     Stimulus,
     TimerFired,
+    TurnOver,
 )
 from zerochat.sim.mediator import SimulatedMediator
 from zerochat.sim.transparent import TransparentPacker
@@ -193,10 +194,12 @@ class World:
         return self.nodes[name].answers.pop(self._ticket)
 
     def hear(self, name: str, stimulus: Stimulus) -> None:
-        """One step of one core, and everything that it says."""
+        """One turn of one core, of one stimulus, and everything that it says."""
         node = self.nodes[name]
-        before = node.agent
-        node.agent, effects = step(before, stimulus, Moment(self.now, self.dice.randbytes), SIMULATED_PACKERS)
+        moment, effects = Moment(self.now, self.dice.randbytes), []
+        for heard in (stimulus, TurnOver()):
+            node.agent, said = step(node.agent, heard, moment, SIMULATED_PACKERS)
+            effects += said
         self.steps += 1
         self.digest.update(f"{self.now} {name} {type(stimulus).__name__} {len(effects)}\n".encode())
         for effect in effects:
@@ -279,6 +282,8 @@ class World:
             case Notify(notice):
                 if isinstance(notice, Forked):
                     raise Violation(f"seed {self.seed}: {node.name} accuses {notice.author} of a fork")
+                if isinstance(notice, Disagreement):
+                    raise Violation(f"seed {self.seed}: {node.name} sees members disagree: {notice.text}")
                 if self.say and not isinstance(notice, Delivered):
                     self.say(f"{(self.now - EPOCH_MS) / 1000:9.3f} {node.name} {notice}")
             case Measure(name, detail):
@@ -335,16 +340,17 @@ class World:
                     return
 
     def _publish(self, node: Node, published: Publish) -> None:
-        queue, heard = published.queue, False
+        queue, heard = published.queue, set()
         for other in self.nodes.values():
             for link, dial in other.dialled.items():
                 ends = self._ends(other, link)
-                wanted = dial.queue == queue and dial.queue_at == node.queue_address
-                if wanted and ends is not None and ends[0] is node and ends[1].queue == queue:
-                    heard = True
+                wanted = queue in dial.queues and dial.queue_at == node.queue_address
+                if wanted and ends is not None and ends[0] is node and queue in ends[1].queues:
+                    heard.add(ends[1].link)
                     self._frame(other.name, Received(link, published.envelope))
-        if not heard:
-            self._dispatch(node, published.link, published.envelope)
+        for link in published.links:
+            if link not in heard:
+                self._dispatch(node, link, published.envelope)
 
     # --- checking -------------------------------------------------------------------------------------------------
 

@@ -38,11 +38,11 @@ class Connection:
     user: str = ""
     """The Z85 client key that speaks here; empty until its first complete message."""
     link: bytes = b""
-    """The link that it belongs to, on the pair socket."""
+    """The link that it belongs to."""
     routing: bytes = b""
     """The name under which our ROUTER reaches it."""
-    queue: bytes = b""
-    """The queue that it has subscribed to, on the queue socket."""
+    queues: frozenset[bytes] = frozenset()
+    """The queues that it has subscribed to, on the queue socket."""
     words: int = 0
     """Complete messages that the agent has read."""
     taken: int = 0

@@ -47,17 +47,17 @@ class Line:
         counts: Counter[str],
         now: float,
         *,
-        queue: bytes | None = None,
+        queues: tuple[bytes, ...] = (),
         socks: str | None = None,
     ) -> None:
-        """A DEALER to `dial.pair`, or, given a queue, an XSUB for it at `dial.queue_at`.
+        """A DEALER to `dial.pair`, or, given queues, an XSUB for them at `dial.queue_at`.
 
         Endpoints hold literal addresses: a host name that does not resolve would freeze every socket of the context.
         """
-        endpoint = dial.pair if queue is None else dial.queue_at
+        endpoint = dial.queue_at if queues else dial.pair
         assert endpoint is not None
         self.up = False
-        self.queue = queue
+        self.queues = queues
         self.connection: cut.Connection | None = None
         self._address = endpoint.tcp
         self._counts = counts
@@ -65,11 +65,11 @@ class Line:
         self._greet_at: float | None = None
         self._hung = False
         self._redial_at = self._dialled_at = now
-        self.socket = context.socket(zmq.DEALER if queue is None else zmq.XSUB)
+        self.socket = context.socket(zmq.XSUB if queues else zmq.DEALER)
         sockets.harden(self.socket, proxied=socks is not None)
         sockets.introduce(self.socket, dial.client_secret, dial.server_key, ipv6=":" in endpoint.host, socks=socks)
         self.monitor = sockets.Monitor(context, self.socket, KINDS)
-        if queue is not None:
+        for queue in queues:
             self.socket.send(b"\1" + queue)
         self._connect(now)
 
@@ -132,7 +132,7 @@ class Line:
     def _greet(self, now: float) -> None:
         """Say hello: the peer's ROUTER can answer only whom it has heard. A subscription is its own hello."""
         self._greet_at = None
-        if self.queue is None:
+        if not self.queues:
             # Reading EVENTS makes libzmq take in the new connection; `send` alone may put that off.
             self.socket.get(zmq.EVENTS)
             try:

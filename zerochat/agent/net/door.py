@@ -33,7 +33,7 @@ STRANGERS_MAX = 512
 """Connections at once that have not said anything yet; beyond that the oldest are cut. A group of 256 that comes back
 all at once is half of it."""
 SUBSCRIPTIONS_MAX = 64
-"""What one subscriber's connection may say in its life. It has one queue to ask for."""
+"""What one subscriber's connection may say in its life. It has two queues to ask for."""
 SUBSCRIBER_BACKLOG_BYTES_MAX = 8 * 1024
 """Bytes of a subscriber that the agent has not read. One subscription takes 68."""
 
@@ -169,7 +169,7 @@ class PairDoor(Door):
 
 
 class QueueDoor(Door):
-    """The XPUB: each subscriber gets the one queue that its key was admitted with, and no other."""
+    """The XPUB: each subscriber gets the queues that its key was admitted with, and no others."""
 
     name = "queue"
     kind = zmq.XPUB
@@ -179,7 +179,8 @@ class QueueDoor(Door):
 
     def __init__(self, *common: Any, proxied: bool) -> None:
         super().__init__(*common, proxied=proxied)
-        self._subscribers: Counter[bytes] = Counter()
+        self._subscribers: Counter[tuple[bytes, bytes]] = Counter()
+        """How many connections have a queue, by queue and link."""
 
     def bind(self, port: int) -> int:
         self.socket.maxmsgsize = sockets.SUBSCRIBER_BYTES_MAX
@@ -213,7 +214,7 @@ class QueueDoor(Door):
         return len(word)
 
     def _honour(self, subscriber: Connection, word: bytes) -> str:
-        """Subscribe or unsubscribe to the queue that this key was admitted with; or say why to cut the connection.
+        """Subscribe or unsubscribe to a queue that this key was admitted with; or say why to cut the connection.
 
         With XPUB_MANUAL, `setsockopt` is for the connection that libzmq believes to have been read last. It keeps these
         in a second list, which gets no entry for a message that is no subscription (`xpub.cpp`, 4.3.5): after one the
@@ -227,29 +228,29 @@ class QueueDoor(Door):
             return "cut.revoked"
         if subscriber.words > SUBSCRIPTIONS_MAX:
             return "cut.subscriptions"
-        if word[1:] != admission.queue:
+        queue = word[1:]
+        if queue not in admission.queues:
             self._counts["refused.subscription"] += 1
         elif self.shifted:
             return "cut.shifted"
         else:
-            self.socket.setsockopt(zmq.SUBSCRIBE if word[0] else zmq.UNSUBSCRIBE, admission.queue)
-            self._count(subscriber, admission.queue if word[0] else b"")
+            self.socket.setsockopt(zmq.SUBSCRIBE if word[0] else zmq.UNSUBSCRIBE, queue)
+            self._count(subscriber, frozenset())
+            subscriber.link = admission.link
+            self._count(subscriber, subscriber.queues | {queue} if word[0] else subscriber.queues - {queue})
         return ""
 
-    def has_subscriber(self, queue: bytes) -> bool:
-        """Whether somebody is subscribed to this queue, as far as has been heard."""
-        return self._subscribers[queue] > 0
+    def has_subscriber(self, queue: bytes, link: bytes) -> bool:
+        """Whether the peer behind this link is subscribed to this queue, as far as has been heard."""
+        return self._subscribers[queue, link] > 0
 
-    def _count(self, subscriber: Connection, queue: bytes) -> None:
-        if subscriber.queue:
-            self._subscribers[subscriber.queue] -= 1
-            self._subscribers += Counter()  # without those that nobody has
-        subscriber.queue = queue
-        if queue:
-            self._subscribers[queue] += 1
+    def _count(self, subscriber: Connection, queues: frozenset[bytes]) -> None:
+        self._subscribers -= Counter((queue, subscriber.link) for queue in subscriber.queues)
+        subscriber.queues = queues
+        self._subscribers += Counter((queue, subscriber.link) for queue in queues)
 
     def _forget(self, fd: int) -> None:
         connection = self.connections.get(fd)
         super()._forget(fd)
         if connection is not None:
-            self._count(connection, b"")
+            self._count(connection, frozenset())

@@ -17,10 +17,14 @@ from zmq.utils import z85
 from zerochat.agent.net.cut import wire_bytes
 from zerochat.agent.net.zap import ZAP_DOMAIN
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
+from zerochat.errors import LocalError
 
 Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
 Socket: TypeAlias = zmq.Socket[bytes]
 
+LIBZMQ_MIN = (4, 3, 5)
+SOCKETS_MAX = 4096
+"""libzmq's own limit is 1023. A link takes up to six: a DEALER, an XSUB, and two ends of a monitor for each."""
 FRAME_BYTES_MAX = ENVELOPE_BYTES_MAX + 1024
 """What libzmq accepts as one frame, which also bounds what it allocates for a stranger before the handshake. CURVE
 and ZMTP add 42 bytes to a frame (RFC 26); the rest is room."""
@@ -60,6 +64,20 @@ LINGER_MS = 300
 BACKLOG = 1024
 
 monitors = count()
+
+
+class OldLibzmq(LocalError):
+    """libzmq {found} is too old for an open network; {wanted} or newer is needed. Reinstall it with
+    `pip install --force-reinstall pyzmq`."""
+
+
+def new_context() -> Context:
+    """A context with room for a large group. Raises OldLibzmq."""
+    if zmq.zmq_version_info() < LIBZMQ_MIN:
+        raise OldLibzmq(found=zmq.zmq_version(), wanted=".".join(map(str, LIBZMQ_MIN)))
+    context: Context = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
+    return context
 
 
 def handshake_ms(*, proxied: bool) -> int:

@@ -1,24 +1,22 @@
 """The transport: CURVE sockets that carry envelopes between agents, owned by the one thread that made it.
 
 Two sockets are bound. The *pair* socket (ROUTER) takes what goes to one peer, the *queue* socket (XPUB) gives what goes
-to many; at both stands the doorkeeper (`zap.py`). To each peer that we dial there is a DEALER, and an XSUB for the one
-queue that it keeps for us (`dial.py`). A link is as good whichever side has dialled: our DEALER is used while it is up,
-and the peer's connection to our ROUTER otherwise. A ROUTER knows only whom it has heard, so the dialling side says
+to many; at both stands the doorkeeper (`zap.py`). To each peer that we dial there is a DEALER, and an XSUB for the
+queues that it keeps for us (`dial.py`). A link is as good whichever side has dialled: our DEALER is used while it is
+up, and the peer's connection to our ROUTER otherwise. A ROUTER knows only whom it has heard, so the dialling side says
 hello, an empty frame, right after the handshake; hellos go no further than this file.
 
 Who speaks on an inbound connection is never what the peer says of itself (its routing id), but the CURVE key that it
 has proved: libzmq puts it on every message as `User-Id`, and each time it is looked up among the admitted keys.
 
 Nothing here blocks but `poll`. What cannot be sent at once is dropped and counted: the group's log repairs. A peer who
-sends more than the agent reads is cut (`watch.py`), and may come back.
+sends more than the agent reads is cut (`watch.py`), and may come back; one who sends what is refused over and over is
+shut out for a while (`bans.py`).
 """
 
-import socket
-import sys
 import threading
 import time
 from collections import Counter, deque
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType, TracebackType
@@ -28,14 +26,16 @@ import zmq
 from zmq.utils import z85
 
 from zerochat.agent.net import sockets
+from zerochat.agent.net.bans import Bans
+from zerochat.agent.net.bell import Bell
 from zerochat.agent.net.cut import Connection, wire_bytes
 from zerochat.agent.net.dial import Line
 from zerochat.agent.net.door import PairDoor, QueueDoor
 from zerochat.agent.net.ears import Ear, Ears
+from zerochat.agent.net.files import allow_many_files
 from zerochat.agent.net.watch import Watch
 from zerochat.agent.net.zap import Admission, Gatekeeper
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
-from zerochat.errors import LocalError
 from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Publish, Reply, Revoke
 from zerochat.group.stimuli import Input, LinkDown, LinkUp, Received
 
@@ -48,17 +48,8 @@ INPUTS_MAX = 256
 """What one `poll` gives at most: one bite for the core, one transaction for the journal."""
 TURN_BYTES_MAX = 8 * 1024 * 1024
 """What one turn reads at most, so that large envelopes do not pile up between the sockets and the core."""
-SOCKETS_MAX = 4096
-"""libzmq's own limit is 1023. A link takes up to six: a DEALER, an XSUB, and two ends of a monitor for each."""
-FILES_MAX = 65_536
-LIBZMQ_MIN = (4, 3, 5)
 
 NetworkEffect: TypeAlias = Admit | Revoke | Dial | Hangup | Dispatch | Reply | Publish
-
-
-class OldLibzmq(LocalError):
-    """libzmq {found} is too old for an open network; {wanted} or newer is needed. Reinstall it with
-    `pip install --force-reinstall pyzmq`."""
 
 
 @dataclass(slots=True)
@@ -85,23 +76,23 @@ class Transport:
     ) -> None:
         """`server_secret`: the CURVE secret key of both bound sockets, 32 bytes. `listen_host`: a literal address of
         this machine, or 0.0.0.0, or :: (both kinds). A port of 0 means any. `socks`: "address:port" of a SOCKS5 proxy
-        for everything that we dial. Raises OldLibzmq.
+        for everything that we dial. Raises OldLibzmq (`sockets.py`).
         """
-        if zmq.zmq_version_info() < LIBZMQ_MIN:
-            raise OldLibzmq(found=zmq.zmq_version(), wanted=".".join(map(str, LIBZMQ_MIN)))
         allow_many_files()
         self.counts: Counter[str] = Counter()
         self.server_key = sockets.public_key(server_secret)
         self._thread = threading.get_ident()
         self._socks = socks
         self._ports = (pair_port, queue_port)
-        self._context: sockets.Context = zmq.Context()
-        self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
+        self._context = sockets.new_context()
         self._gatekeeper = Gatekeeper(self._context, self.counts)
         common = (self._context, self._gatekeeper, self.counts, server_secret, listen_host)
         self._pair = PairDoor(*common, proxied=socks is not None)
         self._queue = QueueDoor(*common, proxied=socks is not None)
         self._ears = Ears()
+        self._admitted: dict[str, Admission] = {}
+        """By client key in Z85, as the core wants it; the gatekeeper's are those of links that are not shut."""
+        self._bans = Bans()
         self._links: dict[bytes, Link] = {}
         self._callers: dict[bytes, Connection] = {}
         """Who is behind each routing id of the pair socket."""
@@ -110,10 +101,8 @@ class Transport:
         self._news: deque[Input] = deque()
         self._due = float("inf")
         """When some line wants to be tended."""
-        self._ear, self._bell = socket.socketpair()
-        self._ear.setblocking(False)
-        self._bell.setblocking(False)
-        self._watch = Watch((self._pair, self._queue), self._dialled, self.counts, self._ring)
+        self._bell = Bell()
+        self._watch = Watch((self._pair, self._queue), self._dialled, self.counts, self._bell.ring)
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -129,6 +118,11 @@ class Transport:
         """False when nobody can come in any more. Connections that stand go on."""
         return self._gatekeeper.is_alive()
 
+    @property
+    def shut_out(self) -> int:
+        """How many links are shut just now."""
+        return len(self._bans)
+
     def bind(self) -> tuple[int, int]:
         """Open both doors; give the ports of pair and queue, which are others than asked for if those were taken.
 
@@ -140,7 +134,7 @@ class Transport:
         self._ears.attend(self._pair.monitor, self._pair.observe)
         self._ears.open(self._queue.socket, self._queue.hear)
         self._ears.attend(self._queue.monitor, self._queue.observe)
-        self._ears.heed(self._ear.fileno(), self._rung)
+        self._ears.heed(self._bell.fileno(), self._bell.silence)
         self._watch.start()
         return ports
 
@@ -155,7 +149,6 @@ class Transport:
             line.close()
         self._pair.close()
         self._queue.close()
-        self._ear.close()
         self._bell.close()
         if self._gatekeeper.stop():
             self._context.destroy(sockets.LINGER_MS)
@@ -166,8 +159,8 @@ class Transport:
         match effect:
             case Dispatch(link, envelope):
                 self._dispatch(link, envelope)
-            case Publish(queue, envelope, link):
-                self._publish(queue, envelope, link)
+            case Publish(queue, envelope, links):
+                self._publish(queue, envelope, links)
             case Reply(handle, envelope):
                 self._reply(handle, envelope)
             case Admit():
@@ -180,6 +173,21 @@ class Transport:
                 self._hang_up(link)
             case _:
                 assert_never(effect)
+
+    def complain(self, link: bytes) -> bool:
+        """What came over this link was refused; True when that was once too often, and the link is shut for a while."""
+        if not self._bans.strike(link, time.monotonic()):
+            return False
+        self.counts["banned"] += 1
+        self._open_door()
+        for user, admission in self._admitted.items():
+            if admission.link == link:
+                self._throw_out(user, "cut.banned")
+        if link in self._links:
+            self._drop_lines(self._links[link])
+            self._settle(link)
+        self._due = min(self._due, self._bans.due)
+        return True
 
     def watch(self, fd: int, read: bool = True, write: bool = False) -> None:
         """Have `poll` tell when somebody else's descriptor is ready; call it again to change for what."""
@@ -206,7 +214,8 @@ class Transport:
     # --- one turn ---------------------------------------------------------------------------------------------------
 
     def _turn(self, now: float, until: float) -> list[int]:
-        fds = self._ears.wait(self._patience(now, until))
+        patience = 0 if self._news or self._ears.pending else max(0, min(until, self._due) - now)
+        fds = self._ears.wait(patience)
         self._ears.read(INPUTS_MAX - len(self._news), TURN_BYTES_MAX)
         while self._pair.gone:
             self._left(self._pair.gone.popleft())
@@ -216,14 +225,12 @@ class Transport:
             self._tend(now)
         return fds
 
-    def _patience(self, now: float, until: float) -> float:
-        """Seconds that this turn may sleep."""
-        if self._news or self._ears.pending:
-            return 0
-        return max(0, min(until, self._due) - now)
-
     def _tend(self, now: float) -> None:
-        self._due = float("inf")
+        for link in self._bans.forgive(now):
+            self._open_door()
+            if link in self._links:
+                self._dial_now(self._links[link])
+        self._due = self._bans.due
         for line, (link, _) in self._lines.items():
             if now >= line.due():
                 line.tend(now)
@@ -255,7 +262,7 @@ class Transport:
         frames, size = sockets.receive(line.socket)
         if line.connection is not None:
             line.connection.read(size)
-        if line.queue is not None and frames.pop(0).bytes != line.queue:
+        if line.queues and frames.pop(0).bytes not in line.queues:
             frames = []
         self._take(frames, Received(link, frames[-1].bytes if frames else b""))
         return size
@@ -272,15 +279,6 @@ class Transport:
     def _dialled(self) -> list[Connection]:
         """Called by the watch, from its thread."""
         return [peer for line in tuple(self._lines) if (peer := line.connection) is not None]
-
-    def _ring(self) -> None:
-        """Called by the watch, from its thread."""
-        with suppress(OSError):
-            self._bell.send(b"!")  # full is as good as rung
-
-    def _rung(self) -> None:
-        with suppress(BlockingIOError):
-            self._ear.recv(4096)
 
     def _meet(self, routing: bytes, user: str, fd: int) -> Connection | None:
         """Learn who is behind a routing id that is new, or that somebody else has taken over."""
@@ -340,33 +338,44 @@ class Transport:
     # --- effects ----------------------------------------------------------------------------------------------------
 
     def _admit(self, admit: Admit) -> None:
-        assert len(admit.client_key) == 32 and (admit.queue is None or len(admit.queue) == QUEUE_BYTES)
+        assert len(admit.client_key) == 32 and all(len(queue) == QUEUE_BYTES for queue in admit.queues)
         user = z85.encode(admit.client_key).decode()
-        admission = Admission(admit.link, admit.queue)
-        former = self._gatekeeper.admitted.get(user)
+        admission = Admission(admit.link, admit.queues)
+        former = self._admitted.get(user)
         if former == admission:
             return
-        self._gatekeeper.admitted = MappingProxyType({**self._gatekeeper.admitted, user: admission})
+        self._admitted[user] = admission
+        self._open_door()
         if former is None:
+            return
+        if admission.link in self._bans:
+            self._throw_out(user, "cut.banned")
             return
         for caller in self._pair.of(user):
             self._left(caller)
             if caller.routing:
                 self._callers[caller.routing] = caller
                 self._settle_in(caller, admit.link)
-        if former.queue != admit.queue:
-            # XPUB cannot unsubscribe one connection from here; the subscriber comes back by itself, to the new queue.
-            self._cut_subscribers(user, "cut.moved")
+        # XPUB cannot unsubscribe one connection from here; the subscriber comes back by itself, to the new queues.
+        self._cut_subscribers(user, "cut.moved")
 
     def _revoke(self, client_key: bytes) -> None:
         user = z85.encode(client_key).decode()
-        admitted = dict(self._gatekeeper.admitted)
-        if admitted.pop(user, None) is None:
-            return
-        self._gatekeeper.admitted = MappingProxyType(admitted)
+        if self._admitted.pop(user, None) is not None:
+            self._open_door()
+            self._throw_out(user, "cut.revoked")
+
+    def _open_door(self) -> None:
+        """Let in, from the next handshake on, whom the core wants and nobody who is shut out."""
+        self._gatekeeper.admitted = MappingProxyType(
+            {user: admission for user, admission in self._admitted.items() if admission.link not in self._bans}
+        )
+
+    def _throw_out(self, user: str, reason: str) -> None:
+        """Cut every connection of a key that is not let in any more."""
         for caller in self._pair.of(user):
-            self._dismiss(caller, "cut.revoked")
-        self._cut_subscribers(user, "cut.revoked")
+            self._dismiss(caller, reason)
+        self._cut_subscribers(user, reason)
 
     def _cut_subscribers(self, user: str, reason: str) -> None:
         for connection in self._queue.of(user):
@@ -379,10 +388,17 @@ class Transport:
             return
         self._drop_lines(state)
         state.dial = dial
-        now = time.monotonic()
+        if dial.link not in self._bans:
+            self._dial_now(state)
+
+    def _dial_now(self, state: Link) -> None:
+        """Open the lines that this link is to have."""
+        dial, now = state.dial, time.monotonic()
+        if dial is None:
+            return
         try:
-            for queue in (None, dial.queue) if dial.queue_at is not None and dial.queue is not None else (None,):
-                line = Line(self._context, dial, self.counts, now, queue=queue, socks=self._socks)
+            for queues in ((), dial.queues) if dial.queue_at is not None and dial.queues else ((),):
+                line = Line(self._context, dial, self.counts, now, queues=queues, socks=self._socks)
                 state.lines.append(line)
                 ear = partial(self._hear_line, dial.link, line)
                 self._lines[line] = (dial.link, ear)
@@ -444,12 +460,13 @@ class Transport:
             self._left(caller)  # ROUTER_MANDATORY: EHOSTUNREACH
             return False
 
-    def _publish(self, queue: bytes, envelope: bytes, link: bytes) -> None:
+    def _publish(self, queue: bytes, envelope: bytes, links: tuple[bytes, ...]) -> None:
         assert len(queue) == QUEUE_BYTES
-        if link and not self._queue.has_subscriber(queue):
-            # Whoever cannot dial us has only the link that it let us open.
+        waiting = [link for link in links if not self._queue.has_subscriber(queue, link)]
+        for link in waiting:
+            # Its subscription is still on its way, or it cannot dial us and has only the link that it let us open.
             self._dispatch(link, envelope)
-        elif self._fits(envelope):
+        if (not links or len(waiting) < len(links)) and self._fits(envelope):
             self._ears.touched(self._queue.hear)
             if not sockets.send(self._queue.socket, [queue, envelope]):
                 self.counts["dropped.full"] += 1
@@ -459,21 +476,3 @@ class Transport:
             return True
         self.counts["dropped.size"] += 1
         return False
-
-
-def allow_many_files() -> None:
-    """Raise the soft limit of open files, often 1,024 or 256, as far as it goes: a group of 256 needs about 2,500."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for files in (FILES_MAX, 10_240):  # macOS grants no more than its OPEN_MAX, whatever the hard limit says
-        wanted = files if hard == resource.RLIM_INFINITY else min(files, hard)
-        if soft == resource.RLIM_INFINITY or soft >= wanted:
-            return
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            return
-        except (ValueError, OSError):
-            continue

@@ -48,7 +48,7 @@ class Admission:
     """What one client key is admitted for."""
 
     link: bytes
-    queue: bytes | None
+    queues: tuple[bytes, ...]
 
 
 class Refusals:

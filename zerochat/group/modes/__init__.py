@@ -1,44 +1,15 @@
-"""The Mode protocol: how one message becomes the envelopes that a group needs, and back again.
+"""Modes: how one message becomes the envelopes that a group needs, and back again.
 
-A mode is what a group picked as its *keys*. It holds whatever secret state its keys have (pairwise keys: none beside
-the relationships) and gives back a new mode with each use, so a failed envelope never leaves anything half changed.
+A mode is what a group picked as its *keys*. Pairwise keys have no state beside the relationships, so a mode is a value
+without any; one that has secrets of its own will keep them in the group's state.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from collections.abc import Mapping
 
-from zerochat.didcomm.message import Message
-from zerochat.didcomm.packer import Packer
-from zerochat.group.relationship import Relationship
-from zerochat.group.stimuli import Moment
+from zerochat.group.modes.mode import Mode, Place, Reader, Sealed
+from zerochat.group.modes.pairwise import PairwiseMulti, PairwiseSingle
 
+__all__ = ["MODES", "Mode", "Place", "Reader", "Sealed"]
 
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """One envelope, and the member that it is for."""
-
-    member: str
-    envelope: bytes
-
-
-class Mode(Protocol):
-    """One kind of keys."""
-
-    @property
-    def name(self) -> str:
-        """What a genesis event calls it."""
-        ...
-
-    def seal(
-        self, kind: str, body: Mapping[str, Any], to: Sequence[Relationship], packer: Packer, moment: Moment
-    ) -> tuple[Self, list[Sealed]]:
-        """The envelopes that carry one message (its type and body) to all of these members."""
-        ...
-
-    def open(self, envelope: bytes, sender: Relationship, packer: Packer) -> tuple[Self, Relationship, Message]:
-        """The message in an envelope that came from this member, and the relationship after it.
-
-        Raises Malformed or Unauthentic.
-        """
-        ...
+MODES: Mapping[str, Mode] = {mode.name: mode for mode in (PairwiseMulti(), PairwiseSingle())}
+"""Every kind of keys by the name that a group's genesis event gives."""

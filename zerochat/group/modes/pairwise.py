@@ -1,36 +1,89 @@
-"""The thesis' keys: every member has its own envelope, under the keys of its own pair.
+"""The thesis' keys: no secret that more than two members share, in its two modes.
 
-O(n) envelopes a message, and no secret that more than two members share. Authcrypt alone says who speaks, so whatever
-is said can be repudiated; and one envelope holds one recipient, because with several any of them could forge another
-text for the rest.
+Multiple queues: every member has an envelope of its own, on a queue of its own, so nobody sees anything of what is for
+somebody else. Single queue: one frame for all (`frame.py`), on one queue, of which each opens its own section. The
+second costs its author one encryption instead of one for each member; the first costs each reader's network less, and
+hides from the members how many others there are. Either way whatever is said can be repudiated.
+
+In both, what goes to one member alone, and what says something of the group itself, travels the same way.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-from zerochat.didcomm.message import Message, new_id
+from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
-from zerochat.group.modes import Sealed
+from zerochat.errors import Refused
+from zerochat.group.frame import is_frame, open_frame, seal_frame
+from zerochat.group.modes.mode import Place, Reader, Sealed
+from zerochat.group.queues import data_queue, pair_queue, state_queue
 from zerochat.group.relationship import Relationship, pack, unpack
 from zerochat.group.stimuli import Moment
+from zerochat.group.wire import STATUS
+
+
+def seal_status(place: Place, message: Message, to: Sequence[Reader], packer: Packer, moment: Moment) -> Sealed:
+    """The frame that says something of the group itself to all of these members."""
+    return _frame(state_queue(place.group, place.me), place, message, to, packer, moment)
+
+
+def _frame(
+    queue: bytes, place: Place, message: Message, to: Sequence[Reader], packer: Packer, moment: Moment
+) -> Sealed:
+    relationships = [reader.relationship for reader in to]
+    frame = seal_frame(packer.dump(message), place.group, place.me, relationships, moment)
+    return Sealed(queue, frame, tuple(one.member for one in relationships))
+
+
+def _open(place: Place, envelope: bytes, sender: Relationship, packer: Packer) -> tuple[Relationship, Message]:
+    if not is_frame(envelope):
+        return unpack(sender, envelope, packer)
+    plain, sender = open_frame(envelope, place.group, place.me, sender)
+    return sender, packer.parse(plain)
 
 
 @dataclass(frozen=True, slots=True)
 class PairwiseMulti:
-    """Multiple-queue mode: each pair has a queue of its own, so nobody opens what is for somebody else."""
+    """Multiple-queue mode: an envelope and a queue for each pair."""
 
-    @property
-    def name(self) -> str:
-        return "pairwise-multi"
+    name: ClassVar[str] = "pairwise-multi"
+
+    def queue(self, place: Place, publisher: str, subscriber: str, transport: bytes) -> bytes:
+        return pair_queue(place.secret, transport, place.group, publisher, subscriber)
 
     def seal(
-        self, kind: str, body: Mapping[str, Any], to: Sequence[Relationship], packer: Packer, moment: Moment
-    ) -> tuple["PairwiseMulti", list[Sealed]]:
-        message = Message(type=kind, id=new_id(moment.random), body=dict(body))
-        return self, [Sealed(pair.member, pack(pair, message, packer, moment.random)) for pair in to]
+        self, place: Place, message: Message, to: Sequence[Reader], packer: Packer, moment: Moment
+    ) -> list[Sealed]:
+        return [
+            Sealed(
+                self.queue(place, place.me, one.relationship.member, one.transport),
+                pack(one.relationship, message, packer, moment.random),
+                (one.relationship.member,),
+            )
+            for one in to
+        ]
 
-    def open(
-        self, envelope: bytes, sender: Relationship, packer: Packer
-    ) -> tuple["PairwiseMulti", Relationship, Message]:
-        return self, *unpack(sender, envelope, packer)
+    def open(self, place: Place, envelope: bytes, sender: Relationship, packer: Packer) -> tuple[Relationship, Message]:
+        relationship, message = _open(place, envelope, sender, packer)
+        if is_frame(envelope) and message.type != STATUS:
+            raise Refused(why="one frame for several in a group where everybody has an envelope")
+        return relationship, message
+
+
+@dataclass(frozen=True, slots=True)
+class PairwiseSingle:
+    """Single-queue mode: one frame for everybody."""
+
+    name: ClassVar[str] = "pairwise-single"
+
+    def queue(self, place: Place, publisher: str, subscriber: str, transport: bytes) -> bytes:
+        return data_queue(place.group, publisher)
+
+    def seal(
+        self, place: Place, message: Message, to: Sequence[Reader], packer: Packer, moment: Moment
+    ) -> list[Sealed]:
+        return [_frame(data_queue(place.group, place.me), place, message, to, packer, moment)] if to else []
+
+    def open(self, place: Place, envelope: bytes, sender: Relationship, packer: Packer) -> tuple[Relationship, Message]:
+        return _open(place, envelope, sender, packer)

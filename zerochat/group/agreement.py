@@ -1,0 +1,212 @@
+"""Whether what a newcomer was told of a group is what its members say: signed words, and what follows from them.
+
+Everything that a newcomer gets from whoever lets it in is signed by those who did it, so nothing can be made up; but
+something may be kept from the others, or be said differently to each. So members sign which membership events they have
+(the *heads* of that graph, which stand for all before them), and tell so with every `sync`. Whoever lets somebody in
+hands on what the others have signed.
+
+The event that brings the newcomer in names all that its author knew, and is the end of what the newcomer is told
+(`Group.entry`). A member who talks to the newcomer at all has accepted an event that brings it in; so it has the whole
+of this past too, unless whoever made that event has made two. That is why honest members are never accused, however
+late anything comes: only a signed word that does not cover the entry contradicts it.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes
+from zerochat.crypto.primitives import ed25519_sign, ed25519_verify
+from zerochat.errors import Malformed
+from zerochat.group.effects import Notify
+from zerochat.group.event import ADD, Event, load_event, parse_event
+from zerochat.group.membership import add_of, ancestors, heads_of
+from zerochat.group.notices import Disagreement
+from zerochat.group.state import Contradiction, Group, Join, Word
+from zerochat.group.turn import Turn
+from zerochat.group.wire import HEADS_MAX
+
+RECORDS_MAX = 16
+"""Membership events in one piece of evidence."""
+EVIDENCE_TYPE = "https://zerochat.org/disagreement/1.0"
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def _heads_bytes(group: str, heads: Iterable[str]) -> bytes:
+    return canonical_json(["zerochat/heads/1", group, list(heads)])
+
+
+@lru_cache(maxsize=256)
+def sign_heads(seed: bytes, group: str, heads: tuple[str, ...]) -> str:
+    """The word of the member with this seed that these are the heads of the membership events that it has (base64url,
+    Ed25519). Anybody can check it who knows the member's group key."""
+    return b64url(ed25519_sign(seed, _heads_bytes(group, heads)))
+
+
+def check_heads(member: str, group: str, heads: Iterable[str], signature: str) -> None:
+    """Raise Unauthentic unless the member has signed these heads; Malformed for what is no signature."""
+    ed25519_verify(did_key_bytes(member), _heads_bytes(group, heads), b64url_bytes(signature))
+
+
+# --- what follows from them -----------------------------------------------------------------------------------------
+
+
+def acceptor_of(group: Group) -> str:
+    """Who has let us in; empty where we have founded the group."""
+    return group.control[group.entry].author if group.entry else ""
+
+
+def covers(control: Mapping[str, Event], heads: Iterable[str], event: str) -> bool:
+    """Whether these heads, as far as they are known here, stand for this event too."""
+    return event in ancestors(control, (head for head in heads if head in control))
+
+
+def contradicting(group: Group, *, certain: bool = True) -> list[str]:
+    """The members who have told us that they have something else than what we began with.
+
+    `certain`: what they have is all known here; otherwise it may still turn out to come after what we have.
+    """
+    found = []
+    for member, word in sorted(group.words.items()):
+        if word.at == 0 or len(word.heads) >= HEADS_MAX:
+            continue
+        known = all(head in group.control for head in word.heads)
+        if (known or not certain) and not covers(group.control, word.heads, group.entry):
+            found.append(member)
+    return found
+
+
+def unconfirmed(group: Group, *, late: bool) -> tuple[str, ...]:
+    """The members of whom nobody but their adder, and whoever let us in, has told us, although somebody could have.
+
+    The founder needs nobody's word, because the group is named by how it began. Whoever has made a membership event has
+    signed for all before it. Where nobody is left who could tell, the members are believed one by one, first the one of
+    whom most members have said something, then the one who came first; each can then speak for the others. `late`:
+    whoever has not talked to us by now is not waited for.
+    """
+    begun = ancestors(group.control, [group.entry])
+    adds = {
+        add_of(event).member: event
+        for name in sorted(begun, key=lambda name: (group.control[name].lamport, name), reverse=True)
+        if (event := group.control[name]).type == ADD
+    }
+    acceptor, view = acceptor_of(group), group.view.members
+    vouches = {member: _past(group, member) for member in view if member != group.me}
+
+    def could(other: str, member: str) -> bool:
+        return other not in (member, adds[member].author, acceptor)
+
+    def confirms(other: str, member: str) -> bool:
+        return could(other, member) and adds[member].id in vouches[other]
+
+    def silent(member: str) -> bool:
+        return late and (member not in group.words or group.words[member].at == 0)
+
+    rest = [did for did in adds if did in view and did not in (group.me, acceptor)]
+    trusted = [did for did in view if did not in adds or did == acceptor]
+    trusted = [did for did in trusted if view[did].added_by is None or did == acceptor]
+    while rest:
+        found = [one for one in rest if any(confirms(other, one) for other in trusted)]
+        if not found:
+            alone = [one for one in rest if all(silent(other) or not could(other, one) for other in trusted)]
+            if not alone:
+                break
+            known = {one: sum(confirms(other, one) for other in vouches) + bool(vouches[one]) for one in alone}
+            found = [min(alone, key=lambda one: (-known[one], view[one].joined, one))]
+        trusted += found
+        rest = [one for one in rest if one not in found]
+    return tuple(sorted(rest))
+
+
+def _past(group: Group, member: str) -> set[str]:
+    """The membership events that a member has signed for: by its word, and by its own events."""
+    word = group.words.get(member)
+    said = [head for head in word.heads if head in group.control] if word else []
+    return ancestors(group.control, [*said, *(name for name, one in group.control.items() if one.author == member)])
+
+
+def withheld(group: Group) -> frozenset[str]:
+    """The membership events that we do not hand on: those that bring in whoever is in quarantine, and what follows."""
+    if not group.quarantine:
+        return frozenset()
+    held: set[str] = set()
+    for name, event in sorted(group.control.items(), key=lambda item: (item[1].lamport, item[0])):
+        brings = event.type == ADD and add_of(event).member in group.quarantine
+        if brings or not held.isdisjoint(event.deps):
+            held.add(name)
+    return frozenset(held)
+
+
+def vouched_heads(group: Group) -> tuple[str, ...]:
+    """The heads of the membership events that we vouch for."""
+    held = withheld(group)
+    if not held:
+        return heads_of(group.control)[:HEADS_MAX]
+    return heads_of({name: event for name, event in group.control.items() if name not in held})[:HEADS_MAX]
+
+
+def own_word(group: Group) -> tuple[tuple[str, ...], str]:
+    """The heads that we vouch for, and our signature; nothing as long as we know more than we vouch for, or it would
+    look as if we contradicted somebody."""
+    heads = vouched_heads(group)
+    return heads, "" if group.quarantine else sign_heads(group.seed, group.id, heads)
+
+
+def accuse(turn: Turn, name: str, before: Mapping[str, tuple[str, str]]) -> None:
+    """Say whom the membership events show to have signed two histories, but for those of whom that was known before."""
+    view = turn.group(name).view
+    for author in view.forked:
+        if author not in before:
+            known = view.known(author)
+            who = known.label if known is not None else author
+            text = f"{who} has signed two different events in one place: what it says of others is in doubt."
+            turn.say(Notify(Disagreement(name, author, text)))
+
+
+# --- evidence -------------------------------------------------------------------------------------------------------
+
+
+def contradiction_of(group: Group, accepted: Word, member: str) -> Contradiction:
+    """That a member has signed something else than whoever let us in; `accepted` is what that one has signed."""
+    word, control = group.words[member], group.control
+    begun = ancestors(control, [group.entry])
+    theirs = ancestors(control, (head for head in word.heads if head in control))
+    apart = sorted((begun ^ theirs) - {group.entry}, key=lambda name: (control[name].lamport, name))
+    names = [group.entry, *apart][:RECORDS_MAX]
+    words = ((acceptor_of(group), accepted), (member, word))
+    return Contradiction(group.id, words, tuple(control[name].record for name in names))
+
+
+def fork_in(control: Mapping[str, Event], group: str, forked: Mapping[str, tuple[str, str]]) -> Contradiction:
+    """That somebody has signed two membership events in one place."""
+    names = [name for _, both in sorted(forked.items()) for name in both][:RECORDS_MAX]
+    return Contradiction(group, (), tuple(control[name].record for name in names))
+
+
+def evidence_of(join: Join) -> dict[str, Any]:
+    """What a join has shown of members who do not say the same, as JSON that anybody can check with nothing else
+    (`check_evidence`); empty where it has shown nothing."""
+    found = join.contradiction
+    if found is None:
+        return {}
+    words = [{"member": member, "heads": list(word.heads), "word": word.sig} for member, word in found.words]
+    events = [load_event(record).wire for record in found.records]
+    return {"type": EVIDENCE_TYPE, "group": found.group, "words": words, "events": events}
+
+
+def check_evidence(evidence: Mapping[str, Any]) -> None:
+    """Raise Unauthentic unless everything in it is signed by whom it names; Malformed where it is no evidence."""
+    try:
+        if evidence["type"] != EVIDENCE_TYPE:
+            raise Malformed(why="evidence of another kind")
+        for one in evidence["words"]:
+            check_heads(one["member"], evidence["group"], one["heads"], one["word"])
+        events = [parse_event(one) for one in evidence["events"]]
+    except (KeyError, TypeError, AttributeError):
+        raise Malformed(why="evidence of another shape") from None
+    for event in events:
+        event.check_signature()
+        if event.group_id != evidence["group"]:
+            raise Malformed(why="evidence about several groups")

@@ -1,0 +1,200 @@
+"""What membership events say: the shape of each body, read once, and the policy that a group begins with."""
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
+
+import msgspec
+
+from zerochat.errors import Malformed
+from zerochat.group.contact import CONTACT_CHARS_MAX
+from zerochat.group.event import Did, Event
+from zerochat.names import fault_of
+
+QUORUM_MIN, QUORUM_MAX = 2, 64
+
+_Label = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+_Contact = Annotated[str, msgspec.Meta(max_length=CONTACT_CHARS_MAX)]
+_Word = Annotated[str, msgspec.Meta(min_length=1, max_length=32)]
+_Signature = Annotated[str, msgspec.Meta(max_length=86)]
+_Key = Annotated[str, msgspec.Meta(min_length=43, max_length=43)]
+_Place = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+
+JoinRule: TypeAlias = Literal["invited", "ask", "open"]
+RemoveRule: TypeAlias = Literal["anyone", "admins", "quorum"]
+RoleRule: TypeAlias = Literal["flat", "admins"]
+AgreementRule: TypeAlias = Literal["permissive", "strict"]
+
+
+class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The rules of a group. One that is not known cannot be kept, so nothing else may stand here."""
+
+    join: JoinRule
+    remove: RemoveRule
+    quorum: Annotated[int, msgspec.Meta(ge=0, le=QUORUM_MAX)]
+    roles: RoleRule
+    agreement: AgreementRule
+
+
+class GenesisBody(msgspec.Struct, frozen=True):
+    """A group begins: its name, what it chose, its rules, and its first member."""
+
+    name: _Label
+    keys: _Word
+    path: _Word
+    accountability: _Word
+    nonce: str
+    label: _Label
+    contact: _Contact
+    envelope: _Word
+    policy: PolicyBody
+    transport: _Key
+    """Ed25519; its X25519 map is the key with which the member dials the others."""
+    possession: _Signature
+
+
+class AddBody(msgspec.Struct, frozen=True):
+    """Somebody joins: with which keys, under which name, as what, reached where, and its own word that it wants to."""
+
+    member: Did
+    label: _Label
+    contact: _Contact
+    role: Literal["reader", "writer"]
+    transport: _Key
+    possession: _Signature
+    consent: _Signature
+
+
+class RemoveBody(msgspec.Struct, frozen=True):
+    """A member is put out."""
+
+    member: Did
+    after: _Place
+    """Its events up to this one count; later ones are refused by everybody."""
+
+
+class VoteBody(msgspec.Struct, frozen=True):
+    """The author wants this member out."""
+
+    member: Did
+
+
+class RoleBody(msgspec.Struct, frozen=True):
+    """What a member may do from now on."""
+
+    member: Did
+    role: Literal["reader", "writer", "admin"]
+    after: _Place
+    """The role counts for the events of the member's chain after this one."""
+
+
+class LabelBody(msgspec.Struct, frozen=True):
+    """The author goes by another name from now on."""
+
+    label: _Label
+
+
+_S = TypeVar("_S", bound=msgspec.Struct)
+
+
+def _read(event: Event, shape: type[_S]) -> _S:
+    try:
+        body = msgspec.convert(event.body, shape)
+    except msgspec.ValidationError as error:
+        raise Malformed(why=f"{event.type}: {error}") from None
+    if any(fault_of(getattr(body, name, "x")) for name in ("name", "label")):
+        raise Malformed(why=f"{event.type}: a name that cannot be shown")
+    return body
+
+
+def _genesis(event: Event) -> GenesisBody:
+    body = _read(event, GenesisBody)
+    policy_of(body.policy)
+    return body
+
+
+def _add(event: Event) -> AddBody:
+    return _read(event, AddBody)
+
+
+def _remove(event: Event) -> RemoveBody:
+    return _read(event, RemoveBody)
+
+
+def _vote(event: Event) -> VoteBody:
+    return _read(event, VoteBody)
+
+
+def _role(event: Event) -> RoleBody:
+    return _read(event, RoleBody)
+
+
+def _label(event: Event) -> LabelBody:
+    return _read(event, LabelBody)
+
+
+def genesis_of(event: Event) -> GenesisBody:
+    """The body of a genesis event. Raises Malformed; so do the others."""
+    return event.once(_genesis)
+
+
+def add_of(event: Event) -> AddBody:
+    return event.once(_add)
+
+
+def remove_of(event: Event) -> RemoveBody:
+    return event.once(_remove)
+
+
+def vote_of(event: Event) -> VoteBody:
+    return event.once(_vote)
+
+
+def role_of(event: Event) -> RoleBody:
+    return event.once(_role)
+
+
+def label_of(event: Event) -> LabelBody:
+    return event.once(_label)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules of a group, fixed for its life by its genesis event."""
+
+    join: JoinRule = "invited"
+    """Who comes in: whoever was invited; whoever asks and is accepted; whoever asks."""
+    remove: RemoveRule = "quorum"
+    """Who puts somebody out: any member; the owner and the admins; as many members as the quorum says."""
+    quorum: int = 2
+    """How many members have to want somebody out, 2 to 64; 0 unless `remove` is "quorum"."""
+    roles: RoleRule = "flat"
+    """Whether everybody is equal, or the founder is the owner, who makes admins."""
+    agreement: AgreementRule = "permissive"
+    """What a newcomer does whose evidence differs from what the members believe."""
+
+    @classmethod
+    def default(cls, roles: RoleRule = "flat") -> Self:
+        return cls() if roles == "flat" else cls(remove="admins", quorum=0, roles=roles)
+
+    @property
+    def fault(self) -> str:
+        """Why these rules do not fit together, or nothing."""
+        if self.remove == "admins" and self.roles == "flat":
+            return "only admins may remove somebody, and there are none"
+        if self.remove == "quorum" and not QUORUM_MIN <= self.quorum <= QUORUM_MAX:
+            return f"a quorum is from {QUORUM_MIN} to {QUORUM_MAX}"
+        if self.remove != "quorum" and self.quorum:
+            return "a quorum where nobody votes"
+        return ""
+
+    def body(self) -> dict[str, Any]:
+        """As it stands in a genesis event."""
+        return asdict(self)
+
+
+def policy_of(body: PolicyBody) -> Policy:
+    """The rules in a genesis event. Raises Malformed where they do not fit together."""
+    policy = Policy(body.join, body.remove, body.quorum, body.roles, body.agreement)
+    if policy.fault:
+        raise Malformed(why=f"genesis: {policy.fault}")
+    return policy

@@ -1,0 +1,281 @@
+"""From membership events to a view: a pure function of the set of events, whatever the order of their arrival.
+
+The rule is *strong remove*. A removal (and, for what takes an admin, a demotion) is a *cut*: what its target did
+without having seen it is void, unless whoever cut had seen that. So nobody who is on the way out brings friends in,
+or others down. Whatever rests on a void event is void as well: members who came in through it and all that they did,
+removals that lack its vote, what was done with a right that it gave.
+
+Cuts can be void themselves. They are decided from the outside in: whatever no undecided cut could make void holds, what
+it makes void falls, and so on. Two who remove each other are both out; and where cuts threaten each other in a ring,
+all of them hold.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from zerochat.crypto.encoding import b64url, canonical_json
+from zerochat.crypto.primitives import sha256
+from zerochat.errors import Refused
+from zerochat.group.contact import client_key
+from zerochat.group.event import ADD, GENESIS, LEAVE, REMOVE, ROLE, VOTE, Event
+from zerochat.group.membership.bodies import (
+    GenesisBody,
+    Policy,
+    add_of,
+    genesis_of,
+    label_of,
+    policy_of,
+    remove_of,
+    role_of,
+    vote_of,
+)
+from zerochat.group.membership.view import ADMIN, OWNER, WRITER, Member, View
+
+
+def ancestors(control: Mapping[str, Event], heads: Iterable[str]) -> set[str]:
+    """The ids of these membership events and of everything before them."""
+    seen: set[str] = set()
+    todo = list(heads)
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo += control[name].deps
+    return seen
+
+
+def heads_of(control: Mapping[str, Event]) -> tuple[str, ...]:
+    """The membership events that no other one names, sorted."""
+    return tuple(sorted(set(control).difference(*(event.deps for event in control.values()))))
+
+
+def is_cut(event: Event) -> bool:
+    """Whether this takes something from somebody else: a removal, or a role below that of an admin."""
+    if event.type == ROLE:
+        body = role_of(event)
+        return body.member != event.author and body.role != ADMIN
+    return event.type == REMOVE
+
+
+def _newcomer(event: Event) -> Member:
+    """Whoever comes in with a genesis or an add."""
+    body = genesis_of(event) if event.type == GENESIS else add_of(event)
+    if isinstance(body, GenesisBody):
+        did, adder, role = event.author, None, OWNER if body.policy.roles == "admins" else WRITER
+    else:
+        did, adder, role = body.member, event.author, body.role
+    transport = client_key(body.transport)
+    return Member(did, body.label, body.contact, event.lamport, adder, transport, ((0, role),), role_by=event.author)
+
+
+def resolve_view(control: Mapping[str, Event]) -> View:
+    """The view that follows from a causally closed set of membership events that were all in order (`check_control`).
+    Raises Refused where there is no beginning."""
+    return Roll.of(control).view(heads_of(control))
+
+
+class Roll:
+    """The members while events are applied one after the other."""
+
+    def __init__(self, genesis: Event) -> None:
+        self.policy = policy_of(genesis_of(genesis).policy)
+        self.members = {genesis.author: genesis.once(_newcomer)}
+        self.former: dict[str, Member] = {}
+        self.removed: dict[str, int] = {}
+        self.forked: dict[str, tuple[str, str]] = {}
+        self._places = {(genesis.author, genesis.seq): genesis.id}
+        self.live = View(self.members, self.former, "", self.policy, self.removed, self.forked)
+        """For whoever asks between two events; it changes with the next one."""
+
+    @classmethod
+    def of(cls, control: Mapping[str, Event]) -> "Roll":
+        """Everything of these events that is not void, applied."""
+        order = sorted(control.items(), key=lambda item: (item[1].lamport, item[0]))
+        if not order or order[0][1].type != GENESIS:
+            raise Refused(why="membership events without a beginning")
+        roll = cls(order[0][1])
+        void = _Graph(order, roll.policy).void() if any(is_cut(event) for _, event in order) else frozenset[str]()
+        # Who was added twice at once may have spoken before the one of the two that counts.
+        for name, event in order[1:]:
+            if event.type == ADD and name not in void:
+                roll.apply(event)
+        for name, event in order[1:]:
+            if event.type != ADD and name not in void:
+                roll.apply(event)
+            roll.note(name, event)
+        for name, event in order[1:]:
+            if event.type == ADD and name in void and roll.live.known(add_of(event).member) is None:
+                roll.shut_out(event)
+        return roll
+
+    def view(self, heads: tuple[str, ...]) -> View:
+        members, former = dict(sorted(self.members.items())), dict(sorted(self.former.items()))
+        digest = sha256(canonical_json(["zerochat/view/1", list(members), list(heads)]))
+        removed, forked = dict(sorted(self.removed.items())), dict(sorted(self.forked.items()))
+        return View(members, former, b64url(digest[:16]), self.policy, removed, forked)
+
+    def note(self, name: str, event: Event) -> None:
+        """Look for a second event in the same place of its author's chain."""
+        other = self._places.setdefault((event.author, event.seq), name)
+        if other != name and event.author not in self.forked:
+            self.forked[event.author] = (min(other, name), max(other, name))
+
+    def apply(self, event: Event) -> None:
+        """The event takes effect, after those before it."""
+        match event.type:
+            case "add":
+                member = event.once(_newcomer)
+                if self.live.known(member.did) is None:  # of two adds at once the first counts
+                    self.members[member.did] = member
+            case "leave":
+                self._go(event.author, event.seq)
+            case "remove":
+                body = remove_of(event)
+                self.removed[body.member] = min(body.after, self.removed.get(body.member, body.after))
+                self._go(body.member, body.after)
+            case "label":
+                self._change(event.author, label=label_of(event).label)
+            case "role":
+                role = role_of(event)
+                whom = self.live.known(role.member)
+                if whom is not None:
+                    before = tuple(one for one in whom.roles if one[0] < role.after)
+                    self._change(role.member, roles=(*before, (role.after, role.role)), role_by=event.author)
+
+    def shut_out(self, event: Event) -> None:
+        """Somebody whom nobody has brought in who had not been cut off: it never was a member, and cannot become one
+        with this key."""
+        member = event.once(_newcomer)
+        self.former[member.did] = replace(member, until=0)
+        self.removed[member.did] = 0
+
+    def _go(self, did: str, until: int) -> None:
+        member = self.live.known(did)
+        if member is not None:
+            self.members.pop(did, None)
+            until = until if member.until is None else min(until, member.until)
+            self.former[did] = replace(member, until=until)
+
+    def _change(self, did: str, **changes: object) -> None:
+        for where in (self.members, self.former):
+            if did in where:
+                where[did] = replace(where[did], **changes)  # type: ignore[arg-type]
+
+
+class _Graph:
+    """The events of a past with cuts in it, in order, and what of them is void.
+
+    Sets of events are integers, one bit for each: to unite those of a whole past is one operation.
+    """
+
+    def __init__(self, order: list[tuple[str, Event]], policy: Policy) -> None:
+        self.names = [name for name, _ in order]
+        self.events = [event for _, event in order]
+        self.policy, self.founder = policy, order[0][1].author
+        place = {name: at for at, name in enumerate(self.names)}
+        self.past: list[int] = []
+        self.by: dict[str, int] = {}
+        self.of_type: dict[str, int] = {}
+        for at, event in enumerate(self.events):
+            past = 0
+            for dep in event.deps:
+                past |= self.past[place[dep]] | 1 << place[dep]
+            self.past.append(past)
+            self.by[event.author] = self.by.get(event.author, 0) | 1 << at
+            self.of_type[event.type] = self.of_type.get(event.type, 0) | 1 << at
+        self.adds: dict[str, list[tuple[int, str]]] = {}
+        """By adder: its adds, and whom each brought in."""
+        self.promotions: dict[str, int] = {}
+        """By member: what made it an admin."""
+        self.votes: dict[str, int] = {}
+        """By target."""
+        self.powers: list[tuple[int, str]] = []
+        """What only an admin may do, and who did, but for the owner."""
+        self.counted: list[tuple[int, str]] = []
+        """Removals that rest on votes, and of whom."""
+        for at, event in enumerate(self.events):
+            self._file(at, event)
+
+    def _file(self, at: int, event: Event) -> None:
+        author, ruled = event.author, self.policy.roles == "admins"
+        if event.type == ADD:
+            self.adds.setdefault(author, []).append((at, add_of(event).member))
+        elif event.type == VOTE:
+            target = vote_of(event).member
+            self.votes[target] = self.votes.get(target, 0) | 1 << at
+        elif event.type == ROLE:
+            role = role_of(event)
+            if role.role == ADMIN:
+                self.promotions[role.member] = self.promotions.get(role.member, 0) | 1 << at
+            if ruled and author not in (role.member, self.founder):
+                self.powers.append((at, author))
+        elif event.type == REMOVE:
+            if self.policy.remove == "quorum":
+                self.counted.append((at, remove_of(event).member))
+            elif self.policy.remove == "admins" and author != self.founder:
+                self.powers.append((at, author))
+
+    def void(self) -> frozenset[str]:
+        """The names of the void events."""
+        undecided = {at: self._kills(at) for at, event in enumerate(self.events) if is_cut(event)}
+        held, killed, dead = 0, 0, 0
+        while undecided:
+            pool = killed
+            for kills in undecided.values():
+                pool |= kills
+            threatened = self._closure(pool) if pool else 0
+            free = [at for at in undecided if not threatened >> at & 1] or list(undecided)
+            for at in free:
+                held |= 1 << at
+                killed |= undecided.pop(at)
+            dead = self._closure(killed) if killed else 0
+            undecided = {at: kills for at, kills in undecided.items() if not dead >> at & 1}
+        dead &= ~held
+        return frozenset(name for at, name in enumerate(self.names) if dead >> at & 1) if dead else frozenset()
+
+    def _kills(self, at: int) -> int:
+        """What a cut makes void at once: what its target did without having seen it, and it without having seen that.
+        Whoever leaves has left all the same."""
+        cut = self.events[at]
+        target = remove_of(cut).member if cut.type == REMOVE else role_of(cut).member
+        kills = self.by.get(target, 0) & ~self.past[at] & ~self.of_type.get(LEAVE, 0)
+        if cut.type == ROLE:
+            by_right = REMOVE if self.policy.remove == "admins" else ROLE
+            return kills & (self.of_type[ROLE] | self.of_type.get(by_right, 0))
+        answers = kills & self.of_type[REMOVE]
+        while answers:  # two removals of each other both hold
+            bit = answers & -answers
+            answers ^= bit
+            other = bit.bit_length() - 1
+            if remove_of(self.events[other]).member == cut.author and not self.past[other] >> at & 1:
+                kills ^= bit
+        return kills
+
+    def _closure(self, dead: int) -> int:
+        """These events, and all that rest on them."""
+        seated, todo = {self.founder}, [self.founder]
+        while todo:
+            for at, member in self.adds.get(todo.pop(), ()):
+                if member not in seated and not dead >> at & 1:
+                    seated.add(member)
+                    todo.append(member)
+        for author, events in self.by.items():
+            if author not in seated:
+                dead |= events
+        for at, author in self.powers:
+            if not self.promotions.get(author, 0) & self.past[at] & ~dead:
+                dead |= 1 << at
+        for at, target in self.counted:
+            votes = self.votes.get(target, 0) & self.past[at]
+            needed = min(self.policy.quorum, len(self._authors(votes)))
+            if votes & dead and len(self._authors(votes & ~dead)) < needed:
+                dead |= 1 << at
+        return dead
+
+    def _authors(self, events: int) -> set[str]:
+        authors = set()
+        while events:
+            bit = events & -events
+            events ^= bit
+            authors.add(self.events[bit.bit_length() - 1].author)
+        return authors

@@ -1,0 +1,139 @@
+"""The members as one member believes them, and what each of them may do: the questions that the rights check asks, and
+that a face asks before it tries."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from zerochat.group.membership.bodies import Policy
+
+MEMBERS_MAX = 64
+"""Pairwise keys cost one envelope a member and message; beyond this the other kinds of keys are the right choice."""
+
+READER, WRITER, ADMIN, OWNER = "reader", "writer", "admin", "owner"
+_RANK: Final = {READER: 0, WRITER: 1, ADMIN: 2, OWNER: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member as the membership events describe it."""
+
+    did: str
+    label: str
+    contact: str
+    """Its contact, a did:peer:4 in the long form."""
+    joined: int
+    """Lamport time of the event that brought it in."""
+    added_by: str | None
+    transport: bytes
+    """The CURVE public key with which it dials the others (32 bytes)."""
+    roles: tuple[tuple[int, str], ...]
+    """Its roles, each with the place in the member's own chain after which it counts; the first counts from 0 on."""
+    role_by: str
+    """Who gave it the last of them."""
+    until: int | None = None
+    """The last event of its chain that counts; None: it is a member still."""
+
+    @property
+    def role(self) -> str:
+        """What it is now: reader, writer, admin or owner."""
+        return self.roles[-1][1]
+
+    def role_at(self, seq: int) -> str:
+        """What it was when it made event `seq` of its chain."""
+        return next((role for after, role in reversed(self.roles) if after < seq), self.roles[0][1])
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The members as one member believes them."""
+
+    members: dict[str, Member]
+    former: dict[str, Member]
+    """Who has left or was removed, and those who came in through somebody who was already on the way out."""
+    checksum: str
+    """Equal at two members exactly when they have heard the same membership events (base64url, 22 characters)."""
+    policy: Policy
+    removed: dict[str, int]
+    """Of the former, those who did not go by themselves: their events up to this one count."""
+    forked: dict[str, tuple[str, str]]
+    """By author: two of its membership events (ids) in one place of its chain. Both are signed, so that is proof."""
+
+    def known(self, did: str) -> Member | None:
+        """Whoever is or was a member."""
+        return self.members.get(did) or self.former.get(did)
+
+
+def may_post(view: View, author: str, seq: int) -> bool:
+    """Whether a post of this author in this place of its chain counts."""
+    member = view.known(author)
+    if member is None or (member.until is not None and seq > member.until):
+        return False
+    return member.role_at(seq) != READER
+
+
+def label_free(view: View, label: str, but: str = "") -> bool:
+    """Whether no member goes by this name, `but` perhaps this one."""
+    folded = label.casefold()
+    return all(did == but or member.label.casefold() != folded for did, member in view.members.items())
+
+
+def may_add(view: View, actor: str, member: str, label: str, transport: bytes) -> bool:
+    """Whether the actor can bring in somebody who consents: new, under a free name, with keys of its own, and there is
+    room."""
+    return (
+        actor in view.members
+        and view.known(member) is None
+        and len(view.members) < MEMBERS_MAX
+        and label_free(view, label)
+        and all(one.transport != transport for one in view.members.values())
+    )
+
+
+def may_label(view: View, actor: str, label: str) -> bool:
+    return actor in view.members and label_free(view, label, but=actor)
+
+
+def may_vote(view: View, actor: str, target: str) -> bool:
+    both = actor in view.members and target in view.members
+    return both and actor != target and view.policy.remove == "quorum"
+
+
+def votes_needed(view: View) -> int:
+    """How many members have to want somebody out: the quorum, or everybody else where that is fewer. 0: nobody votes
+    in this group."""
+    return min(view.policy.quorum, len(view.members) - 1)
+
+
+def quorum_met(view: View, votes: Collection[str]) -> bool:
+    """Whether these votes of members are enough."""
+    return view.policy.remove == "quorum" and len(votes) >= max(1, votes_needed(view))
+
+
+def may_remove(view: View, actor: str, target: str, votes: Collection[str] = ()) -> bool:
+    """Whether the actor can put the target out; `votes` are the members who want it (`votes_for`)."""
+    me, whom = view.members.get(actor), view.members.get(target)
+    if me is None or whom is None or actor == target:
+        return False
+    match view.policy.remove:
+        case "anyone":
+            return True
+        case "admins":
+            return me.role in (ADMIN, OWNER) and whom.role != OWNER
+        case "quorum":
+            return quorum_met(view, votes)
+
+
+def may_change_role(view: View, actor: str, target: str, role: str) -> bool:
+    """Whether the actor can make the target a reader, writer or admin."""
+    me, whom = view.members.get(actor), view.members.get(target)
+    if me is None or whom is None or role not in (READER, WRITER, ADMIN):
+        return False
+    if view.policy.roles == "flat":
+        return actor == target and role != ADMIN
+    if whom.role == OWNER:
+        return False
+    if actor == target:
+        lifts = (whom.role, role) == (READER, WRITER) and whom.role_by == actor
+        return lifts or _RANK[role] < _RANK[whom.role]
+    return me.role == OWNER or (me.role == ADMIN and ADMIN not in (whom.role, role))

@@ -1,0 +1,62 @@
+"""The Mode protocol, and what goes in and comes out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.packer import Packer
+from zerochat.group.relationship import Relationship
+from zerochat.group.stimuli import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Our own place in a group."""
+
+    group: str
+    me: str
+    secret: bytes = field(repr=False)
+    """The X25519 secret of our transport key in this group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A member whom a message is for."""
+
+    relationship: Relationship
+    transport: bytes
+    """Its transport key, an X25519 public key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """One envelope, the queue of ours that it goes to, and the members that it is for."""
+
+    queue: bytes
+    envelope: bytes
+    members: tuple[str, ...]
+
+
+class Mode(Protocol):
+    """One kind of keys."""
+
+    name: ClassVar[str]
+    """What a genesis event calls it."""
+
+    def queue(self, place: Place, publisher: str, subscriber: str, transport: bytes) -> bytes:
+        """Where `publisher` posts for `subscriber`: one of them is us, and the transport key is that of the other."""
+        ...
+
+    def seal(
+        self, place: Place, message: Message, to: Sequence[Reader], packer: Packer, moment: Moment
+    ) -> list[Sealed]:
+        """The envelopes that carry one message to all of these members. Raises Malformed for one that is too long."""
+        ...
+
+    def open(self, place: Place, envelope: bytes, sender: Relationship, packer: Packer) -> tuple[Relationship, Message]:
+        """The message in an envelope that came from this member, and the relationship after it.
+
+        Raises Malformed, Unauthentic or Refused.
+        """
+        ...

@@ -1,0 +1,77 @@
+"""The outbox: events on their way to members, over queues, links or mediators.
+
+Whoever has subscribed to a queue of ours gets what is on it, whoever has not yet gets the same over the pair link; to
+whoever is reached by mail it goes in an envelope of its own.
+"""
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from zerochat.didcomm.message import Message, new_id
+from zerochat.group import mail
+from zerochat.group.effects import Publish
+from zerochat.group.event import Event
+from zerochat.group.modes.mode import Reader, Sealed
+from zerochat.group.modes.pairwise import seal_status
+from zerochat.group.relationship import pack
+from zerochat.group.run import portions, write_runs
+from zerochat.group.state import Chain, Group
+from zerochat.group.turn import Turn
+from zerochat.group.wire import EVENTS, HAVE_MAX, STATUS
+from zerochat.overlay import OVERLAYS
+
+
+def have(group: Group) -> list[int]:
+    """How far we have each member's chain, in the order of the view; of a view that is too large, the first ones."""
+    return [group.chains.get(did, Chain()).seq for did in islice(group.view.members, HAVE_MAX)]
+
+
+def publish(turn: Turn, name: str, events: Sequence[Event], audience: Sequence[str], *, status: bool) -> None:
+    """Say these events, few enough for one message, to everybody in the audience who can be told already."""
+    say(turn, name, _message(turn, name, events, status=status), audience)
+
+
+def say(turn: Turn, name: str, message: Message, audience: Sequence[str]) -> None:
+    """Put a message on our queues for these members: a status on the state queue, events on the data queues."""
+    group, packer = turn.group(name), turn.packer_of(name)
+    overlay = OVERLAYS[group.profile.path]
+    hops = [hop for member in audience for hop in overlay.first_hops(group.me, member, group.peers.keys())]
+    ready = [hop for hop in hops if hop in group.relationships and group.relationships[hop].established]
+    near = [
+        Reader(group.relationships[member], group.view.members[member].transport)
+        for member in ready
+        if not mail.by_mail(turn, name, member)
+    ]
+    sealed: Sequence[Sealed] = ()
+    if near and message.type == STATUS:
+        sealed = [seal_status(group.place, message, near, packer, turn.moment)]
+    elif near:
+        sealed = group.mode.seal(group.place, message, near, packer, turn.moment)
+    for one in sealed:
+        turn.say(Publish(one.queue, one.envelope, tuple(group.peers[member].link for member in one.members)))
+    told = {reader.relationship.member for reader in near}
+    for member in ready:
+        if member not in told:
+            mail.send(turn, name, member, pack(group.relationships[member], message, packer, turn.moment.random))
+
+
+def send(turn: Turn, name: str, member: str, events: Sequence[Event]) -> None:
+    """Send events to one member alone, in as many envelopes as it takes; nothing happens if it cannot be reached."""
+    group = turn.group(name)
+    relationship = group.relationships.get(member)
+    if member not in group.peers or relationship is None or not relationship.established:
+        return
+    if not mail.reachable(turn, name, member):
+        return
+    for portion in portions(events):
+        message = _message(turn, name, portion, status=False)
+        mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+
+
+def _message(turn: Turn, name: str, events: Sequence[Event], *, status: bool) -> Message:
+    group = turn.group(name)
+    body: dict[str, Any] = {"runs": write_runs(events), "view": group.view.checksum, "have": have(group)}
+    if status:
+        body["group"] = name
+    return Message(type=STATUS if status else EVENTS, id=new_id(turn.moment.random), body=body)

@@ -1,0 +1,104 @@
+"""Runs: consecutive events of one author, written once where one follows from the other.
+
+A record says the same things over and over: its group, its author, the id of the event before. In a run these stand
+once, or not at all, since the id of each event follows from what it is. So a hundred short posts take some thirty bytes
+each on the way, and in a wide-area network, where a burst may send some fifteen packets before it must wait for an
+answer, they arrive with the first of them.
+
+What is heard is the same record that was written, to the byte: its id is computed anew from it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from zerochat.errors import Malformed
+from zerochat.group.event import POST, VERSION, Did, Event, parse_event
+
+RUN_EVENTS_MAX = 256
+RUNS_MAX = 64
+RUN_BYTES_MAX = 48 * 1024
+"""Records in one message, as they stand in the log; one that is larger travels alone."""
+
+_Link = Annotated[str, msgspec.Meta(max_length=43)]
+Item: TypeAlias = list[Any]
+"""Lamport time and own time, both less those of the event before; the body; and, as far as they are not the usual ones,
+the type (`post`), `deps` and `conc` (none) and the signature (none)."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Consecutive events of one author, of the group that the message is about."""
+
+    author: Did
+    seq: Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
+    """Of the first."""
+    pre: _Link
+    """Of the first."""
+    items: Annotated[list[Item], msgspec.Meta(min_length=1, max_length=RUN_EVENTS_MAX)]
+
+
+def write_runs(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """The runs in which these events travel, in their order."""
+    runs: list[dict[str, Any]] = []
+    before: Event | None = None
+    for event in events:
+        follows = before is not None and event.author == before.author and event.pre == before.id
+        if not follows or before is None or len(runs[-1]["items"]) == RUN_EVENTS_MAX:
+            runs.append({"author": event.author, "seq": event.seq, "pre": event.pre, "items": []})
+            before = None
+        runs[-1]["items"].append(_item(event, before))
+        before = event
+    return runs
+
+
+def _item(event: Event, before: Event | None) -> Item:
+    lamport, time = (before.lamport, before.time) if before else (0, 0)
+    rare: list[Any] = [event.type, list(event.deps), list(event.conc), event.sig]
+    usual: list[Any] = [POST, [], [], ""]
+    while rare and rare[-1] == usual[len(rare) - 1]:
+        rare.pop()
+    return [event.lamport - lamport, event.time - time, event.body, *rare]
+
+
+def read_runs(group: str, runs: Sequence[Run]) -> Iterator[Event]:
+    """The events in runs about the group with this id, checked as `parse_event` does. Raises Malformed."""
+    for run in runs:
+        pre, lamport, time = run.pre, 0, 0
+        for place, item in enumerate(run.items):
+            if not 3 <= len(item) <= 7 or not all(type(number) is int for number in item[:2]):
+                raise Malformed(why="a run of events with an item of another shape")
+            rare: list[Any] = [POST, [], [], ""]
+            rare[: len(item) - 3] = item[3:]
+            kind, deps, conc, sig = rare
+            lamport, time = lamport + item[0], time + item[1]
+            record = {
+                "v": VERSION,
+                "group": group if kind != "genesis" else "",
+                "type": kind,
+                "author": run.author,
+                "seq": run.seq + place,
+                "pre": pre,
+                "deps": deps,
+                "conc": conc,
+                "lamport": lamport,
+                "time": time,
+                "body": item[2],
+            }
+            event = parse_event({**record, "sig": sig} if sig else record)
+            pre = event.id
+            yield event
+
+
+def portions(events: Sequence[Event]) -> Iterator[list[Event]]:
+    """The same events, in as many pieces as it takes for each to fit a message."""
+    portion: list[Event] = []
+    size = 0
+    for event in events:
+        size += len(event.record)
+        if portion and (size > RUN_BYTES_MAX or len(portion) == RUN_EVENTS_MAX):
+            yield portion
+            portion, size = [], len(event.record)
+        portion.append(event)
+    if portion:
+        yield portion

@@ -1,0 +1,261 @@
+"""From the welcome to a seat: a newcomer meets the members, as far as what it was told of them is confirmed.
+
+Whoever is confirmed is met at once, all at the same time; the others as soon as somebody confirms them
+(`agreement.py`), or when nobody is there who could. In a group whose agreement is strict the newcomer counts as in when
+all those who can be reached have signed for what it was told, and leaves again when one of them has signed something
+else. Nobody waits for whoever is away.
+"""
+
+from dataclasses import replace
+
+from zerochat.crypto.primitives import ed25519_to_x25519_public
+from zerochat.didcomm.message import Message, new_id
+from zerochat.errors import LocalError, Refused
+from zerochat.group import agreement, leave, mail, peers, sync
+from zerochat.group.effects import Hangup, Notify, Revoke
+from zerochat.group.membership import View
+from zerochat.group.notices import Disagreement, JoinPhase, JoinProgress, Seating, ViewChanged
+from zerochat.group.relationship import pack
+from zerochat.group.state import Contradiction, Group, Join, JoinState, Word
+from zerochat.group.turn import Turn
+from zerochat.group.wire import SEATING, SeatingBody, SyncBody
+
+SEATED_MS = 8_000
+"""How long a newcomer waits for the members before its join counts as done with those who are there."""
+AGREE_MS = 4_000
+"""How long it waits for those who could confirm others."""
+WATCH_MS = 26_000
+"""How much longer it compares what the members say; where agreement is strict, it waits for as long for those who can
+be reached."""
+NAMES_MAX = 3
+"""So many of those who are awaited are named."""
+
+
+class JoinFailed(LocalError):
+    """You have not joined: {why}. {remedy}"""
+
+
+# --- telling --------------------------------------------------------------------------------------------------------
+
+
+def tell(
+    turn: Turn, join: Join, phase: JoinPhase, text: str, connected: int = 0, members: int = 0, error: str = ""
+) -> None:
+    turn.say(Notify(JoinProgress(join.id, phase, text, join.group, connected, members, error)))
+
+
+def inviter_key(turn: Turn, join: Join) -> bytes | None:
+    """The CURVE key with which an inviter who only dials out can call us back: that of the invitation.
+
+    None where it may not be let in: who made the invitation need not have the key, which could be a member's.
+    """
+    key = ed25519_to_x25519_public(join.invitation.key)
+    members = (group.view.known(member) for group in turn.agent.groups.values() for member in group.peers)
+    if peers.opens_an_invitation(turn, key) or any(one is not None and key == one.transport for one in members):
+        return None
+    return key
+
+
+def end(turn: Turn, link: bytes, phase: JoinState) -> Join:
+    """Nothing more is said over the link of the invitation."""
+    join = replace(turn.agent.joins[link], phase=phase, evidence={})
+    turn.change(joins={**turn.agent.joins, link: join})
+    if join.invitation.endpoint is None and (key := inviter_key(turn, join)) is not None:
+        turn.say(Revoke(key))
+    turn.say(Hangup(link))
+    return join
+
+
+def fail(turn: Turn, link: bytes, why: str, remedy: str, contradiction: Contradiction | None = None) -> None:
+    error = JoinFailed(why=why, remedy=remedy)
+    join = replace(end(turn, link, "failed"), contradiction=contradiction)
+    turn.change(joins={**turn.agent.joins, link: join})
+    tell(turn, join, "failed", error.sentence(), error=error.code)
+
+
+def names(view: View, members: list[str]) -> str:
+    """Some members by their names, for a sentence."""
+    labels = [one.label for did in members if (one := view.known(did)) is not None]
+    more = len(labels) - NAMES_MAX
+    shown = labels[:NAMES_MAX] + ([f"{more} more"] if more > 0 else [])
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+# --- meeting --------------------------------------------------------------------------------------------------------
+
+
+def begin(turn: Turn, link: bytes) -> None:
+    """We are in: meet everybody of whom more than one has told us. The group and what it began with are there."""
+    name = turn.agent.joins[link].group
+    turn.edit(name, agree_by=turn.now + AGREE_MS)
+    turn.edit(name, quarantine=agreement.unconfirmed(turn.group(name), late=False))
+    group = turn.group(name)
+    for member in sorted(group.others):
+        if member not in group.quarantine:
+            peers.meet(turn, name, member)
+    turn.timer("gossip", name, 1)
+    turn.timer("seated", link.hex(), SEATED_MS)
+    turn.timer("agree", name, AGREE_MS)
+    turn.say(Notify(ViewChanged(name)))
+    settle(turn, name)
+    progress(turn, link)
+
+
+def hear_heads(turn: Turn, name: str, member: str, body: SyncBody) -> None:
+    """A member says which membership events it has, and signs it. Raises Unauthentic or Malformed."""
+    group = turn.group(name)
+    if body.group != name or not body.word or member not in group.view.members:
+        return
+    known = group.words.get(member)
+    if known is not None and known.at and (known.heads, known.sig) == (tuple(body.heads), body.word):
+        return
+    agreement.check_heads(member, name, body.heads, body.word)
+    words = {did: word for did, word in group.words.items() if did in group.view.members}
+    turn.edit(name, words={**words, member: Word(tuple(body.heads), body.word, max(1, turn.now))})
+
+
+def settle(turn: Turn, name: str) -> None:
+    """Compare what the members have signed with what we began with, and meet whoever is confirmed by now."""
+    group = turn.group(name)
+    if not group.agree_by or group.state != "active":
+        return
+    for member in agreement.contradicting(group):
+        if member not in group.disputed:
+            _dispute(turn, name, member)
+    group = turn.group(name)
+    if group.state != "active":
+        return
+    late = turn.now >= group.agree_by
+    found = agreement.unconfirmed(group, late=late)
+    if not group.disputed:  # without a contradiction nobody loses what it has
+        found = tuple(did for did in found if did in group.quarantine)
+    if found != group.quarantine:
+        turn.edit(name, quarantine=found)
+        for did in found:
+            if did in group.peers:
+                peers.farewell(turn, name, did)
+        for did in group.quarantine:
+            if did not in found and did in group.view.members:
+                peers.meet(turn, name, did)
+        turn.say(Notify(ViewChanged(name)))
+        if not found:
+            for did in turn.group(name).peers:
+                sync.send_sync(turn, name, did)  # now we vouch for all that we know
+    _conclude(turn, name)
+
+
+def _strict(group: Group) -> bool:
+    return group.view.policy.agreement == "strict"
+
+
+def _conclude(turn: Turn, name: str) -> None:
+    """See whether all is said, and there is nothing more to compare."""
+    group = turn.group(name)
+    late, last = turn.now >= group.agree_by, turn.now >= group.agree_by + WATCH_MS
+    untold = [m for m in group.peers if m in group.view.members and not (m in group.words and group.words[m].at)]
+    if late and _strict(group):
+        untold = [member for member in untold if mail.reachable(turn, name, member)]
+    doubtful = agreement.contradicting(group, certain=False)
+    if last and doubtful and _strict(group) and _joining(turn, name) is not None:
+        _dispute(turn, name, doubtful[0])
+    elif not group.quarantine and (last or not (untold or doubtful)):
+        turn.edit(name, agree_by=0)
+    elif late and not last:
+        turn.timer("agree", name, group.agree_by + WATCH_MS - turn.now)
+
+
+def _joining(turn: Turn, name: str) -> bytes | None:
+    """The link of the join that has brought us into this group, as long as it is not over."""
+    joins = turn.agent.joins.items()
+    return next((k for k, one in joins if one.group == name and one.phase == "done" and not one.seated), None)
+
+
+def _dispute(turn: Turn, name: str, member: str) -> None:
+    """A member has signed something else than whoever let us in."""
+    group = turn.group(name)
+    turn.edit(name, disputed=(*group.disputed, member))
+    view, acceptor = group.view, agreement.acceptor_of(group)
+    joins = turn.agent.joins.items()
+    link = next((k for k, one in joins if one.group == name and one.phase == "done"), None)
+    accepted = turn.agent.joins[link].words.get(acceptor) if link is not None else None
+    found = agreement.contradiction_of(group, accepted, member) if accepted is not None else None
+    why = f"{names(view, [member])} and {names(view, [acceptor])} do not say the same about who is in {group.name}"
+    if _strict(group) and (joining := _joining(turn, name)) is not None:
+        leave.leave(turn, group)
+        fail(turn, joining, why, "Ask the members, by other means, which of them is right.", found)
+        return
+    if link is not None:
+        turn.change(joins={**turn.agent.joins, link: replace(turn.agent.joins[link], contradiction=found)})
+    doubted = "Whoever only one of them knows of gets nothing from you until somebody else confirms it."
+    turn.say(Notify(Disagreement(name, "", f"{why}. {doubted}")))
+
+
+# --- progress -------------------------------------------------------------------------------------------------------
+
+
+def progress_all(turn: Turn, name: str) -> None:
+    """Something has changed in this group: see whom we can meet now, and say so to whoever waits for a seat in it."""
+    settle(turn, name)
+    for link, one in turn.agent.joins.items():
+        if one.group == name and not one.seated:
+            progress(turn, link)
+
+
+def progress(turn: Turn, link: bytes, final: bool = False) -> None:
+    """Say how many members the newcomer is connected with, who is awaited, and when that is enough."""
+    join = turn.agent.joins.get(link)
+    if join is None or join.phase != "done" or join.seated:
+        return
+    name = join.group
+    group = turn.group(name)
+    ready = [
+        member
+        for member in group.peers
+        if member in group.relationships
+        and group.relationships[member].established
+        and mail.reachable(turn, name, member)
+    ]
+    awaited = [member for member in group.others if member not in ready]
+    count, total = len(ready), len(ready) + len(awaited)
+    undecided = _strict(group) and group.agree_by > 0
+    if (final or not awaited) and not undecided:
+        turn.change(joins={**turn.agent.joins, link: replace(join, seated=True)})
+        text = f"You are in {group.name}."
+        if awaited:
+            text += f" {count} of {total} members are connected; the others follow when they can be reached."
+        tell(turn, join, "joined", text, connected=count, members=total)
+        _report(turn, name, count, total)
+        return
+    if final:
+        turn.timer("seated", link.hex(), max(SEATED_MS, group.agree_by - turn.now))
+    if count != join.connected:
+        turn.change(joins={**turn.agent.joins, link: replace(join, connected=count)})
+        text = f"You are in {group.name}; {count}/{total} members connected"
+        text += f", waiting for {names(group.view, awaited)}…" if awaited else "; comparing what they say…"
+        tell(turn, join, "connecting", text, connected=count, members=total)
+        step = max(1, total // 8)
+        if count // step != join.connected // step and count < total:
+            _report(turn, name, count, total)
+
+
+def _report(turn: Turn, name: str, connected: int, members: int) -> None:
+    """Tell whoever let us in how far we are."""
+    group = turn.group(name)
+    acceptor = agreement.acceptor_of(group)
+    relationship = group.relationships.get(acceptor)
+    if acceptor not in group.peers or relationship is None or not relationship.established:
+        return
+    if group.peers[acceptor].link not in turn.agent.up:
+        return  # it can wait, and by mail it would only be late
+    body = {"group": name, "connected": connected, "members": members}
+    message = Message(type=SEATING, id=new_id(turn.moment.random), body=body)
+    mail.send(turn, name, acceptor, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+
+
+def hear_seating(turn: Turn, name: str, member: str, body: SeatingBody) -> None:
+    """Somebody whom we have let in says how far it is. Raises Refused."""
+    group = turn.group(name)
+    newcomer = group.view.members.get(member)
+    if body.group != name or newcomer is None or newcomer.added_by != group.me or body.connected > body.members:
+        raise Refused(why="news of a seat by somebody whom we have not let in")
+    turn.say(Notify(Seating(name, member, body.connected, body.members)))
