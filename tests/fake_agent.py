@@ -32,17 +32,24 @@ from zerochat.agent.schema import (
     NoParams,
     OfferInfo,
     PeerNews,
+    PolicyInfo,
     Question,
     ReceiptNews,
+    RequestInfo,
+    RequestNews,
     Sent,
     Status,
     ToldInfo,
+    TrustNews,
     ViewNews,
+    VoteInfo,
+    WordsInfo,
 )
 
 STAMP = "2025-11-20T12:{minute:02}:00.000Z"
 ME = "did:key:z6MkAlice"
 URL = "https://zerochat.org/?_oob=" + "eyJ0eXBlIjoiaHR0cHM6Ly9kaWRjb21tLm9yZy9vdXQtb2YtYmFuZC8yLjAvaW52aXRhdGlvbiIs" * 7
+WORDS = ["apple", "river", "stone", "lamp", "cloud", "tiger", "window", "bread"]
 CODE = "ZC:" + "6BF0ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" * 3 + "ABCDEFGHIJKLMNOPQRSTUVWXYZ01"
 
 
@@ -216,6 +223,32 @@ class FakeAgent:
     def view(self, group: FakeGroup) -> None:
         self.tell("view", ViewNews(group.info.id))
 
+    def ask(self, group: FakeGroup, nick: str, role: schema.Role = "writer") -> RequestInfo:
+        """Somebody asks to be let in, now."""
+        stamp = STAMP.format(minute=20 + len(group.info.requests))
+        asked = RequestInfo(
+            group=group.info.id, did=f"did:key:z6MkAsks{nick}", nick=nick, role=role, words=WORDS, asked_at=stamp
+        )
+        group.info = replace(group.info, requests=[*group.info.requests, asked])
+        self.tell("request", RequestNews(group=asked.group, member=asked.did, nick=nick, role=role, state="asked"))
+        return asked
+
+    def put_me_out(self, group: FakeGroup, who: int) -> None:
+        """Member `who` has put me out."""
+        by = group.members[who]
+        group.info = replace(group.info, state="left", removed_by=Author(by.did, by.nick))
+        self.tell("removed", schema.RemovedNews(group.info.id, by.did, by.nick))
+
+    def seat(self, group: FakeGroup, nick: str, connected: int, members: int) -> None:
+        """How far somebody is whom we have let in."""
+        did = f"did:key:z6MkAsks{nick}"
+        self.tell("seating", schema.SeatingNews(group.info.id, did, nick, connected, members))
+
+    def disagree(self, group: FakeGroup, who: int | None, text: str) -> None:
+        member = None if who is None else group.members[who]
+        did, nick = (member.did, member.nick) if member else ("", "")
+        self.tell("disagreement", schema.DisagreementNews(group.info.id, did, nick, text))
+
     def used(self, group: FakeGroup, nick: str, left: int = 0) -> None:
         self.tell("invitation", InvitationNews(group=group.info.id, nick=nick, uses_left=left))
 
@@ -293,7 +326,19 @@ class FakeAgent:
         return History([replace(event, replayed=True) for event in events[start:end]], more=start > 0)
 
     def _new(self, params: schema.NewParams) -> GroupInfo:
-        return self.add_group(params.group, nicks=()).info
+        group = self.add_group(params.group, nicks=())
+        remove = params.remove or ("quorum" if params.roles == "flat" or params.quorum else "admins")
+        policy = PolicyInfo(
+            join=params.join,
+            remove=remove,
+            quorum=(params.quorum or 2) if remove == "quorum" else 0,
+            roles=params.roles,
+            agreement=params.agreement,
+        )
+        role: schema.Role = "writer" if params.roles == "flat" else "owner"
+        group.info = replace(group.info, keys=params.keys, envelope=params.envelope, policy=policy, role=role)
+        group.members[0] = replace(group.members[0], role=role)
+        return group.info
 
     def _send(self, params: schema.SendParams) -> Sent:
         group = self.groups[params.group]
@@ -308,7 +353,117 @@ class FakeAgent:
             expires_at="2025-11-21T12:00:00.000Z",
             uses=params.uses,
             endpoint="zmq+tcp://192.0.2.7:40001",
+            role="reader" if params.role == "reader" else "writer",
         )
+
+    def _whom(self, group: FakeGroup, wanted: str) -> int:
+        """A member's place among the members, by its DID or nick; empty: me."""
+        for number, member in enumerate(group.members):
+            if wanted in (member.did, member.nick) or (not wanted and not number):
+                return number
+        raise Refusal(f"Nobody in {group.info.name} is called {wanted}.", "UnknownMember")
+
+    def _requests(self, params: schema.GroupParams) -> list[RequestInfo]:
+        return self.groups[params.group].info.requests
+
+    def _answer(self, params: schema.AnswerParams) -> GroupInfo:
+        group = self.groups[params.group]
+        asked = next((one for one in group.info.requests if params.who in (one.did, one.nick)), None)
+        if asked is None:
+            raise Refusal(f"Nobody called {params.who} waits to be let in.", "NobodyAsks")
+        group.info = replace(group.info, requests=[one for one in group.info.requests if one is not asked])
+        news = RequestNews(
+            group=asked.group,
+            member=asked.did,
+            nick=asked.nick,
+            role=asked.role,
+            state="admitted" if params.admit else "refused",
+        )
+        self.tell("request", news)
+        if params.admit:
+            group.members.append(
+                MemberInfo(
+                    did=asked.did,
+                    nick=asked.nick,
+                    connection="connecting",
+                    joined_at=STAMP.format(minute=40),
+                    added_by=ME,
+                    role=asked.role,
+                )
+            )
+            group.info = replace(group.info, members=len(group.members))
+            self.tell("event", self._log(group, 0, "member_joined", {"did": asked.did, "nick": asked.nick}, minute=40))
+            self.view(group)
+        return group.info
+
+    def _remove(self, params: schema.RemoveParams) -> VoteInfo:
+        """One vote is ours; another is there only where the test has put it into `info.votes`."""
+        group = self.groups[params.group]
+        member = group.members[self._whom(group, params.member)]
+        needed = min(group.info.policy.quorum, len(group.members) - 1) if group.info.policy.remove == "quorum" else 1
+        before = sum(one.votes - one.mine for one in group.info.votes if one.did == member.did)
+        vote = VoteInfo(
+            group=group.info.id,
+            did=member.did,
+            nick=member.nick,
+            votes=before + 1,
+            needed=needed,
+            mine=True,
+            out=before + 1 >= needed,
+        )
+        rest = [one for one in group.info.votes if one.did != member.did]
+        about = {"did": member.did, "nick": member.nick}
+        if vote.out:
+            self.tell("event", self._log(group, 0, "member_removed", about, minute=41))
+            group.members.remove(member)
+        else:
+            self.tell("event", self._log(group, 0, "removal_voted", about, minute=41))
+            rest.append(vote)
+        group.info = replace(group.info, votes=rest, members=len(group.members))
+        self.view(group)
+        return vote
+
+    def _role(self, params: schema.RoleParams) -> MemberInfo:
+        group = self.groups[params.group]
+        number = self._whom(group, params.member)
+        group.members[number] = member = msgspec.convert(
+            {**msgspec.to_builtins(group.members[number]), "role": params.role}, MemberInfo
+        )
+        if number == 0:
+            group.info = replace(group.info, role=member.role)
+        body = {"did": member.did, "nick": member.nick, "role": member.role}
+        self.tell("event", self._log(group, 0, "role_changed", body, minute=42))
+        self.view(group)
+        return member
+
+    def _rename(self, params: schema.RenameParams) -> GroupInfo:
+        group = self.groups[params.group]
+        was, group.info = group.info.nick, replace(group.info, nick=params.name)
+        group.members[0] = replace(group.members[0], nick=params.name)
+        body = {"did": ME, "nick": params.name, "was": was}
+        self.tell("event", self._log(group, 0, "member_renamed", body, minute=43))
+        self.view(group)
+        return group.info
+
+    def _words(self, params: schema.WordsParams) -> WordsInfo:
+        group = self.groups[params.group]
+        member = group.members[self._whom(group, params.member)] if params.member else None
+        return WordsInfo(
+            group=group.info.id,
+            did=member.did if member else "",
+            nick=member.nick if member else "",
+            words=WORDS,
+            trust=member.trust if member else None,
+            same=params.said.split() == WORDS if params.said else None,
+        )
+
+    def _verify(self, params: schema.VerifyParams) -> MemberInfo:
+        group = self.groups[params.group]
+        number = self._whom(group, params.member)
+        trust: schema.Trust = "verified" if params.verified else "unverified"
+        group.members[number] = member = replace(group.members[number], trust=trust, verified=params.verified)
+        self.tell("trust", TrustNews(group.info.id, member.did, member.nick, trust))
+        return member
 
     def _join(self, params: schema.JoinParams) -> JoinStatus:
         return JoinStatus(join="j1", phase="dialling", text="Reaching the person who invited you.")

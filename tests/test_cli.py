@@ -62,7 +62,8 @@ from zerochat.errors import LocalError, UnknownGroup
 ALICE, BOB, CAROL = "did:key:z6MkAlice", "did:key:z6MkBobb", "did:key:z6MkCarol"
 VERBS = [
     *("chat", "demo", "init", "agent", "status", "locate"),
-    *("new", "invite", "join", "members", "leave", "send", "tail", "history"),
+    *("new", "invite", "join", "leave", "info", "send", "tail", "history"),
+    *("members", "requests", "admit", "refuse", "remove", "role", "rename", "verify"),
     *("ping", "features", "rotate", "connect", "connections", "tell", "letters", "disconnect", "route", "mediator"),
 ]
 
@@ -114,9 +115,20 @@ STATUS = Status(
 )
 MEMBERS = [
     MemberInfo(did=ALICE, nick="alice", connection="self", joined_at="2026-07-01T12:00:00.000Z"),
-    MemberInfo(did=BOB, nick="bob\x1b[2J", connection="connected", view_agrees=True, joined_at="x", bot=True),
-    MemberInfo(did=CAROL, nick="卡羅", connection="connected", via="mediator", view_agrees=False, joined_at="x"),
-    MemberInfo(did=CAROL + "2", nick="dave", connection="unreachable", joined_at="x"),
+    MemberInfo(
+        did=BOB, nick="bob\x1b[2J", connection="connected", view_agrees=True, joined_at="x", bot=True, trust="verified"
+    ),
+    MemberInfo(
+        did=CAROL,
+        nick="卡羅",
+        connection="connected",
+        via="mediator",
+        view_agrees=False,
+        joined_at="x",
+        role="reader",
+        trust="changed",
+    ),
+    MemberInfo(did=CAROL + "2", nick="dave", connection="unreachable", joined_at="x", forked=True),
 ]
 INVITATION = InvitationInfo(
     group="GROUPID",
@@ -141,6 +153,11 @@ HISTORY = [
     event(5, ALICE, "alice", self=True, body={"text": "hello 😀"}),
     event(6, type="poll", body={"question": "?"}),
     event(7, BOB, "bob", type="member_left", body={"did": BOB, "nick": "bob"}),
+    event(8, ALICE, "alice", type="removal_voted", body={"did": CAROL, "nick": "carol"}),
+    event(9, ALICE, "alice", type="member_removed", body={"did": CAROL, "nick": "carol\n"}),
+    event(10, ALICE, "alice", type="role_changed", body={"did": BOB, "nick": "bob", "role": "admin"}),
+    event(11, ALICE, "alice", type="role_changed", body={"did": ALICE, "nick": "alice", "role": "reader"}),
+    event(12, ALICE, "al\x1b", type="member_renamed", body={"did": ALICE, "nick": "al\x1b", "was": "alice"}),
 ]
 
 
@@ -233,6 +250,11 @@ def test_version(run) -> None:
         ("history hikers --al", "unrecognized"),
         ("locate moon", "invalid choice"),
         ("new hikers --envelope mime", "invalid choice"),
+        ("new hikers --removal everybody", "invalid choice"),
+        ("new hikers --quorum 0", "at least 1"),
+        ("role hikers bob owner", "invalid choice"),
+        ("admit hikers", "WHO"),
+        ("verify hikers bob --mark --unmark", "not allowed with"),
         ("ping", "PEER"),
         ("ping bob --count 0", "at least 1"),
         ("connect LINK --invite", "not allowed with"),
@@ -293,11 +315,11 @@ GROUP   STATE   MEMBERS  CONNECTED  UNACKNOWLEDGED  VIEW      ID
 hikers  active  3        1/2        2               01234567  GROUPID
 """,
     "members hikers": """\
-NAME           CONNECTION            VIEW     KEY
-alice          you                   -        did:key:z6MkAlice
-bob␛[2J [bot]  connected             same     did:key:z6MkBobb
-卡羅           connected (mediator)  differs  did:key:z6MkCarol
-dave           unreachable           -        did:key:z6MkCarol2
+NAME           ROLE    CONNECTION            VIEW     TRUST     KEY
+alice          writer  you                   -        -         did:key:z6MkAlice
+bob␛[2J [bot]  writer  connected             same     verified  did:key:z6MkBobb
+卡羅           reader  connected (mediator)  differs  CHANGED   did:key:z6MkCarol
+dave           writer  unreachable           -        FORKED    did:key:z6MkCarol2
 """,
     "history hikers": """\
 2026-07-01 12:04  * alice made the group hikers
@@ -307,6 +329,11 @@ dave           unreachable           -        did:key:z6MkCarol2
 2026-07-01 12:04  bob#arol: I am bob \ufffd too  (late)
 2026-07-01 12:04  alice: hello 😀  ✓1/2
 2026-07-01 12:04  * bob left
+2026-07-01 12:04  * alice wants carol out
+2026-07-01 12:04  * alice put carol⏎ out
+2026-07-01 12:04  * alice made bob an admin
+2026-07-01 12:04  * alice is a reader now
+2026-07-01 12:04  * alice is called al␛ now
 """,
     "invite hikers": """\
 link      https://zerochat.org/?_oob=eyJ0
@@ -380,6 +407,8 @@ def test_a_qr_code_with_its_code_and_link_beside_it(run, usual) -> None:
 
 
 def test_what_is_asked_of_the_agent(run, usual) -> None:
+    from msgspec.structs import replace
+
     run("new hikers")
     run("new hikers --envelope didcomm/v1")
     run("invite hikers --uses 5 --expires 7d")
@@ -387,7 +416,8 @@ def test_what_is_asked_of_the_agent(run, usual) -> None:
     run("send hikers", stdin=b"from stdin\n\n")
     run("send hikers -m x --wait all --timeout 7")
     run("send hikers -m x --wait 2")
-    assert of(usual, "new") == [NewParams("hikers"), NewParams("hikers", "didcomm/v1")]
+    usually = NewParams("hikers", remove="quorum", quorum=2)
+    assert of(usual, "new") == [usually, replace(usually, envelope="didcomm/v1")]
     assert of(usual, "invite") == [InviteParams("hikers", 7 * 86_400, 5)]
     assert [params.text for params in of(usual, "send")] == ["-v ä\n", "from stdin\n", "x", "x"]
     assert of(usual, "wait") == [WaitParams("GROUPID", "EVENTID", -1, 7.0), WaitParams("GROUPID", "EVENTID", 2, 30.0)]
@@ -1065,7 +1095,7 @@ def test_an_agent_of_its_own_looks_for_the_members_first(run, alone) -> None:
     from msgspec.structs import replace
 
     answers = iter([[replace(one, connection="unreachable") for one in MEMBERS[1:]]])
-    here = [replace(one, connection="connected") for one in MEMBERS[1:]]
+    here = [replace(one, connection="connected", trust="unverified", forked=False) for one in MEMBERS[1:]]
     alone["members"] = lambda _: [MEMBERS[0], *next(answers, here)]
     code, out, err = run("members hikers")
     assert (code, err) == (0, "")
@@ -1073,7 +1103,7 @@ def test_an_agent_of_its_own_looks_for_the_members_first(run, alone) -> None:
 
 
 def test_who_is_not_connected_to_an_agent_that_has_just_started(run, alone, monkeypatch) -> None:
-    monkeypatch.setattr("zerochat.cli.groups.MEETING_S_MAX", 0.0)
+    monkeypatch.setattr("zerochat.cli.members.MEETING_S_MAX", 0.0)
     alone["members"] = lambda _: MEMBERS
     code, out, err = run("members hikers")
     assert (code, out) == (0, TEXT["members hikers"])

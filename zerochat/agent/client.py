@@ -29,8 +29,11 @@ from zerochat.agent.schema import (
     InvitationInfo,
     JoinStatus,
     MemberInfo,
+    RequestInfo,
     Sent,
     Status,
+    VoteInfo,
+    WordsInfo,
 )
 from zerochat.errors import LocalError
 
@@ -300,17 +303,38 @@ class Client:
         groups: list[GroupInfo] = self.call("groups")
         return groups
 
-    def new(self, group: str, *, envelope: str = "didcomm/v2") -> GroupInfo:
-        info: GroupInfo = self.call("new", group=group, envelope=envelope)
+    def new(
+        self,
+        group: str,
+        *,
+        envelope: str = "didcomm/v2",
+        keys: str = "pairwise-multi",
+        join: str = "invited",
+        remove: str | None = None,
+        quorum: int | None = None,
+        roles: str = "flat",
+        agreement: str = "permissive",
+    ) -> GroupInfo:
+        info: GroupInfo = self.call(
+            "new",
+            group=group,
+            envelope=envelope,
+            keys=keys,
+            join=join,
+            remove=remove,
+            quorum=quorum,
+            roles=roles,
+            agreement=agreement,
+        )
         return info
 
-    def invite(self, group: str, *, expires_s: int = 24 * 3600, uses: int = 1) -> InvitationInfo:
-        info: InvitationInfo = self.call("invite", group=group, expires_s=expires_s, uses=uses)
+    def invite(self, group: str, *, expires_s: int = 24 * 3600, uses: int = 1, role: str = "writer") -> InvitationInfo:
+        info: InvitationInfo = self.call("invite", group=group, expires_s=expires_s, uses=uses, role=role)
         return info
 
-    def join(self, invitation: str, name: str | None = None) -> JoinStatus:
+    def join(self, invitation: str, name: str | None = None, role: str = "writer") -> JoinStatus:
         """The join's first phase; the others come as news (`join`), so subscribe before."""
-        status: JoinStatus = self.call("join", invitation=invitation, name=name)
+        status: JoinStatus = self.call("join", invitation=invitation, name=name, role=role)
         return status
 
     def send(self, group: str, text: str) -> Sent:
@@ -334,6 +358,34 @@ class Client:
     def members(self, group: str) -> list[MemberInfo]:
         members: list[MemberInfo] = self.call("members", group=group)
         return members
+
+    def requests(self, group: str) -> list[RequestInfo]:
+        requests: list[RequestInfo] = self.call("requests", group=group)
+        return requests
+
+    def answer(self, group: str, who: str, admit: bool) -> GroupInfo:
+        info: GroupInfo = self.call("answer", group=group, who=who, admit=admit)
+        return info
+
+    def remove(self, group: str, member: str) -> VoteInfo:
+        vote: VoteInfo = self.call("remove", group=group, member=member)
+        return vote
+
+    def role(self, group: str, role: str, member: str = "") -> MemberInfo:
+        changed: MemberInfo = self.call("role", group=group, role=role, member=member)
+        return changed
+
+    def rename(self, group: str, name: str) -> GroupInfo:
+        info: GroupInfo = self.call("rename", group=group, name=name)
+        return info
+
+    def words(self, group: str, member: str = "", said: str = "") -> WordsInfo:
+        words: WordsInfo = self.call("words", group=group, member=member, said=said)
+        return words
+
+    def verify(self, group: str, member: str, verified: bool = True) -> MemberInfo:
+        changed: MemberInfo = self.call("verify", group=group, member=member, verified=verified)
+        return changed
 
     def leave(self, group: str) -> GroupInfo:
         info: GroupInfo = self.call("leave", group=group)

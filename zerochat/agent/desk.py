@@ -8,19 +8,21 @@ core knows nothing of who waits for what.
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from zerochat.agent import report, schema
+from msgspec.structs import replace
+
+from zerochat.agent import plain, report, roster, schema, wishes
 from zerochat.agent.control import ControlServer, read_params
 from zerochat.agent.journal import Journal, NoSuchEvent, Row
-from zerochat.agent.pasted import read_pasted
 from zerochat.agent.schema import Request
-from zerochat.didcomm.invitation import ENVELOPES, GOAL_CODE, Invitation, parse_invitation
-from zerochat.didcomm.protocols.oob import OutOfBand, ShortLink, read_invitation
-from zerochat.errors import BadInvitation, LocalError, Overloaded, RemoteError
+from zerochat.errors import LocalError, NotAMember, Overloaded
 from zerochat.group import notices
+from zerochat.group.contact import knock_link
 from zerochat.group.effects import (
     Answer,
     Asked,
+    Changed,
     Connected,
     GroupCreated,
     InvitationCreated,
@@ -29,25 +31,11 @@ from zerochat.group.effects import (
     Offered,
     Posted,
     Refuse,
+    Voted,
 )
 from zerochat.group.find import find_connection, find_group
 from zerochat.group.state import Agent, Group
-from zerochat.group.stimuli import (
-    AcceptInvitation,
-    Ask,
-    AskFeatures,
-    Command,
-    Connect,
-    CreateGroup,
-    CreateInvitation,
-    EndConnection,
-    LeaveGroup,
-    OfferConnection,
-    PingPeer,
-    RotateDid,
-    SendPost,
-    Tell,
-)
+from zerochat.group.stimuli import Ask, ChangeRole, Command, VerifyMember
 
 PAGE_EVENTS_MAX = 500
 PAGE_BYTES_MAX = 512 * 1024
@@ -56,21 +44,12 @@ FEED_BACKLOG_MAX = 256 * 1024
 """A subscriber that has this much unread is fed no further until it reads."""
 WAITS_MAX = 1024
 WAIT_S_MAX = 24 * 3600.0
-EXPIRES_S_MAX = 30 * 24 * 3600
-MEDIATE = "request-mediate"
-"""The goal code that mediators of several makers write into their invitations."""
 
 
-class BadRequest(LocalError):
-    """This cannot be asked so: {why}."""
+class PutOut(LocalError):
+    """{sentence}"""
 
-
-class ForAMediator(LocalError):
-    """This link is a mediator's, and leads into no group. `zerochat route add` asks it to take in what is for you."""
-
-
-class ForAConnection(LocalError):
-    """This link leads to a connection with one agent, and into no group. Use it with `zerochat connect`."""
+    exit_code: ClassVar[int] = 8
 
 
 @dataclass(slots=True)
@@ -100,7 +79,7 @@ class Desk:
     status: Callable[[Agent], schema.Status]
     lend: Callable[[str, int], str] = lambda url, expires: ""
     """Serve an invitation under a short link until a time (UTC seconds); empty where nobody could ask for it."""
-    _tickets: dict[int, tuple[int, Request]] = field(default_factory=dict)
+    _tickets: dict[int, tuple[int, Request, Command]] = field(default_factory=dict)
     _next_ticket: int = 1
     _subscribers: dict[int, _Subscriber] = field(default_factory=dict)
     _waits: list[_Wait] = field(default_factory=list)
@@ -120,7 +99,7 @@ class Desk:
             return None
         ticket = self._next_ticket
         self._next_ticket += 1
-        self._tickets[ticket] = (client, request)
+        self._tickets[ticket] = (client, request, command)
         return Ask(ticket, command)
 
     def _serve(self, client: int, request: Request, agent: Agent) -> Command | None:
@@ -129,23 +108,13 @@ class Desk:
             case schema.HelloParams():
                 status = self.status(agent)
                 if params.protocol != schema.PROTOCOL:
-                    raise BadRequest(
+                    raise wishes.BadRequest(
                         why=f"this agent speaks version {schema.PROTOCOL} of the protocol, not {params.protocol}"
                     )
                 hello = schema.Hello(
                     protocol=schema.PROTOCOL, version=status.version, profile=status.profile, nick=status.nick
                 )
                 self.server.respond(client, request.id, hello)
-            case schema.NewParams():
-                return CreateGroup(params.group, agent.label, _envelope(params.envelope))
-            case schema.InviteParams():
-                if not (1 <= params.expires_s <= EXPIRES_S_MAX and params.uses >= 1):
-                    raise BadRequest(why="an invitation is good for 1 second to 30 days and for at least one person")
-                return CreateInvitation(params.group, params.expires_s, params.uses)
-            case schema.JoinParams():
-                return AcceptInvitation(_to_a_group(params.invitation), params.name or agent.label)
-            case schema.SendParams():
-                return SendPost(params.group, params.text)
             case schema.WaitParams() | schema.EventParams():
                 self._await(client, request, agent, params)
             case schema.HistoryParams():
@@ -153,23 +122,20 @@ class Desk:
             case schema.SubscribeParams():
                 self._subscribe(client, params, agent)
                 self.server.respond(client, request.id, schema.NoParams())
-            case schema.GroupParams():
-                return self._serve_group(client, request, agent, params)
+            case schema.GroupParams(wanted) if request.method == "members":
+                self.server.respond(client, request.id, report.member_infos(agent, find_group(agent, wanted)))
+            case schema.GroupParams(wanted) if request.method == "requests":
+                self.server.respond(client, request.id, report.requests(find_group(agent, wanted)))
+            case schema.WordsParams(wanted, member, said):
+                group = find_group(agent, wanted)
+                words = roster.words_info(group, wishes.other_member(group, member), said)
+                self.server.respond(client, request.id, words)
             case schema.NoParams():
                 self._serve_plain(client, request, agent)
             case schema.PeerParams(peer) if request.method == "letters":
                 self.server.respond(client, request.id, report.letters(agent, find_connection(agent, peer)))
             case _:
-                return _about_peers(request.method, params)
-        return None
-
-    def _serve_group(self, client: int, request: Request, agent: Agent, params: schema.GroupParams) -> Command | None:
-        match request.method:
-            case "leave":
-                return LeaveGroup(params.group)
-            case _:
-                group = find_group(agent, params.group)
-                self.server.respond(client, request.id, report.member_infos(agent, group))
+                return wishes.command_of(request.method, params, agent, int(time.time()))
         return None
 
     def _serve_plain(self, client: int, request: Request, agent: Agent) -> None:
@@ -188,27 +154,30 @@ class Desk:
 
     def settle(self, effect: Answer | Refuse, agent: Agent) -> None:
         """The core has answered a command."""
-        client, request = self._tickets.pop(effect.ticket)
+        client, request, command = self._tickets.pop(effect.ticket)
         if isinstance(effect, Refuse):
-            self.server.refuse_error(client, request.id, effect.error)
+            self.server.refuse_error(client, request.id, _why(effect.error, command, agent))
         else:
-            self.server.respond(client, request.id, self._result(effect, request, agent))
+            self.server.respond(client, request.id, self._result(effect, request, command, agent))
 
     def fail(self, ask: Ask, error: LocalError) -> None:
         """A command could not be carried out, for a reason that the core knows nothing of."""
         if ask.ticket in self._tickets:
-            client, request = self._tickets.pop(ask.ticket)
+            client, request, _ = self._tickets.pop(ask.ticket)
             self.server.refuse_error(client, request.id, error)
 
-    def _result(self, answer: Answer, request: Request, agent: Agent) -> object:
+    def _result(self, answer: Answer, request: Request, command: Command, agent: Agent) -> object:
         match answer.result:
             case GroupCreated(group) | Left(group):
                 return report.group_info(agent, agent.groups[group])
             case InvitationCreated(group, invitation):
-                params = read_params(request)
-                uses = params.uses if isinstance(params, schema.InviteParams) else 1
+                made = agent.invitations[knock_link(invitation.id)]
                 short = self.lend(invitation.url(), invitation.expires)
-                return report.invitation_info(group, invitation, uses, short)
+                return report.invitation_info(group, invitation, made.uses, short, made.role)
+            case Voted(group, member, votes, needed):
+                return replace(roster.vote(agent.groups[group], member), votes=votes, needed=needed)
+            case Changed(group):
+                return _changed(command, agent, agent.groups[group])
             case JoinStarted(join):
                 return schema.JoinStatus(join=join, phase="dialling", text="Looking for whoever invited you…")
             case Posted(group, event, seq, lamport):
@@ -312,48 +281,21 @@ class Desk:
                     self.server.notify(client, method, params)
 
 
-def _about_peers(method: str, params: object) -> Command | None:
-    """What is asked about one peer, whether a member or a connection."""
-    match params:
-        case schema.PeerParams(peer):
-            commands: dict[str, Callable[[str], Command]] = {
-                "ping": PingPeer,
-                "rotate": RotateDid,
-                "disconnect": EndConnection,
-            }
-            return commands[method](peer)
-        case schema.FeaturesParams(peer, match):
-            return AskFeatures(peer, match)
-        case schema.TellParams(peer, text):
-            return Tell(peer, text)
-        case schema.ConnectParams(invitation, name, mediate):
-            return Connect(read_pasted(invitation, int(time.time())), name, mediate)
-        case schema.OfferParams(envelope, expires_s):
-            if not 1 <= expires_s <= EXPIRES_S_MAX:
-                raise BadRequest(why="an invitation is good for 1 second to 30 days")
-            return OfferConnection(_envelope(envelope), "", expires_s)
-    return None
+def _changed(command: Command, agent: Agent, group: Group) -> object:
+    """What a face gets to see of what it has changed."""
+    if isinstance(command, ChangeRole | VerifyMember):
+        wanted = command.member or group.me
+        return next(one for one in report.member_infos(agent, group) if one.did == wanted)
+    return report.group_info(agent, group)
 
 
-def _to_a_group(text: str) -> Invitation:
-    """The invitation to a group that was pasted. Raises BadInvitation, InvitationExpired, ForAMediator or
-    ForAConnection."""
-    try:
-        return parse_invitation(text, int(time.time()))
-    except BadInvitation:
-        try:
-            other: OutOfBand | ShortLink | None = read_invitation(text)
-        except RemoteError:
-            other = None
-        if isinstance(other, OutOfBand) and other.goal_code == MEDIATE:
-            raise ForAMediator from None
-        if isinstance(other, OutOfBand) and other.goal_code != GOAL_CODE:
-            raise ForAConnection from None
-        raise
-
-
-def _envelope(name: str) -> str:
-    """A kind of envelopes that there is. Raises BadRequest."""
-    if name not in ENVELOPES:
-        raise BadRequest(why=f"there are no envelopes called {name[:32]!a}, only {' and '.join(ENVELOPES)}")
-    return name
+def _why(error: LocalError, command: Command, agent: Agent) -> LocalError:
+    """Why we are no longer in a group, where others have seen to that."""
+    wanted = getattr(command, "group", "")
+    if not isinstance(error, NotAMember) or not wanted:
+        return error
+    group = find_group(agent, wanted)
+    if not group.removed_by:
+        return error
+    by = report.labels(group).get(group.removed_by, "") if group.removed_by != group.me else ""
+    return PutOut(sentence=plain.put_out(group.name, by))

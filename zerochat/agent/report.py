@@ -9,11 +9,11 @@ written.
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from zerochat.agent import schema
+from zerochat.agent import roster, schema
 from zerochat.agent.journal import Row
 from zerochat.agent.schema import (
     Author,
@@ -31,15 +31,24 @@ from zerochat.didcomm.did import short_form
 from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import Malformed, RemoteError
 from zerochat.group import mail, notices
-from zerochat.group.event import ADD, GENESIS, LEAVE, POST, load_event
+from zerochat.group.event import ADD, GENESIS, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, load_event
 from zerochat.group.event import Event as Record
 from zerochat.group.mediators import live_uri
-from zerochat.group.membership import add_of, genesis_of
+from zerochat.group.membership import add_of, genesis_of, label_of, remove_of, role_of, vote_of
 from zerochat.group.state import Agent, Connection, Group
 from zerochat.group.stimuli import Moment
 from zerochat.group.turn import Turn
 
-_TYPES = {GENESIS: "group_created", ADD: "member_joined", LEAVE: "member_left", POST: "message"}
+_TYPES = {
+    GENESIS: "group_created",
+    ADD: "member_joined",
+    LEAVE: "member_left",
+    REMOVE: "member_removed",
+    VOTE: "removal_voted",
+    ROLE: "role_changed",
+    LABEL: "member_renamed",
+    POST: "message",
+}
 
 
 def timestamp(ms: int) -> str:
@@ -118,13 +127,15 @@ def event(group: Group, row: Row, replayed: bool, names: Mapping[str, str] | Non
         type=_TYPES.get(record.type, "unknown"),
         group=group.id,
         id=row.id,
-        author=Author(record.author, names.get(record.author, "")),
+        author=Author(
+            record.author, names.get(record.author, ""), verified=roster.trust(group, record.author) == "verified"
+        ),
         position=record.seq,
         lamport=record.lamport,
         parents=list(dict.fromkeys([*([record.pre] if record.pre else []), *record.deps, *record.conc])),
         sent_at=timestamp(record.time),
         received_at=timestamp(row.received),
-        body=_body(record),
+        body=_body(record, group, names),
         self=record.author == group.me,
         replayed=replayed,
         late=row.late,
@@ -140,21 +151,35 @@ def _load(row: Row) -> Record:
         return Record(row.group, "unreadable", row.author, row.position, "", (), (), row.lamport, row.received, {})
 
 
-def _body(record: Record) -> dict[str, Any]:
+def _body(record: Record, group: Group, names: Mapping[str, str]) -> dict[str, Any]:
     """What an event says, in the control protocol's words.
 
     A record of our log is authentic, but what an author put into a post may still be nonsense: it is shown as such and
     not as a failure.
     """
+
+    def about(did: str) -> dict[str, Any]:
+        return {"did": did, "nick": names.get(did, "")}
+
     try:
         match record.type:
             case "genesis":
                 return {"name": genesis_of(record).name}
             case "add":
                 added = add_of(record)
-                return {"did": added.member, "nick": added.label}
+                return {"did": added.member, "nick": added.label, "role": added.role}
             case "leave":
                 return {"did": record.author}
+            case "remove":
+                return about(remove_of(record).member)
+            case "vote":
+                return about(vote_of(record).member)
+            case "role":
+                changed = role_of(record)
+                return {**about(changed.member), "role": changed.role}
+            case "label":
+                was = roster.label_before(group, record.author, record.seq)
+                return {"did": record.author, "nick": label_of(record).label, "was": was}
             case "post":
                 text = record.body.get("text")
                 return {"text": text} if isinstance(text, str) else {"text": "", "unreadable": True}
@@ -179,7 +204,29 @@ def group_info(agent: Agent, group: Group) -> GroupInfo:
         view=group.view.checksum,
         unacknowledged=unacknowledged(group),
         created_at=timestamp(group.created),
+        policy=roster.policy_info(group.view.policy),
+        role=roster.role(group, group.me),
+        removed_by=Author(group.removed_by, labels(group).get(group.removed_by, "")) if group.removed_by else None,
+        votes=roster.votes(group),
+        requests=requests(group),
+        forked=sorted(group.view.forked),
     )
+
+
+def requests(group: Group) -> list[schema.RequestInfo]:
+    """Who waits to be let in, the first that asked first."""
+    return [
+        schema.RequestInfo(
+            group=group.id,
+            did=one.member,
+            nick=one.label,
+            role=roster.as_role(one.role),
+            words=roster.key_words(one.member),
+            asked_at=timestamp(one.at),
+        )
+        for one in sorted(group.requests.values(), key=lambda one: (one.at, one.member))
+        if not one.refused
+    ]
 
 
 def unacknowledged(group: Group) -> int:
@@ -202,22 +249,32 @@ def member_infos(agent: Agent, group: Group) -> list[MemberInfo]:
         if did != group.me and peer is not None:
             agrees = peer.view == group.view.checksum if peer.view else None
             heard = timestamp(peer.heard) if peer.heard else None
+        trust = roster.trust(group, did)
         found.append(
             MemberInfo(
                 did=did,
                 nick=member.label,
                 connection=connection,
                 via=via,
+                verified=trust == "verified",
                 view_agrees=agrees,
                 last_heard=heard,
                 joined_at=timestamp(member.joined),
                 added_by=member.added_by,
+                role=roster.as_role(member.role),
+                trust=trust,
+                forked=did in group.view.forked,
+                disputed=did in group.disputed,
+                unconfirmed=did in group.quarantine,
+                may=roster.deeds(group, did),
             )
         )
     return found
 
 
-def invitation_info(group: str, invitation: Invitation, uses: int, short: str = "") -> InvitationInfo:
+def invitation_info(
+    group: str, invitation: Invitation, uses: int, short: str = "", role: str = "writer"
+) -> InvitationInfo:
     return InvitationInfo(
         group=group,
         url=invitation.url(),
@@ -225,6 +282,7 @@ def invitation_info(group: str, invitation: Invitation, uses: int, short: str = 
         expires_at=timestamp(invitation.expires * 1000),
         uses=uses,
         endpoint=invitation.where,
+        role=roster.as_role(role),
         short=short,
     )
 
@@ -282,8 +340,19 @@ def news(
             return "view", group, schema.ViewNews(group)
         case notices.JoinProgress(join, phase, text, group, connected, members, error):
             # Nobody who waits for a join knows yet which group it will be.
+            ours = next((one for one in agent.joins.values() if one.id == join), None)
+            words = roster.key_words(ours.me) if ours and ours.pending and phase == "asking" else []
+            if phase == "failed" and ours and ours.contradiction:
+                error = schema.CONTRADICTION
             status = schema.JoinStatus(
-                join=join, phase=phase, text=text, group=group, connected=connected, members=members, error=error
+                join=join,
+                phase=phase,
+                text=text,
+                group=group,
+                connected=connected,
+                members=members,
+                error=error,
+                words=words,
             )
             return "join", "", status
         case notices.InvitationUsed(group, label, uses_left):
@@ -292,8 +361,47 @@ def news(
             return "rotated", group, schema.RotatedNews(group, member, nick(group, member), mine)
         case notices.Delivered() | notices.Forked():
             return None
+        case (
+            notices.JoinAsked()
+            | notices.JoinAnswered()
+            | notices.Seating()
+            | notices.Removed()
+            | notices.TrustChanged()
+            | notices.Disagreement()
+        ):
+            method, shape = _member_news(notice, agent, nick)
+            return method, notice.group, shape
         case _:
             return _peer_news(notice, agent)
+
+
+def _member_news(
+    notice: notices.JoinAsked
+    | notices.JoinAnswered
+    | notices.Seating
+    | notices.Removed
+    | notices.TrustChanged
+    | notices.Disagreement,
+    agent: Agent,
+    nick: Callable[[str, str], str],
+) -> tuple[str, Struct]:
+    """What happens to the members of a group, and to those who want to be."""
+    match notice:
+        case notices.JoinAsked(group, member, label, role):
+            asked = schema.RequestNews(group=group, member=member, nick=label, role=roster.as_role(role), state="asked")
+            return "request", asked
+        case notices.JoinAnswered(group, member, label, admitted):
+            state: Literal["admitted", "refused"] = "admitted" if admitted else "refused"
+            return "request", schema.RequestNews(group=group, member=member, nick=label, state=state)
+        case notices.Seating(group, member, connected, members):
+            return "seating", schema.SeatingNews(group, member, nick(group, member), connected, members)
+        case notices.Removed(group, by):
+            return "removed", schema.RemovedNews(group, by, nick(group, by))
+        case notices.TrustChanged(group, member):
+            trust = roster.trust(agent.groups[group], member)
+            return "trust", schema.TrustNews(group, member, nick(group, member), trust)
+        case notices.Disagreement(group, member, text):
+            return "disagreement", schema.DisagreementNews(group, member, nick(group, member), text)
 
 
 def _peer_news(

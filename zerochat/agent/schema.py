@@ -25,11 +25,17 @@ LINE_BYTES_MAX = 1 << 20
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 REFUSED = -32000
 
+CONTRADICTION = "Contradiction"
+"""The `error` of a join that ended because the members had signed different things."""
+
 JoinPhase = Literal["dialling", "exchanging", "asking", "connecting", "joined", "failed"]
 GroupState = Literal["active", "leaving", "left"]
 Connection = Literal["self", "connected", "connecting", "unreachable"]
 Via = Literal["link", "mediator", ""]
 Way = Literal["direct", "mediator", "web"]
+Role = Literal["reader", "writer", "admin", "owner"]
+Trust = Literal["unverified", "verified", "changed"]
+Deed = Literal["remove", "reader", "writer", "admin"]
 ConnectionState = Literal["offered", "requested", "established", "ended"]
 Mediation = Literal["asking", "granted", "denied"]
 
@@ -53,8 +59,9 @@ class Delivery(Struct, frozen=True):
 class Event(Struct, frozen=True, kw_only=True):
     """One event of a group's log.
 
-    `type` is `group_created`, `member_joined`, `member_left` or `message`, and `unknown` for what a later version may
-    have written; a reader skips types that it does not know.
+    `type` is `group_created`, `member_joined`, `member_left`, `member_removed`, `removal_voted`, `role_changed`,
+    `member_renamed` or `message`, and `unknown` for what a later version may have written; a reader skips types that it
+    does not know.
     Lists are ordered by (`lamport`, `author.did`, `id`), the order that every member sees.
     """
 
@@ -72,7 +79,9 @@ class Event(Struct, frozen=True, kw_only=True):
     sent_at: str
     received_at: str
     body: dict[str, Any]
-    """`message`: {"text"}. `group_created`: {"name"}. `member_joined`: {"did", "nick"}. `member_left`: {"did"}."""
+    """`message`: {"text"}. `group_created`: {"name"}. `member_joined`: {"did", "nick", "role"}. `member_left`: {"did"}.
+    `member_removed` and `removal_voted`: {"did", "nick"}, whom the author puts out, or wants out. `role_changed`:
+    {"did", "nick", "role"}. `member_renamed`: {"did", "nick", "was"}, the author's new name and the one before."""
     reply_to: str | None = None
     mentions: list[str] = field(default_factory=list)
     attachments: list[dict[str, Any]] = field(default_factory=list)
@@ -81,6 +90,53 @@ class Event(Struct, frozen=True, kw_only=True):
     """True when it comes from the log, false when it has just been delivered."""
     late: bool = False
     delivery: Delivery
+
+
+class PolicyInfo(Struct, frozen=True, kw_only=True):
+    """The rules that a group has had from its beginning. `agent/plain.py` puts them into sentences."""
+
+    join: str = "invited"
+    """Who comes in: whoever an invitation is for (`invited`); once its maker says yes (`ask`); as many as come with one
+    (`open`)."""
+    remove: str = "quorum"
+    """Who puts a member out: `anyone`, the owner and the `admins`, or a `quorum` of members together."""
+    quorum: int = 2
+    """How many members have to want somebody out; 0 unless `remove` is `quorum`."""
+    roles: str = "flat"
+    """Everybody is equal (`flat`), or the founder is the owner, and makes `admins`."""
+    agreement: str = "permissive"
+    """What a newcomer does to whom the members tell different things: go on, and say so (`permissive`), or go
+    (`strict`)."""
+
+
+class VoteInfo(Struct, frozen=True, kw_only=True):
+    """How far it is with putting somebody out; also the answer of `remove`."""
+
+    group: str
+    did: str
+    """Whom it is about."""
+    nick: str
+    votes: int
+    """How many members want it out."""
+    needed: int
+    """How many have to: 1 where one is enough."""
+    mine: bool = False
+    """Whether one of the votes is mine."""
+    out: bool = False
+    """Whether it is out."""
+
+
+class RequestInfo(Struct, frozen=True, kw_only=True):
+    """Somebody who waits to be let into a group."""
+
+    group: str
+    did: str
+    nick: str
+    role: Role
+    """What it wants to be."""
+    words: list[str]
+    """Eight words for its key, which its own `JoinStatus` has too: to be compared by voice, before it is let in."""
+    asked_at: str
 
 
 class GroupInfo(Struct, frozen=True, kw_only=True):
@@ -103,6 +159,17 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     unacknowledged: int
     """Events of mine that not every member is known to have."""
     created_at: str
+    policy: PolicyInfo = PolicyInfo()
+    role: Role = "writer"
+    """What I am in it. A reader cannot send."""
+    removed_by: Author | None = None
+    """Who has put me out, where that is why I am no longer in (`state` is `left`)."""
+    votes: list[VoteInfo] = field(default_factory=list)
+    """The members whom somebody wants out."""
+    requests: list[RequestInfo] = field(default_factory=list)
+    """Who has come with an invitation of mine and waits for my answer (`answer`), the first that asked first."""
+    forked: list[str] = field(default_factory=list)
+    """The DIDs of those who have signed two different histories, members or not: there is proof of it."""
 
 
 class MemberInfo(Struct, frozen=True, kw_only=True):
@@ -114,11 +181,38 @@ class MemberInfo(Struct, frozen=True, kw_only=True):
     """How this member is reached: over a link of our own, over a mediator, or not at all."""
     bot: bool = False
     verified: bool = False
+    """Whether `trust` is `verified`."""
     view_agrees: bool | None = None
     """Whether the view that this member last told is ours; None: not heard yet."""
     last_heard: str | None = None
     joined_at: str
     added_by: str | None = None
+    role: Role = "writer"
+    trust: Trust = "unverified"
+    """`verified`: I have compared words with this member. `changed`: somebody else was verified under the name that it
+    bears."""
+    forked: bool = False
+    """Whether it has signed two different histories: there is proof of it."""
+    disputed: bool = False
+    """Whether it has signed something else than what I was told when I joined."""
+    unconfirmed: bool = False
+    """Whether nobody speaks for it but whoever let me in or has brought it in: I wait with it until somebody does."""
+    may: list[Deed] = field(default_factory=list)
+    """What I may do to it now: put it out, or vote for that (`remove`), or give it another of these roles."""
+
+
+class WordsInfo(Struct, frozen=True, kw_only=True):
+    """Words to compare with somebody by voice or face to face: equal words mean equal keys at both ends."""
+
+    group: str
+    did: str = ""
+    """Whose keys and mine they are for; empty: they are for all members' keys, and everybody sees the same."""
+    nick: str = ""
+    words: list[str]
+    trust: Trust | None = None
+    """Of the member; None: they are for all."""
+    same: bool | None = None
+    """Whether what the other one has `said` is the same; None: nothing was said."""
 
 
 class MemberDelivery(Struct, frozen=True):
@@ -146,7 +240,10 @@ class InvitationInfo(Struct, frozen=True, kw_only=True):
     """The compact code (`ZC:…`), the same invitation; empty for one that leads over a mediator."""
     expires_at: str
     uses: int
+    """How many may use it; 0: as many as come."""
     endpoint: str
+    role: Role = "writer"
+    """What whoever accepts it may be at the most."""
     short: str = ""
     """A short link to the same invitation, served by the agent while it takes HTTP in; empty where it does not."""
 
@@ -210,6 +307,9 @@ class JoinStatus(Struct, frozen=True, kw_only=True):
     connected: int = 0
     members: int = 0
     error: str = ""
+    """The code of what went wrong, when `failed`; `CONTRADICTION` among them."""
+    words: list[str] = field(default_factory=list)
+    """While a person there has to let me in: the eight words that this person sees (`RequestInfo.words`)."""
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -282,6 +382,56 @@ class InvitationNews(Struct, frozen=True):
     group: str
     nick: str
     uses_left: int
+
+
+class RequestNews(Struct, frozen=True, kw_only=True):
+    """Somebody waits to be let in (`asked`), or does so no longer. `GroupInfo.requests` has its words."""
+
+    group: str
+    member: str
+    """The DID that it will have in the group."""
+    nick: str
+    role: Role = "writer"
+    state: Literal["asked", "admitted", "refused"]
+    """`refused`, too, where it waited too long."""
+
+
+class SeatingNews(Struct, frozen=True):
+    """How far somebody whom we have let in is: connected to so many of the members."""
+
+    group: str
+    member: str
+    nick: str
+    connected: int
+    members: int
+
+
+class RemovedNews(Struct, frozen=True):
+    """I have been put out of the group, `by` this member."""
+
+    group: str
+    by: str
+    nick: str
+
+
+class TrustNews(Struct, frozen=True):
+    """A member was verified, or is no longer."""
+
+    group: str
+    member: str
+    nick: str
+    trust: Trust
+
+
+class DisagreementNews(Struct, frozen=True):
+    """The members tell different things of who is in the group, or one of them has signed two histories."""
+
+    group: str
+    member: str
+    """Who says something else than the others; empty: that cannot be told."""
+    nick: str
+    text: str
+    """One sentence for a person."""
 
 
 class PongNews(Struct, frozen=True, kw_only=True):
@@ -371,23 +521,80 @@ class GroupParams(Struct, frozen=True):
 
 
 class NewParams(Struct, frozen=True):
-    """`group`: its name. `envelope`: `didcomm/v2` or `didcomm/v1`, for good."""
+    """`group`: its name. `envelope`: `didcomm/v2` or `didcomm/v1`. `keys`: `pairwise-multi` or `pairwise-single`. The
+    others as in `PolicyInfo`; `remove` and `quorum` may be left to the others. All of it is for good."""
 
     group: str
     envelope: str = "didcomm/v2"
+    keys: str = "pairwise-multi"
+    join: str = "invited"
+    remove: str | None = None
+    quorum: int | None = None
+    roles: str = "flat"
+    agreement: str = "permissive"
 
 
 class InviteParams(Struct, frozen=True):
     group: str
     expires_s: int = 24 * 3600
     uses: int = 1
+    role: str = "writer"
 
 
 class JoinParams(Struct, frozen=True):
-    """`invitation`: an `_oob` link or a `ZC:` code. `name`: what I shall be called there."""
+    """`invitation`: an `_oob` link or a `ZC:` code. `name`: what I shall be called there. `role`: `reader` or
+    `writer`."""
 
     invitation: str
     name: str | None = None
+    role: str = "writer"
+
+
+class AnswerParams(Struct, frozen=True):
+    """`who`: the DID of somebody who waits to be let in, or its name if no other has that. `admit`: whether to."""
+
+    group: str
+    who: str
+    admit: bool
+
+
+class RemoveParams(Struct, frozen=True):
+    """`member`: a DID, its beginning, or a name."""
+
+    group: str
+    member: str
+
+
+class RoleParams(Struct, frozen=True):
+    """`role`: `reader`, `writer` or `admin`. `member`: as in `RemoveParams`; empty: myself."""
+
+    group: str
+    role: str
+    member: str = ""
+
+
+class RenameParams(Struct, frozen=True):
+    """`name`: what I want to be called in this group."""
+
+    group: str
+    name: str
+
+
+class WordsParams(Struct, frozen=True):
+    """`member`: as in `RemoveParams`; empty: the words of the whole group. `said`: what the other one has read out,
+    however spaced and capitalised; four letters of a word are enough."""
+
+    group: str
+    member: str = ""
+    said: str = ""
+
+
+class VerifyParams(Struct, frozen=True):
+    """The words were compared, not in the chat itself, and are the same; or (`verified` false) that is taken back."""
+
+    group: str
+    member: str
+    verified: bool = True
 
 
 class SendParams(Struct, frozen=True):
@@ -466,6 +673,13 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "delivery": (EventParams, DeliveryReport),
     "history": (HistoryParams, History),
     "members": (GroupParams, list[MemberInfo]),
+    "requests": (GroupParams, list[RequestInfo]),
+    "answer": (AnswerParams, GroupInfo),
+    "remove": (RemoveParams, VoteInfo),
+    "role": (RoleParams, MemberInfo),
+    "rename": (RenameParams, GroupInfo),
+    "words": (WordsParams, WordsInfo),
+    "verify": (VerifyParams, MemberInfo),
     "leave": (GroupParams, GroupInfo),
     "ping": (PeerParams, Question),
     "features": (FeaturesParams, Question),
@@ -488,6 +702,11 @@ NEWS: dict[str, type[Struct]] = {
     "view": ViewNews,
     "join": JoinStatus,
     "invitation": InvitationNews,
+    "request": RequestNews,
+    "seating": SeatingNews,
+    "removed": RemovedNews,
+    "trust": TrustNews,
+    "disagreement": DisagreementNews,
     "pong": PongNews,
     "features": FeaturesNews,
     "connection": ConnectionNews,

@@ -76,16 +76,32 @@ def _verb(options: Options, out: "Output") -> int:
             from zerochat.cli import profile
 
             verbs = {"init": profile.init, "agent": profile.agent, "status": profile.status, "locate": profile.locate}
-        case "new" | "invite" | "join" | "members" | "leave":
+        case "new" | "invite" | "join" | "leave" | "info":
             from zerochat.cli import groups
 
             verbs = {
                 "new": groups.new,
                 "invite": groups.invite,
                 "join": groups.join,
-                "members": groups.members,
                 "leave": groups.leave,
+                "info": groups.info,
             }
+        case "members" | "requests" | "admit" | "refuse" | "remove" | "role" | "rename":
+            from zerochat.cli import members
+
+            verbs = {
+                "members": members.members,
+                "requests": members.requests,
+                "admit": members.admit,
+                "refuse": members.refuse,
+                "remove": members.remove,
+                "role": members.role,
+                "rename": members.rename,
+            }
+        case "verify":
+            from zerochat.cli.verify import verify
+
+            return verify(options, out)
         case "ping" | "features" | "rotate":
             from zerochat.cli import asking
 

@@ -23,5 +23,6 @@ class ExitCode(IntEnum):
     TIMEOUT = 5, "The wait ended before everything had happened; stdout says what had."
     UNAVAILABLE = 6, "No agent answers for this profile, or the profile cannot be opened."
     INTEGRITY = 7, "What is stored or was received contradicts itself."
+    REMOVED = 8, "Others have put you out of this group; its history stays readable."
     INTERRUPTED = 130, "Ctrl+C ended it."
     TERMINATED = 143, "SIGTERM ended it."

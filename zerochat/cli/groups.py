@@ -1,17 +1,18 @@
-"""The verbs for who is in a group: new, invite, join, members, leave."""
+"""The verbs for groups: new, invite, join, leave, info."""
 
 import sys
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.agent.schema import GroupInfo, InvitationInfo, JoinStatus, MemberInfo
+from zerochat.agent import plain
+from zerochat.agent.schema import CONTRADICTION, DisagreementNews, GroupInfo, InvitationInfo, JoinStatus, MemberInfo
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.links import invitation_text, qr_lines
-from zerochat.cli.output import Output, local_time, member_lines, name_of, narrate, table
+from zerochat.cli.output import Output, find_group, local_time, name_of, narrate, split_words, table
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
-from zerochat.terminal import printable
+from zerochat.terminal import printable, printable_line
 
 if TYPE_CHECKING:
     from zerochat.agent.client import Client
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 EXPIRES_S = 86_400
 FAREWELL_S_MAX = 10.0
 """How long an agent that lives only for one `leave` stays to tell the others."""
-MEETING_S_MAX = 2.0
-"""How long an agent that lives only for one `members` looks for the others: enough for those who are near."""
-LOOK_S = 0.1
 
 
 class NoCode(LocalError):
@@ -35,8 +33,18 @@ class NotConfirmed(LocalError):
 
 
 def new(options: Options, out: Output) -> ExitCode:
+    rules = plain.settled(options.join_rule, options.removal, options.quorum, options.roles, options.agreement)
     with attached(options) as agent:
-        group = agent.client.new(options.group, envelope=options.envelope)
+        group = agent.client.new(
+            options.group,
+            envelope=options.envelope,
+            keys=options.keys,
+            join=rules.join,
+            remove=rules.remove,
+            quorum=rules.quorum,
+            roles=rules.roles,
+            agreement=rules.agreement,
+        )
         out.data(group, [group.id])
         narrate(f"Made the group {name_of(group.name)}. Bring others in with `zerochat invite {name_of(group.name)}`.")
     return ExitCode.OK
@@ -47,7 +55,12 @@ def new(options: Options, out: Output) -> ExitCode:
 
 def invite(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
-        invitation = agent.client.invite(options.group, expires_s=options.expires_s or EXPIRES_S, uses=options.uses)
+        invitation = agent.client.invite(
+            options.group,
+            expires_s=options.expires_s or EXPIRES_S,
+            uses=options.uses,
+            role="reader" if options.read_only else "writer",
+        )
         if agent.own:
             narrate(
                 "Nobody answers this invitation until an agent of yours is running: start `zerochat agent`, or open"
@@ -76,13 +89,14 @@ def _print_invitation(invitation: InvitationInfo, format_: str, out: Output) -> 
 
 
 def _invitation_lines(invitation: InvitationInfo) -> list[str]:
-    uses = "once" if invitation.uses == 1 else f"{invitation.uses} times"
+    uses = {0: "for as many as come", 1: "once"}.get(invitation.uses, f"{invitation.uses} times")
     return table(
         [
             ("link", invitation.url),
             *([("code", invitation.code)] if invitation.code else []),
             *([("short", invitation.short)] if invitation.short else []),
             ("good", f"{uses}, until {local_time(invitation.expires_at)}"),
+            *([("lets in", "readers, who cannot send")] if invitation.role == "reader" else []),
             ("leads to", invitation.endpoint),
         ]
     )
@@ -96,9 +110,16 @@ def join(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         client = agent.client
         client.subscribe()
-        status, reached = _follow(client, client.join(invitation, options.name), options.timeout_s)
+        begun = client.join(invitation, options.name, "reader" if options.read_only else "writer")
+        status, reached = _follow(client, begun, options.timeout_s)
+        if status.phase == "failed" and status.error == CONTRADICTION:
+            return ExitCode.INTEGRITY
         if status.phase == "failed":
             return ExitCode.REFUSED if reached else ExitCode.UNREACHABLE
+        if status.words:
+            goes_on = "when it runs: `zerochat agent`, or the chat" if agent.own else "and `zerochat status` tells"
+            narrate(f"Nobody has let you in yet. Your agent goes on asking for a day, {goes_on}.")
+            return ExitCode.TIMEOUT
         if status.phase != "joined":
             if agent.own:
                 narrate("Not joined yet, and giving up. Run the same command again; the invitation is still good.")
@@ -115,46 +136,29 @@ def join(options: Options, out: Output) -> ExitCode:
 def _follow(client: "Client", status: JoinStatus, timeout_s: float) -> tuple[JoinStatus, bool]:
     """Narrate a join until it ends or the time is up. True: the inviter was reached."""
     deadline = time.monotonic() + timeout_s
-    reached, said = False, ""
+    reached, said, words = False, "", False
     while status.phase not in ("joined", "failed"):
         news = client.next_news(max(deadline - time.monotonic(), 0.0))
         if news is None:
             break
+        if isinstance(news.item, DisagreementNews):
+            narrate(f"Careful: {printable_line(news.item.text)}")
         if isinstance(news.item, JoinStatus) and news.item.join == status.join:
             status = news.item
             reached |= status.phase not in ("dialling", "failed")
             if status.text != said:
                 narrate(status.text)
                 said = status.text
+            if status.words and not words:
+                words = True
+                narrate(
+                    "Whoever decides may want to hear the words of your key, to know that it is you:\n"
+                    + "\n".join(f"  {line}" for line in split_words(status.words))
+                )
     return status, reached
 
 
-# --- members --------------------------------------------------------------------------------------------------------
-
-
-def members(options: Options, out: Output) -> ExitCode:
-    with attached(options) as agent:
-        found = _meeting(agent.client, options.group) if agent.own else agent.client.members(options.group)
-    out.data_list(found, member_lines(found))
-    if agent.own and _absent(found):
-        narrate(
-            "The agent had only just started for this, so somebody may be here and not yet connected; `zerochat agent`"
-            " keeps one running."
-        )
-    return ExitCode.OK
-
-
-def _meeting(client: "Client", group: str) -> list[MemberInfo]:
-    """The members, as soon as all of them are connected or the time for that is up."""
-    client.subscribe()
-    deadline = time.monotonic() + MEETING_S_MAX
-    while _absent(found := client.members(group)) and (left := deadline - time.monotonic()) > 0:
-        client.next_news(min(left, LOOK_S))
-    return found
-
-
-def _absent(members: list[MemberInfo]) -> bool:
-    return any(member.connection not in ("self", "connected") for member in members)
+# --- going ---------------------------------------------------------------------------------------------------------
 
 
 def leave(options: Options, out: Output) -> ExitCode:
@@ -192,3 +196,49 @@ def _farewell(client: "Client", group: GroupInfo) -> GroupInfo:
         client.next_news(min(left, 0.5))
         group = next((known for known in client.groups() if known.id == group.id), group)
     return group
+
+
+# --- what holds -----------------------------------------------------------------------------------------------------
+
+
+def info(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        group = find_group(agent.client.groups(), options.group)
+        members = agent.client.members(group.id)
+    out.data(group, [*_info_lines(group, members), "", *plain.limits_of(group)])
+    if group.removed_by:
+        remover = plain.remover_of(group)
+        narrate(plain.put_out(name_of(group.name), name_of(remover) if remover else ""))
+    return ExitCode.OK
+
+
+def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
+    entry, exit_, writing, disagreement = plain.rules_of(group.policy)
+    rows = [
+        ("group", f"{name_of(group.name)} ({group.id})"),
+        ("you", f"{name_of(group.nick)}, {group.role}" if not group.removed_by else "put out"),
+        ("members", f"{group.members}; connected with {group.connected} of {max(group.members - 1, 0)}"),
+        ("getting in", entry),
+        ("being put out", exit_),
+        ("writing", writing),
+        ("disagreement", disagreement),
+        ("keys", f"{group.keys}: {plain.keys_of(group)}"),
+        ("path", f"{group.path}: {plain.path_of(group)}"),
+        ("accountability", f"{group.accountability}: {plain.accountability_of(group)}"),
+        ("envelope", group.envelope),
+    ]
+    for role in ("owner", "admin", "reader"):
+        rows += _named(role, [one for one in members if one.role == role])
+    rows += _named("verified", [one for one in members if one.trust == "verified"])
+    rows += _named("not who they were", [one for one in members if one.trust == "changed"])
+    rows += _named("two histories", [one for one in members if one.forked])
+    rows += [
+        ("voted against", f"{name_of(one.nick)}: {one.votes} of {one.needed}{', with yours' if one.mine else ''}")
+        for one in group.votes
+    ]
+    rows += [("waits to get in", name_of(one.nick)) for one in group.requests]
+    return table(rows)
+
+
+def _named(what: str, members: list[MemberInfo]) -> list[tuple[str, str]]:
+    return [(what, ", ".join(name_of(one.nick) for one in members))] if members else []

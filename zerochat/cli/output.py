@@ -16,6 +16,7 @@ from msgspec import Struct, to_builtins
 
 from zerochat.agent.places import DEFAULT_PROFILE
 from zerochat.agent.schema import ConnectionInfo, DeliveryReport, Event, GroupInfo, MemberInfo, ProblemNews, Status
+from zerochat.errors import AmbiguousGroup, LocalError, UnknownGroup
 from zerochat.terminal import Printable, cells, printable, printable_key, printable_line
 
 NAME_CELLS_MAX = 32
@@ -135,6 +136,9 @@ def local_time(stamp: str) -> str:
         return "????-??-?? ??:??"
 
 
+_A_ROLE = {"reader": "a reader", "writer": "a writer", "admin": "an admin"}
+
+
 class EventText:
     """Events as lines of text. It remembers who uses which nick: a second person of the same name gets the end of its
     key beside it."""
@@ -163,6 +167,16 @@ class EventText:
                 what = self._about(event, author, "joined", "let {} in")
             case "member_left":
                 what = self._about(event, author, "left", "removed {}")
+            case "member_removed":
+                what = self._about(event, author, "left", "put {} out")
+            case "removal_voted":
+                what = self._about(event, author, "left", "wants {} out")
+            case "role_changed":
+                new = _A_ROLE.get(str(event.body.get("role")), "something else")
+                what = self._about(event, author, f"is {new} now", f"made {{}} {new}")
+            case "member_renamed":
+                was, now = (name_of(str(event.body.get(key, ""))) for key in ("was", "nick"))
+                return [f"{when}  * {was} is called {now} now"]
             case _:
                 return []
         return [f"{when}  * {author} {what}"]
@@ -192,15 +206,73 @@ def delivery_lines(report: DeliveryReport) -> list[str]:
     return [*(table(rows) if rows else []), f"delivered to {report.delivered} of {report.of}"]
 
 
+TRUST = {"unverified": "-", "verified": "verified", "changed": "CHANGED"}
+
+
 def member_lines(members: Sequence[MemberInfo]) -> list[str]:
-    rows = [("NAME", "CONNECTION", "VIEW", "KEY")]
+    rows = [("NAME", "ROLE", "CONNECTION", "VIEW", "TRUST", "KEY")]
     for member in members:
         view = {True: "same", False: "differs", None: "-"}[member.view_agrees]
         mine = member.connection == "self"
         connection = member.connection + (" (mediator)" if member.via == "mediator" else "")
         bot = " [bot]" if member.bot else ""
-        rows.append((name_of(member.nick) + bot, "you" if mine else connection, "-" if mine else view, member.did))
+        rows.append(
+            (
+                name_of(member.nick) + bot,
+                member.role,
+                "you" if mine else connection,
+                "-" if mine else view,
+                "-" if mine else _standing(member),
+                member.did,
+            )
+        )
     return table(rows)
+
+
+def _standing(member: MemberInfo) -> str:
+    """How far to trust a member; the worst first."""
+    if member.forked:
+        return "FORKED"
+    if member.disputed:
+        return "DISPUTED"
+    if member.trust == "unverified" and member.unconfirmed:
+        return "unconfirmed"
+    return TRUST[member.trust]
+
+
+def split_words(words: Sequence[str]) -> list[str]:
+    """Words to compare, four in a line, as one reads them out."""
+    return [" ".join(words[start : start + 4]) for start in range(0, len(words), 4)]
+
+
+def find_group(known: Sequence[GroupInfo], wanted: str) -> GroupInfo:
+    """The group with this name, this id, or an id that begins so, as the agent finds it. Raises UnknownGroup or
+    AmbiguousGroup."""
+    named = [one for one in known if one.name == wanted]
+    found = [one for one in known if one.id == wanted] or [one for one in named if one.state != "left"] or named
+    if not found and len(wanted) >= PREFIX_MIN:
+        found = [one for one in known if one.id.startswith(wanted)]
+    if not found:
+        raise UnknownGroup(group=wanted)
+    if len(found) > 1:
+        raise AmbiguousGroup(group=wanted)
+    return found[0]
+
+
+class NoSuchMember(LocalError):
+    """{why}. `zerochat members GROUP` lists the members, with their keys."""
+
+
+def find_member(members: Sequence[MemberInfo], wanted: str) -> MemberInfo:
+    """The member with this name, this key, or one that begins so. Raises NoSuchMember."""
+    found = [one for one in members if one.did == wanted]
+    found = found or [one for one in members if one.nick.casefold() == wanted.casefold()]
+    if not found and len(wanted) >= len("did:key:z6Mk") + PREFIX_MIN:
+        found = [one for one in members if one.did.startswith(wanted)]
+    if len(found) != 1:
+        why = f"More than one member answers to {wanted}" if found else f"Nobody there is called {wanted}"
+        raise NoSuchMember(why=why)
+    return found[0]
 
 
 def group_lines(groups: Sequence[GroupInfo]) -> list[str]:
@@ -208,7 +280,7 @@ def group_lines(groups: Sequence[GroupInfo]) -> list[str]:
     rows += [
         (
             name_of(group.name),
-            group.state,
+            "put out" if group.removed_by else group.state,
             str(group.members),
             f"{group.connected}/{max(group.members - 1, 0)}",
             str(group.unacknowledged),

@@ -17,17 +17,17 @@ from zerochat.cli.grammar import (
     common,
     count,
     group_argument,
-    lifetime,
     positive,
     timeout_option,
 )
 from zerochat.cli.parser_didcomm import add_didcomm
+from zerochat.cli.parser_groups import INVITATION_FORMATS, add_groups
 from zerochat.cli.parser_mediator import add_mediator
-from zerochat.cli.parser_peers import add_envelope, add_peers
+from zerochat.cli.parser_members import add_members
+from zerochat.cli.parser_peers import add_peers
 
 __all__ = ["INVITATION_FORMATS", "PLACES", "Options", "parse"]
 
-INVITATION_FORMATS = ("text", "url", "code", "qr", "json", "jsonl")
 PLACES = ("config", "data", "state", "cache", "log", "socket", "lock", "key")
 
 
@@ -68,7 +68,7 @@ exit codes:
     parser.add_argument("--version", action="version", version=f"zerochat {__version__}")
     common(parser, FORMATS)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for add in (_faces, _profile, _groups, _talk, add_peers, add_mediator, add_didcomm):
+    for add in (_faces, _profile, add_groups, add_members, _talk, add_peers, add_mediator, add_didcomm):
         add(verbs)
     return parser
 
@@ -164,87 +164,6 @@ tail -f "$(zerochat locate log)"
 """,
     )
     locate.add_argument("place", nargs="?", choices=PLACES, metavar="|".join(PLACES), help="just this one")
-
-
-def _groups(verbs: "Verbs[Parser]") -> None:
-    new = add_verb(
-        verbs,
-        "new",
-        "make a group",
-        "Make a group with you as its only member. Prints its id.",
-        """
-zerochat new hikers
-zerochat new hikers --envelope didcomm/v1
-""",
-    )
-    new.add_argument("group", metavar="NAME", help="what the group is called")
-    add_envelope(new, "that the group uses, for good")
-    invite = add_verb(
-        verbs,
-        "invite",
-        "invite somebody to a group",
-        "Make an invitation. Whoever has it can join, as often and as long as it says, so send it over a channel that\n"
-        "you trust. Every member can invite. Your agent must be running when the invitation is used.",
-        """
-zerochat invite hikers
-zerochat invite hikers --format url | wl-copy
-zerochat invite hikers --format qr --expires 10m
-zerochat invite hikers --format code --uses 5 --expires 7d
-""",
-        INVITATION_FORMATS,
-    )
-    group_argument(invite)
-    invite.add_argument(
-        "--expires",
-        dest="expires_s",
-        type=lifetime,
-        default=86_400,
-        metavar="TIME",
-        help="how long it is good: 90s, 30m, 24h or 7d (default: 24h)",
-    )
-    invite.add_argument("--uses", type=positive, default=1, metavar="N", help="how many may use it (default: 1)")
-    join = add_verb(
-        verbs,
-        "join",
-        "join a group by an invitation",
-        "Join a group, by the link or the code that one of its members made. Prints the group's id. Without an\n"
-        "argument the invitation is asked for; `-` reads it from standard input. Prefer these two: what stands on the\n"
-        "command line can be seen by the other users of this machine while it runs.",
-        """
-zerochat join
-wl-paste | zerochat join -
-zerochat join - --name "Alice B." <invitation.txt
-zerochat join ZC:6BFOXN...
-""",
-    )
-    join.add_argument("invitation", nargs="?", metavar="CODE-or-LINK", help="the invitation, or - for standard input")
-    join.add_argument("--name", metavar="NAME", help="what you are called in this group (default: the profile's name)")
-    timeout_option(
-        join, 75.0, "how long to wait until joined (default: 75); not let in after 60 seconds, the agent gives up"
-    )
-    members = add_verb(
-        verbs,
-        "members",
-        "list a group's members",
-        "The members of a group, whether they are connected, and whether they see the same members as you.",
-        """
-zerochat members hikers
-zerochat members hikers --format jsonl | jq -r .nick
-""",
-    )
-    group_argument(members)
-    leave = add_verb(
-        verbs,
-        "leave",
-        "leave a group",
-        "Leave a group. Its history stays readable here; to come back you need a new invitation. Asks before it does.",
-        """
-zerochat leave hikers
-zerochat leave hikers --yes
-""",
-    )
-    group_argument(leave)
-    leave.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _talk(verbs: "Verbs[Parser]") -> None:

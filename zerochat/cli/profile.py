@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zerochat.cli.agents import new_passphrase, places_of, warn_of_settings, with_passphrase
 from zerochat.cli.exits import ExitCode
-from zerochat.cli.output import Output, narrate, status_lines, table
+from zerochat.cli.output import Output, name_of, narrate, status_lines, table
 from zerochat.cli.parser import Options
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ def status(options: Options, out: Output) -> ExitCode:
     with client:
         found = client.status()
     out.data(found, status_lines(found))
+    for group in found.groups:
+        if group.requests:
+            who = ", ".join(name_of(one.nick) for one in group.requests)
+            narrate(f"Waiting to be let into {name_of(group.name)}: {who}. `zerochat requests {name_of(group.name)}`.")
     return ExitCode.OK
 
 

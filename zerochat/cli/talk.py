@@ -4,12 +4,14 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.agent.schema import Event
+from zerochat.agent import plain
+from zerochat.agent.schema import DisagreementNews, Event, RemovedNews, RequestNews
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
-from zerochat.cli.output import EventText, Output, delivery_lines, narrate
+from zerochat.cli.output import EventText, Output, delivery_lines, find_group, name_of, narrate
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
+from zerochat.terminal import printable_line
 
 if TYPE_CHECKING:
     from zerochat.agent.attach import Attached
@@ -20,6 +22,8 @@ TEXT_BYTES_MAX = 256 * 1024
 """Read from standard input before we say that it is too long; the agent's own limit is lower, and says so better."""
 OWN_AGENT_S_MAX = 5.0
 """How long an agent that lives only for one `send` tries to hand the message over."""
+LAST_S = 0.5
+"""How long `tail` listens on when there is nothing more to come."""
 TAIL_EVENTS = 10
 HISTORY_EVENTS = 50
 PAGE_EVENTS = 200
@@ -118,10 +122,23 @@ def tail(options: Options, out: Output) -> ExitCode:
                 out.data(event, text.lines(event))
         if agent.own:
             narrate("No agent was running, so this one receives until you end it with Ctrl+C.")
-        for news in client.news():
-            if isinstance(news.item, Event) and news.item.id not in shown:
-                out.data(news.item, text.lines(news.item))
-    return ExitCode.OK
+        gone = find_group(client.groups(), options.group).removed_by is not None
+        # What has come before the end is still to be heard.
+        while (news := client.next_news(LAST_S if gone else None)) is not None:
+            match news.item:
+                case Event() if news.item.id not in shown:
+                    out.data(news.item, text.lines(news.item))
+                case RemovedNews():
+                    gone = True
+                case RequestNews(nick=nick, state="asked"):
+                    group = name_of(options.group)
+                    narrate(f"{name_of(nick)} asks to be let in: `zerochat requests {group}` says more.")
+                case DisagreementNews():
+                    narrate(f"Careful: {printable_line(news.item.text)}")
+        info = find_group(client.groups(), options.group)
+    remover = plain.remover_of(info)
+    narrate(plain.put_out(name_of(info.name), name_of(remover) if remover else ""))
+    return ExitCode.REMOVED
 
 
 def history(options: Options, out: Output) -> ExitCode:

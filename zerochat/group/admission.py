@@ -21,14 +21,13 @@ from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.protocols import exchange
 from zerochat.didcomm.rotation import Prior
 from zerochat.errors import LocalError, Malformed, NotAMember, Refused, RemoteError, Unauthentic
-from zerochat.group import agreement, log, mail, peers
+from zerochat.group import agreement, log, peers
 from zerochat.group.contact import (
     check_consent,
     check_possession,
     check_proof,
     client_key,
-    new_identity,
-    reach_of,
+    reach_of_did,
     sign_proof,
 )
 from zerochat.group.effects import Changed, Notify
@@ -145,7 +144,7 @@ def _hear_request(turn: Turn, link: bytes, opened: Opened, answer: Answer) -> No
     if turn.agent.reach is None or (claim is not None and claim.relationship.member != member):
         raise Refused(why="a second name for the same joiner")
     if claim is None:
-        identity = new_identity(turn.moment.random, mail.own_reach(turn, group.seed), group.profile.envelope)
+        identity = peers.pair_identity(turn, group)
         relationship = Relationship(member, identity, opened.sender, request.id, "", requester=False)
         why = _why_not(turn, open_, group, member)
         if why:
@@ -223,7 +222,7 @@ def _hear_join_request(
         check_possession(body.possession, body.transport, group.id, body.member)
         consented = (body.member, body.label, body.contact, body.role, body.transport)
         check_consent(body.consent, group.id, group.me, *consented)
-        reach_of(resolve(body.contact))
+        reach_of_did(body.contact)
         if fault_of(body.label):
             raise Malformed(why="join-request: a name that cannot be shown")
         code = _why_not_in(turn, open_, group, body)

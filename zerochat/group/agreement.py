@@ -70,7 +70,7 @@ def contradicting(group: Group, *, certain: bool = True) -> list[str]:
     """
     found = []
     for member, word in sorted(group.words.items()):
-        if word.at == 0 or len(word.heads) >= HEADS_MAX:
+        if word.at == 0 or word.agrees or len(word.heads) >= HEADS_MAX:
             continue
         known = all(head in group.control for head in word.heads)
         if (known or not certain) and not covers(group.control, word.heads, group.entry):
@@ -93,7 +93,7 @@ def unconfirmed(group: Group, *, late: bool) -> tuple[str, ...]:
         if (event := group.control[name]).type == ADD
     }
     acceptor, view = acceptor_of(group), group.view.members
-    vouches = {member: _past(group, member) for member in view if member != group.me}
+    vouches = _pasts(group)
 
     def could(other: str, member: str) -> bool:
         return other not in (member, adds[member].author, acceptor)
@@ -120,11 +120,20 @@ def unconfirmed(group: Group, *, late: bool) -> tuple[str, ...]:
     return tuple(sorted(rest))
 
 
-def _past(group: Group, member: str) -> set[str]:
-    """The membership events that a member has signed for: by its word, and by its own events."""
-    word = group.words.get(member)
-    said = [head for head in word.heads if head in group.control] if word else []
-    return ancestors(group.control, [*said, *(name for name, one in group.control.items() if one.author == member)])
+def _pasts(group: Group) -> dict[str, set[str]]:
+    """The membership events that each other member has signed for: by its word, and by its own events."""
+    said: dict[str, set[str]] = {member: set() for member in group.view.members if member != group.me}
+    for name, event in group.control.items():
+        if event.author in said:
+            said[event.author].add(name)
+    for member, word in group.words.items():
+        if member in said:
+            said[member].update(head for head in word.heads if head in group.control)
+    known: dict[frozenset[str], set[str]] = {}  # nearly all say the same
+    for names in map(frozenset, said.values()):
+        if names not in known:
+            known[names] = ancestors(group.control, names)
+    return {member: known[frozenset(names)] for member, names in said.items()}
 
 
 def withheld(group: Group) -> frozenset[str]:

@@ -92,6 +92,12 @@ def reach_of(document: Document) -> Reach:
     return Reach(server_key, pair, queue, mail)
 
 
+@lru_cache(maxsize=4096)
+def reach_of_did(did: str) -> Reach:
+    """The same of a DID that holds its own document. Raises Malformed."""
+    return reach_of(resolve(did))
+
+
 def checked_route(way: Route) -> Route:
     """A way over the web with its routing keys. Raises Malformed for one that nobody here could take: whoever names it
     hears that, and not whoever wants to write there one day."""

@@ -15,11 +15,10 @@ from zerochat.crypto.primitives import (
     ed25519_to_x25519_secret,
     x25519_public,
 )
-from zerochat.didcomm.did import resolve
 from zerochat.didcomm.invitation import GROUP_BYTES, Invitation
 from zerochat.errors import LocalError, NotAMember, Refused
 from zerochat.group import mail
-from zerochat.group.contact import call_link, knock_link, reach_of
+from zerochat.group.contact import call_link, knock_link, reach_of_did
 from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Reply, Revoke
 from zerochat.group.membership import MEMBERS_MAX
 from zerochat.group.state import Claim, Group, OpenInvitation
@@ -113,7 +112,7 @@ Answer: TypeAlias = Callable[[str, bytes], None]
 def call(turn: Turn, link: bytes, theirs: str) -> bytes:
     """Dial a joiner who has answered by mail and can get none. Returns the link, which is not up yet: the joiner says
     everything again when it is. Raises Refused."""
-    open_, reach = turn.agent.invitations[link], reach_of(resolve(theirs))
+    open_, reach = turn.agent.invitations[link], reach_of_did(theirs)
     name = call_link(open_.invitation.id, theirs)
     if reach.pair is None or (name not in turn.agent.calls and len(turn.agent.calls) >= CALLS_MAX):
         raise Refused(why="a joiner that cannot be reached")
@@ -139,7 +138,7 @@ def way_back(turn: Turn, link: bytes, handle: bytes | None, mailed: bool, called
             turn.say(Reply(handle, envelope))
         elif not mailed:
             turn.say(Dispatch(called or link, envelope))
-        elif not reach_of(resolve(theirs)).mail:
+        elif not reach_of_did(theirs).mail:
             turn.say(Dispatch(call(turn, link, theirs), envelope))
         elif (way := mail.way_of_did(turn, theirs)) is not None:
             mail.post(turn, way, theirs, envelope)

@@ -26,7 +26,7 @@ from zerochat.group.contact import (
     Reach,
     checked_route,
     mailbox_seed,
-    reach_of,
+    reach_of_did,
 )
 from zerochat.group.effects import Dispatch, Measure, Post
 from zerochat.group.relationship import own_keys
@@ -116,7 +116,7 @@ def _seeds(agent: Agent) -> list[bytes]:
 def reach_of_member(group: Group, member: str) -> Reach:
     """Where a member is reached: as it said last, or as its contact says."""
     peer = group.peers.get(member)
-    return peer.reach if peer and peer.reach else reach_of(resolve(group.view.members[member].contact))
+    return peer.reach if peer and peer.reach else reach_of_did(group.view.members[member].contact)
 
 
 def way_to(turn: Turn, name: str, member: str) -> Route | None:
@@ -169,7 +169,7 @@ def post(turn: Turn, way: Route, recipient: str, envelope: bytes) -> None:
 
 def way_of_did(turn: Turn, did: str) -> Route | None:
     """The way over mediators that a DID document names, if it names one that works as far as we know."""
-    return next((way for way in reach_of(resolve(did)).mail if works(turn, way.uri)), None)
+    return next((way for way in reach_of_did(did).mail if works(turn, way.uri)), None)
 
 
 def works(turn: Turn, uri: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.crypto.primitives import check_x25519_public
-from zerochat.didcomm.did import resolve, same_did
+from zerochat.didcomm.did import Identity, same_did
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import empty, exchange
@@ -23,7 +23,7 @@ from zerochat.group.contact import (
     checked_route,
     member_link,
     new_identity,
-    reach_of,
+    reach_of_did,
     sign_proof,
 )
 from zerochat.group.effects import Admit, Dial, Hangup, Notify, Revoke
@@ -161,7 +161,7 @@ def _request(turn: Turn, name: str, member: str) -> None:
         return
     if (mine.joined, mine.did) < (theirs.joined, theirs.did) and not _unknown_way(turn, name, member):
         return
-    identity = new_identity(turn.moment.random, own_reach(turn, group.seed), group.profile.envelope)
+    identity = pair_identity(turn, group)
     request = exchange.request(identity, theirs.contact, name, {}, turn.moment.random)
     relationship = Relationship(member, identity, "", request.id, theirs.contact, requester=True)
     turn.edit(name, relationships={**group.relationships, member: relationship})
@@ -172,7 +172,7 @@ def _unknown_way(turn: Turn, name: str, member: str) -> bool:
     """Whether a member whom nobody can dial cannot ask us, because we have got our mediator after our contact was made:
     then no request of its own can cross ours."""
     group = turn.group(name)
-    ours, theirs = reach_of(resolve(group.contact.did)), reach_of_member(group, member)
+    ours, theirs = reach_of_did(group.contact.did), reach_of_member(group, member)
     if ours.pair is not None or ours.mail or theirs.pair is not None or not by_mail(turn, name, member):
         return False
     return turn.agent.reach is not None and turn.agent.reach.pair is None and bool(own_reach(turn, group.seed).mail)
@@ -245,17 +245,29 @@ def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relations
     if not isinstance(proof, str) or turn.agent.reach is None:
         raise Refused(why="a request for an exchange without proof of membership")
     check_proof(proof, member, name, opened.sender, group.contact.did, group.me)
-    if known is None or not known.established or not same_did(known.theirs, opened.sender):
+    fresh = known is None or not known.established or not same_did(known.theirs, opened.sender)
+    if known is None or fresh:
         if known is not None and known.greeted:
             raise Refused(why="a second relationship with the same member")
-        identity = new_identity(turn.moment.random, own_reach(turn, group.seed), group.profile.envelope)
+        identity = pair_identity(turn, group)
         known = Relationship(member, identity, opened.sender, opened.message.id, "", requester=False)
         _learn_reach(turn, name, member, opened.sender)
-        established(turn, name, known)
+        turn.edit(name, relationships={**turn.group(name).relationships, member: known})
     prior = Prior(group.contact.did, group.contact.kid_signing, group.contact.signing_seed)
     answer = exchange.response(opened.message, known.mine, prior, {}, now_s=turn.now // 1000, random=turn.moment.random)
     envelope = pack(known, answer, turn.packer_of(name), turn.moment.random)
     send(turn, name, member, envelope)
+    if fresh:
+        established(turn, name, known)  # after the answer, or the other side could not read what is said first
+
+
+def pair_identity(turn: Turn, group: Group) -> Identity:
+    """A fresh DID for one other member. It says where we are reached only if our contact does not say the same: the
+    first messages hold it several times over, and in a wide-area network their size is time."""
+    reach = own_reach(turn, group.seed)
+    said = reach_of_did(group.contact.did)
+    nothing = Reach(b"", None, None)
+    return new_identity(turn.moment.random, nothing if reach == said else reach, group.profile.envelope)
 
 
 def _learn_reach(turn: Turn, name: str, member: str, did: str) -> None:
@@ -265,9 +277,11 @@ def _learn_reach(turn: Turn, name: str, member: str, did: str) -> None:
     if member not in group.view.members or group.peers[member].reach is not None:
         return
     try:
-        found = reach_of(resolve(did))
+        found = reach_of_did(did)
     except Malformed:
         return
+    if found.pair is None and not found.mail:
+        return  # as its contact says
     before = reach_of_member(group, member)
     if (found := replace(found, server_key=before.server_key or found.server_key)) != before:
         turn.edit_peer(name, member, reach=found)
@@ -302,7 +316,7 @@ def heard(turn: Turn, name: str, relationship: Relationship) -> None:
 def rotate(turn: Turn, name: str, member: str) -> None:
     """Replace our own DID in the relationship with this member; it hears of it with our next message."""
     group = turn.group(name)
-    identity = new_identity(turn.moment.random, own_reach(turn, group.seed), group.profile.envelope)
+    identity = pair_identity(turn, group)
     relationship = rotated(group.relationships[member], identity, turn.now // 1000)
     turn.edit(name, relationships={**group.relationships, member: relationship})
     sync.send_sync(turn, name, member)

@@ -111,7 +111,9 @@ def hear_heads(turn: Turn, name: str, member: str, body: SyncBody) -> None:
         return
     agreement.check_heads(member, name, body.heads, body.word)
     words = {did: word for did, word in group.words.items() if did in group.view.members}
-    turn.edit(name, words={**words, member: Word(tuple(body.heads), body.word, max(1, turn.now))})
+    agrees = group.agree_by > 0 and agreement.covers(group.control, body.heads, group.entry)
+    word = Word(tuple(body.heads), body.word, max(1, turn.now), agrees)
+    turn.edit(name, words={**words, member: word})
 
 
 def settle(turn: Turn, name: str) -> None:
@@ -126,7 +128,8 @@ def settle(turn: Turn, name: str) -> None:
     if group.state != "active":
         return
     late = turn.now >= group.agree_by
-    found = agreement.unconfirmed(group, late=late)
+    watched = group.quarantine or group.disputed
+    found = agreement.unconfirmed(group, late=late) if watched else ()
     if not group.disputed:  # without a contradiction nobody loses what it has
         found = tuple(did for did in found if did in group.quarantine)
     if found != group.quarantine:

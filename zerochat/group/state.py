@@ -141,6 +141,8 @@ class Word:
     """base64url of its Ed25519 signature."""
     at: int = 0
     """When it told us itself, UTC ms; 0: whoever let us in has handed it on."""
+    agrees: bool = False
+    """True: it stands for all that we began with; else that has to be looked up."""
 
 
 @dataclass(frozen=True, slots=True)

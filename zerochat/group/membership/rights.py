@@ -6,9 +6,8 @@ is only what every event must satisfy by itself, and so everybody accepts the sa
 
 from collections.abc import Collection, Iterable, Mapping
 
-from zerochat.didcomm.did import resolve
 from zerochat.errors import Malformed, Refused
-from zerochat.group.contact import check_consent, check_possession, client_key, reach_of
+from zerochat.group.contact import check_consent, check_possession, client_key, reach_of_did
 from zerochat.group.event import GENESIS, LEAVE, REMOVE, VOTE, Event
 from zerochat.group.membership.bodies import add_of, genesis_of, label_of, remove_of, role_of, vote_of
 from zerochat.group.membership.resolve import Roll, ancestors, is_cut, resolve_view
@@ -87,7 +86,7 @@ def _check_beginning(event: Event, control: Mapping[str, Event]) -> None:
         raise Refused(why="a second beginning of the group")
     body = genesis_of(event)
     check_possession(body.possession, body.transport, "", event.author)
-    reach_of(resolve(body.contact))
+    reach_of_did(body.contact)
 
 
 def _check_place(event: Event, control: Mapping[str, Event]) -> None:
@@ -110,7 +109,7 @@ def _check_right(event: Event, view: View, past: Mapping[str, Event]) -> None:
             check_possession(add.possession, add.transport, event.group, add.member)
             consented = (add.member, add.label, add.contact, add.role, add.transport)
             check_consent(add.consent, event.group, me, *consented)
-            reach_of(resolve(add.contact))
+            reach_of_did(add.contact)
             allowed = may_add(view, me, add.member, add.label, client_key(add.transport))
         case "remove":
             target = remove_of(event).member

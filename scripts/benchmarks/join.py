@@ -1,0 +1,205 @@
+"""Joining over a wide-area line: how long somebody waits for a seat in a group that is far away.
+
+Every joiner is a fresh agent on the tester's host; the inviter is alice, 145 ms away. The clock starts when the face
+asks to join ("from nothing") and, within the same join, when the link to the inviter is up and the request goes out on
+it ("over an open link"); it stops when the joiner is seated and every member is connected. A round trip is the slowest
+member's. The phases are those that a face is told of (the welcome shows in the news that the group has members); their
+times add up to the whole join.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from benchmarks import Figure, Report, Row, wide
+from benchmarks.wide.agents import Agents, Seat, Stuck, drain, grow, listen
+from benchmarks.wide.line import Line, NoLine
+from benchmarks.wide.thesis import (
+    JOINED_AT_ONCE_MS,
+    JOINED_MS,
+    TESTER,
+    member_names,
+    one_way_ms,
+    slowest_ms,
+)
+from zerochat.agent.client import News
+from zerochat.agent.schema import JoinStatus, ViewNews
+from zerochat.errors import LocalError
+
+SIZES, SIZES_QUICK = (1, 2, 4, 8, 16, 32), (1, 4)
+ATTEMPTS = 3
+AT_ONCE = ((4, 4), (4, 16), (16, 4), (16, 16))
+RTTS_MAX_OPEN, RTTS_MAX = 4.0, 6.0
+AT_ONCE_RATIO_MAX = 1.5
+JOIN_S_MAX = 75.0
+NEWCOMERS = 8
+"""Members that join at once while a group is made, so that this machine can keep up with them."""
+SETTLE_S = 2.0
+"""Between making a group and the join that is timed: what its members still have to tell each other is told."""
+
+PHASES = {
+    "dialling": "until the link to the inviter is up",
+    "exchanging": "until its answer to the exchange of DIDs",
+    "asking": "until its welcome to the group",
+    "welcomed": "from there until every member is connected",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """When each phase began, in ms after the face asked: those of PHASES, and `joined`, which ends it."""
+
+    began_ms: dict[str, float]
+    whole: bool
+    """Whether every member was connected when it counted as done."""
+
+    @property
+    def from_nothing(self) -> float:
+        return self.began_ms["joined"]
+
+    @property
+    def over_open_link(self) -> float:
+        return self.began_ms["joined"] - self.began_ms["exchanging"]
+
+    def phase_ms(self) -> dict[str, float]:
+        """How long each phase took; 0 for one that was passed over."""
+        there = [phase for phase in (*PHASES, "joined") if phase in self.began_ms]
+        took = {phase: self.began_ms[after] - self.began_ms[phase] for phase, after in pairwise(there)}
+        return {phase: took.get(phase, 0.0) for phase in PHASES}
+
+
+def measure(quick: bool) -> Report:
+    sizes = SIZES_QUICK if quick else SIZES
+    at_once = () if quick else AT_ONCE
+    rows: list[Row] = []
+    missing: list[str] = []
+    try:
+        line = Line(one_way_ms(max(sizes)))
+    except NoLine as error:
+        cases = [case_of(size, "") for size in sizes] + [f"{many} joiners at once into {n}" for n, many in at_once]
+        return Report([], [f"{case} ({error})" for case in cases])
+    try:
+        with line, Agents(line) as agents:
+            seats: list[Seat] = []
+            for size in sizes:
+                seats += [agents.start(host) for host in member_names(size)[len(seats) :]]
+                alone = []
+                for _ in range(1 if quick else ATTEMPTS):
+                    alone += join_afresh(agents, seats, 1, missing)
+                rows += rows_of_one(size, [join for join in alone if join.whole])
+                for joiners in (many for there, many in at_once if there == size):
+                    together = join_afresh(agents, seats, joiners, missing)
+                    if len(together) == joiners:
+                        rows += rows_at_once(size, together, [join for join in alone if join.whole])
+    except (Stuck, LocalError) as error:
+        missing.append(f"everything from here on ({error})")
+    return Report([*wide.rows_of(line), *rows], missing)
+
+
+def join_afresh(agents: Agents, seats: Sequence[Seat], joiners: int, missing: list[str]) -> list[Join]:
+    """Have so many join a new group of all these agents, which they leave again afterwards: a group that others had
+    joined and left before would have more to tell. What did not end well is said in `missing`. Raises Stuck."""
+    client = seats[0].client
+    group = client.new(f"hikers-{len(client.groups())}").id
+    for begin in range(1, len(seats), NEWCOMERS):
+        newcomers = seats[begin : begin + NEWCOMERS]
+        grow(group, seats[0], newcomers, begin + len(newcomers))
+    joins = join_at_once(agents, group, seats[0], joiners)
+    if partly := joiners - sum(join.whole for join in joins):
+        case = case_of(len(seats), "")
+        missing.append(f"{case}: {partly} of {joiners} at once did not end with every member connected")
+    for seat in reversed(seats):
+        seat.client.leave(group)
+    return joins
+
+
+def join_at_once(agents: Agents, group: str, inviter: Seat, joiners: int) -> list[Join]:
+    """Have fresh agents join the group together, and end; gives the joins that came to their end. Raises Stuck."""
+    names = [f"{TESTER}-{number}" for number in range(joiners)]
+    seats = [agents.start(TESTER, name) for name in names]
+    faces = [seat.face for seat in seats]
+    invitation = inviter.client.invite(group, uses=joiners).url
+    drain(faces, SETTLE_S)
+    asked = [face.ask([("join", {"invitation": invitation})]) for face in faces]
+    told: list[list[tuple[float, str, JoinStatus | None]]] = [[] for _ in faces]
+
+    def all_ended() -> bool:
+        for face, one in zip(faces, told, strict=True):
+            for when, said in face.heard:
+                if isinstance(said, News) and isinstance(said.item, JoinStatus):
+                    one.append((when, said.item.phase, said.item))
+                elif isinstance(said, News) and isinstance(said.item, ViewNews):
+                    one.append((when, "welcomed", None))
+            face.heard.clear()
+        return all(any(phase in ("joined", "failed") for _, phase, _ in one) for one in told)
+
+    listen(faces, all_ended, JOIN_S_MAX)
+    joins = []
+    for begun, one in zip(asked, told, strict=True):
+        began_ms: dict[str, float] = {}
+        for when, phase, _ in one:
+            began_ms.setdefault(phase, (when - begun) * 1000)
+        end = next((status for _, phase, status in one if status is not None and phase == "joined"), None)
+        if end is not None and "exchanging" in began_ms:
+            joins.append(Join(began_ms, end.connected == end.members))
+    for seat in seats:
+        agents.stop(seat)
+    return joins
+
+
+def case_of(size: int, how: str) -> str:
+    members = "1 member" if size == 1 else f"{size} members"
+    return f"joining {members} (round trip {slowest_ms(size):.0f} ms){how}"
+
+
+def rows_of_one(size: int, joins: Sequence[Join]) -> list[Row]:
+    """Joins of one at a time."""
+    if not joins:
+        return []
+    rtt = slowest_ms(size)
+    rows = []
+    ways = (
+        (", over an open link", [join.over_open_link for join in joins], JOINED_MS[size][0], RTTS_MAX_OPEN),
+        (", from nothing", [join.from_nothing for join in joins], JOINED_MS[size][1], RTTS_MAX),
+    )
+    for how, times, published, rtts_max in ways:
+        peers = {"thesis": Figure.of(published)} if published else {}
+        in_rtts = {name: _divided(figure, rtt) for name, figure in peers.items()}
+        ours = Figure.of(times)
+        rows.append(Row(case_of(size, how), "ms", "lower", ours, peers=peers))
+        rows.append(Row(case_of(size, how), "round trips", "lower", _divided(ours, rtt), peers=in_rtts, goal=rtts_max))
+    phases = defaultdict(list)
+    for join in joins:
+        for phase, took in join.phase_ms().items():
+            phases[phase].append(took)
+    for phase, what in PHASES.items():
+        rows.append(Row(case_of(size, f": {what}"), "ms", "lower", Figure.of(phases[phase])))
+    return rows
+
+
+def rows_at_once(size: int, joins: Sequence[Join], alone: Sequence[Join]) -> list[Row]:
+    """Joins of several at a time, beside those of one."""
+    rows = []
+    ways = (
+        (", over an open link", [join.over_open_link for join in joins], [join.over_open_link for join in alone], 0),
+        (", from nothing", [join.from_nothing for join in joins], [join.from_nothing for join in alone], 1),
+    )
+    for how, together, single, column in ways:
+        case = case_of(size, f", {len(joins)} at once{how}: until the last one has its seat")
+        published = float(JOINED_AT_ONCE_MS[size, len(joins)][column])
+        published_alone = JOINED_MS[size][column]
+        last = max(together)
+        rows.append(
+            Row(case, "ms", "lower", Figure(last, min(together), last), peers={"thesis": Figure.of([published])})
+        )
+        if single:
+            ratio, thesis = last / Figure.of(single).median, published / Figure.of(published_alone).median
+            goal = AT_ONCE_RATIO_MAX if len(joins) == max(many for _, many in AT_ONCE) else None
+            peers = {"thesis": Figure.of([thesis])}
+            rows.append(Row(case, "times one join", "lower", Figure.of([ratio]), peers=peers, goal=goal))
+    return rows
+
+
+def _divided(figure: Figure, by: float) -> Figure:
+    return Figure(figure.median / by, figure.low / by, figure.high / by)

@@ -1,0 +1,223 @@
+"""Real agents on the hosts of a line, and faces that put the time on everything that they are told.
+
+Each agent is a process of its own (`zerochat agent`), with a profile in a temporary folder and its host's address as
+the one that it listens on and advertises. Their control sockets are files, so this one process can be every agent's
+face, and all times are of one clock: the monotonic one, in seconds.
+"""
+
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from benchmarks import ROOT
+from benchmarks.wide.line import Line
+from zerochat.agent.client import AgentError, Client, Dialogue, News, NoAgent, Reply, connect
+from zerochat.agent.places import Places, places
+from zerochat.agent.schema import JoinStatus
+from zerochat.agent.vault import create_profile
+
+START_S_MAX, STOP_S_MAX = 60.0, 10.0
+GROUP_S_MAX = 90.0
+"""How long a group may take until the agent that is asked is connected with everybody."""
+POLL_S = 0.1
+
+
+class Stuck(Exception):
+    """Something did not come about in its time."""
+
+
+class Face:
+    """A second face of an agent, for what is timed: it asks without waiting, and stamps what it hears."""
+
+    def __init__(self, home: Places) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.connect(str(home.socket))
+        self._dialogue = Dialogue()
+        self.heard: list[tuple[float, Reply | News]] = []
+        self.ask([("hello", {"protocol": 1, "client": "bench"}), ("subscribe", {})])
+
+    def ask(self, questions: Iterable[tuple[str, dict[str, object]]]) -> float:
+        """Ask all of this at once; gives when."""
+        lines = b"".join(self._dialogue.ask(method, params)[1] for method, params in questions)
+        begun = time.monotonic()
+        self._socket.sendall(lines)
+        return begun
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def read(self) -> None:
+        """Take in what is there; it was told by now."""
+        data = self._socket.recv(1 << 18)
+        now = time.monotonic()
+        if not data:
+            raise Stuck("an agent has closed its control socket")
+        self.heard += [(now, said) for said in self._dialogue.hear(data)]
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Seat:
+    """One agent: its process, its host's name, a client of it, and the face for what is timed."""
+
+    def __init__(self, host: str, home: Places, process: "subprocess.Popen[bytes]") -> None:
+        self.host, self.home, self.process = host, home, process
+        self._client: Client | None = None
+        self._face: Face | None = None
+
+    @property
+    def client(self) -> Client:
+        """Waits until the agent is there. Raises Stuck."""
+        deadline = time.monotonic() + START_S_MAX
+        while self._client is None:
+            try:
+                self._client = connect(self.home, "bench")
+            except NoAgent:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise Stuck(f"the agent on {self.host} did not start") from None
+                time.sleep(0.05)
+        return self._client
+
+    @property
+    def face(self) -> Face:
+        if self._face is None:
+            self.client.status()  # it is there
+            self._face = Face(self.home)
+        return self._face
+
+    def connected(self, group: str) -> int:
+        return next((info.connected for info in self.client.groups() if info.id == group), 0)
+
+    def members(self, group: str) -> int:
+        return next((info.members for info in self.client.groups() if info.id == group), 0)
+
+    def close(self) -> None:
+        for end in (self._client, self._face):
+            if end is not None:
+                end.close()
+        if self.process.poll() is None:
+            self.process.terminate()
+
+
+class Agents:
+    """All agents of one measurement; a context, at the end of which none of them runs and their folder is gone."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._folder = tempfile.TemporaryDirectory(prefix="zcw-", dir="/tmp")  # short: a socket's path has 107 bytes
+        self._seats: list[Seat] = []
+        self._numbers = count()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for seat in self._seats:
+            seat.close()
+        for seat in self._seats:
+            _reap(seat.process)
+        self._folder.cleanup()
+
+    def start(self, host: str, name: str = "") -> Seat:
+        """Start an agent on this host; it may not be ready yet. `name`: what its member is called, if not the host."""
+        folder = Path(self._folder.name) / str(next(self._numbers))
+        folder.mkdir()
+        home = places(None, {"ZEROCHAT_HOME": str(folder)})
+        create_profile(home, name or host, None)
+        environment = {
+            "HOME": str(folder),
+            "ZEROCHAT_HOME": str(folder),
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "LANG": "C.UTF-8",
+        }
+        address = self._line.hosts[host].address
+        command = [sys.executable, "-m", "zerochat", "agent", "--listen", address, "--advertise", address]
+        with (folder / "output").open("wb") as output:
+            process = self._line.hosts[host].start(
+                command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        seat = Seat(host, home, process)
+        self._seats.append(seat)
+        return seat
+
+    def stop(self, seat: Seat) -> None:
+        seat.close()
+        _reap(seat.process)
+        self._seats.remove(seat)
+
+
+def _reap(process: "subprocess.Popen[bytes]") -> None:
+    try:
+        process.wait(STOP_S_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def listen(faces: Sequence[Face], done: Callable[[], bool], within_s: float) -> bool:
+    """Hear all of these faces until it is `done`, or has not been within this time (False)."""
+    deadline = time.monotonic() + within_s
+    with selectors.DefaultSelector() as selector:
+        for face in faces:
+            selector.register(face, selectors.EVENT_READ, face)
+        while not done():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            for key, _ in selector.select(left):
+                key.data.read()
+    return True
+
+
+def drain(faces: Sequence[Face], quiet_s: float) -> None:
+    """Hear, and forget, what is told until nothing more comes to mind."""
+    listen(faces, lambda: False, quiet_s)
+    for face in faces:
+        face.heard.clear()
+
+
+def until(what: str, done: Callable[[], bool], within_s: float = GROUP_S_MAX) -> None:
+    """Look again and again until it is so. Raises Stuck."""
+    deadline = time.monotonic() + within_s
+    while not done():
+        if time.monotonic() > deadline:
+            raise Stuck(f"{what}: not within {within_s:.0f} s")
+        time.sleep(POLL_S)
+
+
+def grow(group: str, inviter: Seat, newcomers: Sequence[Seat], size: int) -> None:
+    """Have all newcomers join at once, and wait until the inviter has `size` members in its view. Untimed, but over
+    the same line. Raises Stuck."""
+    if newcomers:
+        invitation = inviter.client.invite(group, uses=len(newcomers)).url
+        for seat in newcomers:
+            with suppress(AgentError):
+                seat.client.subscribe()
+            seat.client.join(invitation)
+        for seat in newcomers:
+            _seated(seat.client, seat.host)
+    until(f"{size} members at {inviter.host}", lambda: inviter.members(group) == size)
+
+
+def _seated(client: Client, name: str) -> None:
+    deadline = time.monotonic() + GROUP_S_MAX
+    while (news := client.next_news(max(0.0, deadline - time.monotonic()))) is not None:
+        if isinstance(news.item, JoinStatus) and news.item.phase == "failed":
+            raise Stuck(f"{name} could not join: {news.item.text}")
+        if isinstance(news.item, JoinStatus) and news.item.phase == "joined":
+            return
+    raise Stuck(f"{name} did not join")

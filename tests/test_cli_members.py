@@ -1,0 +1,470 @@
+"""The verbs for a group's rules and its members: against an agent that only pretends, and once against real ones."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests import test_cli
+from tests.test_cli import ALICE, BOB, CAROL, HIKERS, INVITATION, event, follow, joining, of
+from zerochat.agent import plain
+from zerochat.agent.places import places
+from zerochat.agent.schema import (
+    CONTRADICTION,
+    AnswerParams,
+    Author,
+    DisagreementNews,
+    GroupInfo,
+    History,
+    InviteParams,
+    JoinParams,
+    JoinStatus,
+    MemberInfo,
+    NewParams,
+    NoParams,
+    PolicyInfo,
+    RemovedNews,
+    RemoveParams,
+    RenameParams,
+    RequestInfo,
+    RequestNews,
+    RoleParams,
+    VerifyParams,
+    VoteInfo,
+    WordsInfo,
+    WordsParams,
+)
+from zerochat.agent.thread import AgentThread
+from zerochat.agent.vault import create_profile, unlock
+
+home, agent, run, alone = test_cli.home, test_cli.agent, test_cli.run, test_cli.alone
+
+WORDS = ["apple", "river", "stone", "lamp", "cloud", "tiger", "window", "bread"]
+PEOPLE = [
+    MemberInfo(did=ALICE, nick="alice", connection="self", joined_at="x", role="owner"),
+    MemberInfo(did=BOB, nick="Bob", connection="connected", joined_at="x", role="admin", trust="verified"),
+    MemberInfo(did=CAROL, nick="carol\x1b", connection="connected", joined_at="x", role="reader", trust="changed"),
+]
+DAVE = RequestInfo(
+    group="GROUPID", did="did:key:z6MkDave1", nick="dave\n", role="reader", words=WORDS, asked_at="2026-07-01T12:09:00Z"
+)
+CREW = replace(
+    HIKERS,
+    role="owner",
+    envelope="didcomm/v2",
+    policy=PolicyInfo(join="ask", remove="quorum", quorum=3, roles="admins"),
+    votes=[VoteInfo(group="GROUPID", did=CAROL, nick="carol\x1b", votes=1, needed=2, mine=True)],
+    requests=[DAVE],
+)
+
+
+@pytest.fixture
+def crew(agent: Callable[..., Any]) -> Any:
+    """An agent in the group hikers, whose answers are as a desk's would be."""
+
+    def words(params: WordsParams) -> WordsInfo:
+        whom = next((one for one in PEOPLE if one.did == params.member), None)
+        return WordsInfo(
+            group="GROUPID",
+            did=params.member,
+            nick=whom.nick if whom else "",
+            words=WORDS,
+            trust=whom.trust if whom else None,
+            same=params.said.split() == WORDS if params.said else None,
+        )
+
+    return agent(
+        groups=lambda _: [CREW],
+        members=lambda _: PEOPLE,
+        requests=lambda _: [DAVE],
+        answer=lambda _: replace(CREW, requests=[]),
+        role=lambda params: replace(PEOPLE[1 if params.member else 0], role=params.role),
+        rename=lambda params: replace(CREW, nick=params.name),
+        words=words,
+        verify=lambda _: PEOPLE[1],
+        new=lambda _: CREW,
+        invite=lambda params: replace(INVITATION, role=params.role),
+    )
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_holds_in_a_group_is_said_in_plain_words(run, crew) -> None:
+    code, out, _ = run("info hikers")
+    assert code == 0
+    rows = {line[:18].strip(): line[18:].strip() for line in out.partition("\n\n")[0].splitlines()}
+    assert rows == {
+        "group": "hikers (GROUPID)",
+        "you": "alice, owner",
+        "members": "3; connected with 1 of 2",
+        "getting in": "anybody with an invitation may ask, and gets in when whoever made it says yes",
+        "being put out": "three members together can put somebody out",
+        "writing": "the owner and the admins say who may write; the owner makes the admins",
+        "disagreement": "a newcomer to whom members tell different things stays, and is warned",
+        "keys": "pairwise-multi: keys for each pair of members; each member gets an envelope of its own",
+        "path": "mesh: every member is connected with every other",
+        "accountability": "acks: you see who has your messages",
+        "envelope": "didcomm/v2",
+        "owner": "alice",
+        "admin": "Bob",
+        "reader": "carol␛",
+        "verified": "Bob",
+        "not who they were": "carol␛",
+        "voted against": "carol␛: 1 of 2, with yours",
+        "waits to get in": "dave⏎",
+    }
+    assert "can prove it to nobody" in out and "keeps all that was read" in out and "network" not in out
+    assert json.loads(run("info GROU --format jsonl")[1])["policy"]["quorum"] == 3
+    single = replace(CREW, keys="pairwise-single", removed_by=Author(BOB, "Bob"), state="left")
+    crew.answers["groups"] = lambda _: [single]
+    code, out, err = run("info hikers")
+    assert code == 0 and "watches the network" in out and "Bob has put you out" in err
+    assert run("info moon") == (
+        1,
+        "",
+        "zerochat: There is no group called moon in this profile. `zerochat status` lists the groups.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("--removal admins", "there are no admins who could put somebody out"),
+        ("--removal anyone --quorum 2", "a quorum counts votes"),
+        ("--removal admins --roles admins --quorum 2", "a quorum counts votes"),
+        ("--quorum 1", "let `anyone` put members out"),
+        ("--quorum 65", "from 2 to 64"),
+    ],
+)
+def test_rules_that_do_not_go_together_are_refused_before_anything_happens(run, crew, line, why) -> None:
+    code, out, err = run(f"new hikers {line}")
+    assert (code, out) == (2, "") and why in err and err.count("\n") == 1
+    assert crew.asked == []
+
+
+def test_a_group_is_made_with_the_rules_that_were_chosen(run, crew) -> None:
+    for line in (
+        "new g --roles admins",
+        "new g --roles admins --quorum 3 --join ask",
+        "new g --keys pairwise-single --removal anyone --agreement strict --join open --envelope didcomm/v1",
+    ):
+        assert run(line)[0] == 0
+    assert of(crew, "new") == [
+        NewParams("g", remove="admins", quorum=0, roles="admins"),
+        NewParams("g", remove="quorum", quorum=3, roles="admins", join="ask"),
+        NewParams("g", "didcomm/v1", "pairwise-single", "open", "anyone", 0, "flat", "strict"),
+    ]
+
+
+def test_every_rule_has_its_words() -> None:
+    for join in plain.JOIN_RULES:
+        for remove, quorum in (("anyone", None), ("quorum", 12), ("admins", None)):
+            rules = plain.settled(join, remove, quorum, "admins", "strict")
+            said = plain.rules_of(rules)
+            assert len(said) == 4 and not {join, remove} & set(said) and all(" " in one for one in said)
+    assert "12 members" in plain.rules_of(plain.settled(quorum=12))[1]
+    for kind in ("join", "remove", "roles", "agreement"):
+        with pytest.raises(plain.BadRules, match=r"called 'x.x1b', only"):
+            plain.settled(**{"join": "open", kind: "x\x1b"})  # type: ignore[arg-type]
+
+
+def test_whoever_comes_only_to_read(run, crew) -> None:
+    assert "lets in  readers, who cannot send" in run("invite hikers --read-only")[1].replace("   ", "  ")
+    assert "readers" not in run("invite hikers")[1]
+    assert of(crew, "invite") == [InviteParams("hikers", role="reader"), InviteParams("hikers")]
+    crew.answers["join"] = follow(lambda: crew, joining("joined", "In.", group="GROUPID"))
+    assert run("join - --read-only", stdin=b"ZC:1")[0] == 0
+    assert of(crew, "join") == [JoinParams("ZC:1", None, "reader")]
+
+
+# --- coming in ------------------------------------------------------------------------------------------------------
+
+
+def test_who_waits_to_be_let_in(run, crew) -> None:
+    code, out, err = run("requests hikers")
+    assert (code, out) == (
+        0,
+        """\
+dave⏎, as reader, since 2026-07-01 12:09
+    key    did:key:z6MkDave1
+    words  apple river stone lamp
+    words  cloud tiger window bread
+""",
+    )
+    assert "`zerochat admit hikers WHO`" in err
+    assert run(["admit", "hikers", "dave\n"])[0] == 1, "somebody has the name by now"
+    seated = replace(PEOPLE[1], did=DAVE.did, nick=DAVE.nick)
+    crew.answers["members"] = lambda _: [*PEOPLE, seated]
+    assert run(["admit", "hikers", "Dave\n"]) == (0, "did:key:z6MkDave1\n", "dave⏎ comes in now.\n")
+    assert run("refuse hikers did:key:z6MkDave1")[1:] == ("did:key:z6MkDave1\n", "dave⏎ does not come in.\n")
+    assert of(crew, "answer") == [
+        AnswerParams("hikers", "dave\n", True),
+        AnswerParams("hikers", "Dave\n", True),
+        AnswerParams("hikers", "did:key:z6MkDave1", False),
+    ]
+    crew.answers["requests"] = lambda _: []
+    assert run("requests hikers") == (0, "", "Nobody waits to be let in.\n")
+
+
+def test_whoever_has_to_wait_for_a_person_is_shown_the_words_of_its_key(run, crew) -> None:
+    asking = replace(joining("asking", "Asking to be let in…"), words=WORDS)
+    crew.answers["join"] = follow(lambda: crew, asking)
+    code, out, err = run("join - --timeout 0.3", stdin=b"ZC:1")
+    assert (code, out) == (5, "") and err.count("  apple river stone lamp\n  cloud tiger window bread\n") == 1
+    assert "Nobody has let you in yet." in err
+    crew.answers["join"] = follow(lambda: crew, replace(asking, words=[]), joining("joined", "In.", group="GROUPID"))
+    code, _, err = run("join -", stdin=b"ZC:1")
+    assert code == 0 and "apple" not in err
+
+
+def test_a_join_that_ends_in_a_contradiction_has_an_exit_code_of_its_own(run, crew) -> None:
+    ended = joining("failed", "They differ.", error=CONTRADICTION)
+    crew.answers["join"] = follow(lambda: crew, joining("connecting", "…"), ended)
+    assert run("join -", stdin=b"ZC:1")[0] == 7
+
+
+def test_members_who_disagree_are_named_to_whoever_joins(run, crew) -> None:
+    def join(params: JoinParams) -> JoinStatus:
+        for client in crew.subscribers:
+            text = "Bob tells of other members\x1b."
+            crew.server.notify(client, "disagreement", DisagreementNews("GROUPID", BOB, "Bob", text))
+            crew.server.notify(client, "join", joining("joined", "In.", group="GROUPID"))
+        return joining("dialling", "Looking…")
+
+    crew.answers["join"] = join
+    code, _, err = run("join -", stdin=b"ZC:1")
+    assert code == 0 and "Careful: Bob tells of other members␛." in err
+
+
+# --- going, and changing --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("votes", "needed", "out", "said"),
+    [
+        (2, 2, True, "2 of 2 votes: Bob is out"),
+        (1, 2, False, "1 of 2 votes; one more member has to say the same"),
+        (1, 4, False, "1 of 4 votes; three more members have to say the same"),
+        (1, 1, True, "Bob is out"),
+    ],
+)
+def test_putting_somebody_out(run, crew, votes, needed, out, said) -> None:
+    vote = VoteInfo(group="GROUPID", did=BOB, nick="Bob", votes=votes, needed=needed, mine=True, out=out)
+    crew.answers["remove"] = lambda _: vote
+    assert run("remove hikers bob --yes") == (0, said + "\n", "")
+    assert json.loads(run("remove hikers bob --yes --format jsonl")[1])["out"] is out
+    assert of(crew, "remove") == [RemoveParams("GROUPID", BOB)] * 2
+
+
+def test_putting_somebody_out_is_asked_first(run, crew) -> None:
+    crew.answers["remove"] = lambda _: VoteInfo(group="GROUPID", did=BOB, nick="Bob", votes=1, needed=1, out=True)
+    code, out, err = run("remove hikers bob")
+    assert (code, out) == (2, "") and "add --yes" in err
+    code, out, err = run("remove hikers bob", stdin=b"\n", tty=True)
+    assert (code, out) == (1, "") and "Vote for putting Bob out of hikers?" in err
+    assert of(crew, "remove") == []
+    crew.answers["groups"] = lambda _: [replace(CREW, policy=PolicyInfo(remove="anyone", quorum=0))]
+    code, out, err = run("remove hikers bob", stdin=b"yes\n", tty=True)
+    assert (code, out) == (0, "Bob is out\n") and "Put Bob out of hikers?" in err
+    code, out, err = run("remove hikers eve --yes")
+    assert (code, out) == (1, "") and "Nobody there is called eve" in err
+
+
+def test_roles_and_names(run, crew) -> None:
+    assert run("role hikers bob admin") == (0, "", "Bob is an admin in hikers now.\n")
+    assert run("role hikers reader") == (0, "", "You are a reader in hikers now.\n")
+    assert run(["rename", "hikers", "Alice B."]) == (0, "", "You are called Alice B. in hikers now.\n")
+    assert of(crew, "role") == [RoleParams("GROUPID", "admin", "bob"), RoleParams("GROUPID", "reader")]
+    assert of(crew, "rename") == [RenameParams("hikers", "Alice B.")]
+    assert json.loads(run("role hikers bob writer --format jsonl")[1])["role"] == "writer"
+
+
+def test_an_agent_of_its_own_stays_until_the_others_have_heard_of_it(run, alone, monkeypatch) -> None:
+    behind = iter([2, 1])
+    alone["groups"] = lambda _: [replace(HIKERS, unacknowledged=next(behind, 0))]
+    alone["rename"] = lambda params: replace(HIKERS, nick=params.name)
+    monkeypatch.setattr("zerochat.cli.members.LOOK_S", 0.01)
+    code, _, err = run("rename hikers al")
+    assert code == 0 and err.endswith("You are called al in hikers now.\n")
+    assert next(behind, None) is None
+    alone["groups"] = lambda _: [HIKERS]
+    monkeypatch.setattr("zerochat.cli.members.SPREAD_S_MAX", 0.0)
+    assert "Not everybody has heard of it yet" in run("rename hikers al")[2]
+
+
+# --- trust ----------------------------------------------------------------------------------------------------------
+
+SHOWN = "  apple river stone lamp\n  cloud tiger window bread\n"
+
+
+def test_the_words_of_a_member(run, crew) -> None:
+    code, out, err = run("verify hikers bob")
+    assert (code, out) == (0, SHOWN)
+    assert "over the phone or face to face, not in the chat itself" in err and "Bob is verified." in err
+    assert "whom you verified as carol␛ was somebody else" in run("verify hikers carol\x1b")[2]
+    assert json.loads(run("verify hikers bob --format jsonl")[1])["words"] == WORDS
+    code, _, err = run("verify hikers eve")
+    assert code == 1 and "Nobody there is called eve" in err
+
+
+def test_the_words_of_a_group(run, crew) -> None:
+    code, out, err = run("verify hikers")
+    assert (code, out) == (
+        0,
+        SHOWN
+        + """
+NAME    TRUST     KEY
+Bob     verified  did:key:z6MkBobb
+carol␛  CHANGED   did:key:z6MkCarol
+""",
+    )
+    assert "Everybody in hikers sees these words" in err and "--mark" not in err
+    code, _, err = run(["verify", "hikers", "--words", "other"])
+    assert code == 1 and "you do not see the same members" in err
+
+
+def test_words_that_were_read_out_are_compared(run, crew) -> None:
+    code, _, err = run(["verify", "hikers", "bob", "--words", " ".join(WORDS)])
+    assert code == 0 and "The words are the same." in err
+    assert of(crew, "verify") == []
+    for other in ("apple", "", "  "):
+        code, _, err = run(["verify", "hikers", "bob", "--words", other, "--mark"])
+        assert code == 1 and "The words differ." in err and "verified" not in err
+    assert of(crew, "verify") == [], "what differs is never marked"
+    assert run(["verify", "hikers", "bob", "--words", " ".join(WORDS), "--mark"])[0] == 0
+    assert run("verify hikers bob --unmark")[2].endswith("Bob is not verified any more.\n")
+    assert of(crew, "verify") == [VerifyParams("GROUPID", BOB, True), VerifyParams("GROUPID", BOB, False)]
+
+
+def test_what_cannot_be_marked(run, crew) -> None:
+    for line in ("verify hikers --mark", "verify hikers --unmark", "verify hikers bob --unmark --words x"):
+        code, out, _ = run(line)
+        assert (code, out) == (2, "")
+    assert crew.asked == []
+
+
+# --- when one has been put out --------------------------------------------------------------------------------------
+
+
+def test_a_tail_ends_when_one_is_put_out(run, crew, monkeypatch) -> None:
+    monkeypatch.setattr("zerochat.cli.talk.LAST_S", 0.1)
+    crew.answers["history"] = lambda _: History([event(1)], more=False)
+    out_of_it = replace(CREW, state="left", removed_by=Author(BOB, "Bob"))
+    states = iter([CREW])
+
+    def groups(_: NoParams) -> list[GroupInfo]:
+        now = next(states, out_of_it)
+        if now is CREW:
+            asked = RequestNews(group="GROUPID", member="did:key:z6MkD", nick="dave", state="asked")
+            end = event(2, type="member_removed", body={"did": ALICE, "nick": "alice"}, replayed=False)
+            for client in crew.subscribers:
+                crew.server.notify(client, "request", asked)
+                crew.server.notify(client, "removed", RemovedNews("GROUPID", BOB, "Bob"))
+                crew.server.notify(client, "event", end)
+        return [now]
+
+    crew.answers["groups"] = groups
+    code, out, err = run("tail hikers")
+    assert code == 8
+    assert out.splitlines()[-1] == "2026-07-01 12:04  * bob put alice out"
+    assert "dave asks to be let in: `zerochat requests hikers`" in err
+    assert err.endswith(
+        "You are no longer in hikers: Bob has put you out. Its history stays here; to come back you need a new"
+        " invitation.\n"
+    )
+    code, out, err = run("tail hikers")
+    assert code == 8 and "message 1" in out, "a second time it ends at once"
+    crew.answers["groups"] = lambda _: [replace(out_of_it, removed_by=Author(ALICE, "alice"))]
+    assert "whoever let you in was put out before" in run("tail hikers")[2]
+
+
+def test_a_status_says_who_waits_and_where_one_is_out(run, crew) -> None:
+    gone = replace(HIKERS, name="gone", id="G2", state="left", removed_by=Author(BOB, "Bob"))
+    crew.answers["status"] = lambda _: replace(test_cli.STATUS, groups=[CREW, gone])
+    code, out, err = run("status")
+    assert code == 0 and "put out" in out.splitlines()[-1]
+    assert err == "Waiting to be let into hikers: dave⏎. `zerochat requests hikers`.\n"
+
+
+# --- real agents ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two(run) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """`two("bob", "send hikers -m hello")`: Alice and Bob, each with an agent that runs."""
+    threads = []
+    for name in ("alice", "bob"):
+        profile = places(name, os.environ)
+        create_profile(profile, name, None)
+        threads.append(AgentThread(profile, unlock(profile, None), listen="127.0.0.1"))
+        threads[-1].start()
+    yield lambda who, line, **more: run(f"--profile {who} {line}", **more)
+    for thread in threads:
+        thread.stop()
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + 30
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.05)
+    return found
+
+
+def test_the_life_of_a_group_with_one_frame_for_all(two) -> None:
+    code, group, _ = two("alice", "new hikers --keys pairwise-single --removal anyone")
+    assert code == 0
+    info = json.loads(two("alice", "info hikers --format jsonl")[1])
+    assert (info["keys"], info["policy"]["remove"], info["role"]) == ("pairwise-single", "anyone", "writer")
+    link = two("alice", "invite hikers --format url")[1]
+    code, joined, err = two("bob", "join -", stdin=link.encode())
+    assert (code, joined) == (0, group), err
+    code, out, _ = two("alice", "send hikers -m hello --wait all")
+    assert code == 0 and "delivered to 1 of 1" in out
+    assert two("bob", "history hikers")[1].endswith("alice: hello\n")
+
+    # Words are the same at both ends; what Bob has marked, Alice need not know.
+    everybody = json.loads(two("alice", "verify hikers --format jsonl")[1])["words"]
+    assert two("bob", f"verify hikers --words {'-'.join(everybody).upper()}")[0] == 0
+    words = " ".join(json.loads(two("alice", "verify hikers bob --format jsonl")[1])["words"])
+    assert two("bob", f"verify hikers alice --mark --words {words.replace(' ', ',')}")[0] == 0
+    assert "alice  writer  connected   same  verified" in two("bob", "members hikers")[1]
+
+    assert two("alice", "rename hikers ally")[0] == 0
+    until(lambda: "alice is called ally now" in two("bob", "history hikers")[1], "the new name")
+    assert "ally  writer  connected   same  verified" in two("bob", "members hikers")[1]
+    assert two("bob", "role hikers reader")[0] == 0
+    code, _, err = two("bob", "send hikers -m x")
+    assert code == 1 and "only read" in err
+    until(lambda: "bob is a reader now" in two("alice", "history hikers")[1], "the new role")
+
+    assert two("alice", "remove hikers bob --yes")[:2] == (0, "bob is out\n")
+    until(lambda: "put out" in two("bob", "status")[1], "hearing of it")
+    code, _, err = two("bob", "send hikers -m x")
+    assert code == 8 and "ally has put you out" in err
+    assert two("bob", "history hikers")[1].endswith("ally put bob out\n")
+
+
+def test_a_group_that_one_asks_to_be_let_into(two) -> None:
+    _, group, _ = two("alice", "new crew --join ask --roles admins")
+    link = two("alice", "invite crew --read-only --format url")[1]
+    code, _, err = two("bob", "join - --read-only --timeout 4", stdin=link.encode())
+    assert code == 5 and "Nobody has let you in yet." in err
+    asked = json.loads(two("alice", "requests crew --format jsonl")[1])
+    assert (asked["nick"], asked["role"]) == ("bob", "reader")
+    assert " ".join(asked["words"][:4]) in err, "both see the same words"
+    assert "Waiting to be let into crew: bob." in two("alice", "status")[2]
+    assert two("alice", "admit crew bob")[:2] == (0, asked["did"] + "\n")
+    until(lambda: "crew" in two("bob", "status")[1], "coming in")
+    assert two("alice", "requests crew")[1] == ""
+    assert json.loads(two("bob", "info crew --format jsonl")[1])["role"] == "reader"
+    assert two("alice", "role crew bob writer")[0] == 0
+    until(lambda: two("bob", "send crew -m hello")[0] == 0, "writing")
+    code, _, err = two("bob", "remove crew alice --yes")
+    assert code == 1 and "the owner" in err
+    assert group.strip() in two("alice", "info crew")[1]

@@ -1,0 +1,280 @@
+"""Desks before cores that are in one group: who comes in, who goes, who may do what, and what faces see of it."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.test_desk import Counter
+from tests.test_members import ADMINS, Ruled
+from zerochat.agent import plain, report, roster, schema
+from zerochat.agent.control import read_params
+from zerochat.agent.desk import Desk, PutOut
+from zerochat.agent.journal import Row
+from zerochat.agent.wishes import BadRequest, OwnWords
+from zerochat.crypto.words import WORDS
+from zerochat.group import notices
+from zerochat.group.admission import NoSuchRequest
+from zerochat.group.find import UnknownMember
+from zerochat.group.membership import Policy
+
+
+class Journal:
+    def latest(self) -> int:
+        return 0
+
+
+class Offices(Ruled):
+    """A group whose members each have a desk before them; `call` is what a face does."""
+
+    def __init__(self, members: int = 3, policy: Policy | None = None, keys: str = "pairwise-multi") -> None:
+        self.desks: dict[str, Desk] = {}
+        self.servers: dict[str, Counter] = {}
+        self.number = 0
+        super().__init__(members, policy, keys)
+        for name in self.nodes:
+            self.seat(name)
+
+    def seat(self, name: str) -> None:
+        self.servers[name] = Counter()
+        desk: Any = Desk(self.servers[name], Journal(), lambda agent: None)  # type: ignore[arg-type, return-value]
+        self.desks[name] = desk
+        self.call(name, "subscribe")
+
+    def _perform(self, node: Any, effect: Any) -> None:
+        super()._perform(node, effect)
+        notice = getattr(effect, "notice", None)
+        if notice is not None and node.name in self.desks:
+            self.desks[node.name].tell([notice], node.agent)
+
+    def call(self, who: str, method: str, /, **params: object) -> Any:
+        """The result, in its shape; a refusal is raised."""
+        self.number += 1
+        request = schema.Request(method=method, id=self.number, params=params, jsonrpc="2.0")
+        read_params(request)
+        desk, server, node = self.desks[who], self.servers[who], self.nodes[who]
+        ask = desk.take(1, request, node.agent)
+        if ask is not None:
+            answer: Any = self.ask(who, ask.command)
+            desk.settle(replace(answer, ticket=ask.ticket), node.agent)
+            self.settle()
+        if self.number in server.refusals:
+            raise server.refusals[self.number]
+        return msgspec.json.decode(msgspec.json.encode(server.answers[self.number]), type=schema.METHODS[method][1])
+
+    def heard_news(self, name: str, method: str) -> list[Any]:
+        return [item for _, told, item in self.servers[name].news if told == method]
+
+    def member(self, who: str, whom: str) -> schema.MemberInfo:
+        members: list[schema.MemberInfo] = self.call(who, "members", group="friends")
+        return next(one for one in members if one.nick == whom)
+
+    def info(self, who: str) -> schema.GroupInfo:
+        groups: list[schema.GroupInfo] = self.call(who, "groups")
+        return groups[0]
+
+    def history(self, who: str) -> list[schema.Event]:
+        group, rows = self.group(who), self.nodes[who].log
+        ordered = sorted(rows, key=lambda row: (row.lamport, row.author, row.id))
+        return [
+            report.event(
+                group,
+                Row(
+                    n, row.group, row.id, row.author, row.seq, row.lamport, row.type, row.record, row.received, row.late
+                ),
+                replayed=True,
+            )
+            for n, row in enumerate(ordered, 1)
+        ]
+
+
+def test_a_group_keeps_the_rules_and_keys_that_it_was_made_with() -> None:
+    world = Offices(1)
+    made = world.call("n0", "new", group="crew", keys="pairwise-single", join="ask", roles="admins", agreement="strict")
+    assert (made.keys, made.role) == ("pairwise-single", "owner")
+    assert made.policy == schema.PolicyInfo(join="ask", remove="admins", quorum=0, roles="admins", agreement="strict")
+    usual = world.call("n0", "new", group="usual")
+    assert (usual.policy, usual.role, usual.removed_by) == (schema.PolicyInfo(), "writer", None)
+    count = len(world.nodes["n0"].agent.groups)
+    asked: list[tuple[dict[str, Any], str]] = [
+        ({"remove": "admins"}, "there are no admins"),
+        ({"remove": "anyone", "quorum": 3}, "a quorum counts votes"),
+        ({"join": "\x1b"}, "no way to get in called '.x1b', only invited, ask and open"),
+        ({"keys": "psk"}, "no keys called 'psk', only pairwise-multi and pairwise-single"),
+    ]
+    for params, why in asked:
+        with pytest.raises((plain.BadRules, BadRequest), match=why):
+            world.call("n0", "new", group="bad", **params)
+    assert len(world.nodes["n0"].agent.groups) == count
+
+
+def test_every_policy_that_is_settled_is_one_that_the_core_takes() -> None:
+    for join in plain.JOIN_RULES:
+        for remove in (None, *plain.REMOVE_RULES):
+            for quorum in (None, 2, 64):
+                for roles in plain.ROLE_RULES:
+                    try:
+                        rules = plain.settled(join, remove, quorum, roles)
+                    except plain.BadRules:
+                        continue
+                    policy = Policy(**msgspec.to_builtins(rules))
+                    assert not policy.fault and roster.policy_info(policy) == rules
+    assert plain.settled(roles="flat") == roster.policy_info(Policy.default("flat"))
+    assert plain.settled(roles="admins") == roster.policy_info(Policy.default("admins"))
+
+
+def test_two_members_put_a_third_one_out() -> None:
+    world = Offices(4)
+    assert world.member("n1", "n3").may == ["remove"] and world.member("n1", "n1").may == ["reader"]
+    did = world.group("n3").me
+    first = world.call("n1", "remove", group="friends", member="n3")
+    assert first == schema.VoteInfo(group=world.id, did=did, nick="n3", votes=1, needed=2, mine=True)
+    assert world.info("n1").votes == [first]
+    assert world.info("n2").votes == [msgspec.structs.replace(first, mine=False)]
+    second = world.call("n2", "remove", group="friends", member=did[:20])
+    assert (second.votes, second.needed, second.out) == (2, 2, True)
+    assert world.info("n1").votes == [] and world.info("n1").members == 3
+    lines = [(event.type, event.body) for event in world.history("n0")[-3:]]
+    assert lines == [
+        ("removal_voted", {"did": did, "nick": "n3"}),
+        ("removal_voted", {"did": did, "nick": "n3"}),
+        ("member_removed", {"did": did, "nick": "n3"}),
+    ]
+    with pytest.raises(UnknownMember):
+        world.call("n1", "remove", group="friends", member="n3")
+
+
+def test_whoever_was_put_out_is_told_by_whom() -> None:
+    world = Offices(3, Policy(remove="anyone", quorum=0))
+    assert world.call("n1", "remove", group="friends", member="n2").out
+    by = world.group("n1").me
+    assert world.heard_news("n2", "removed") == [schema.RemovedNews(world.id, by, "n1")]
+    info = world.info("n2")
+    assert info.state == "left" and info.removed_by == schema.Author(by, "n1")
+    assert plain.remover_of(info) == "n1"
+    with pytest.raises(PutOut, match="n1 has put you out") as refused:
+        world.call("n2", "send", group="friends", text="still here?")
+    assert refused.value.exit_code == 8
+    assert world.member("n0", "n1").may == ["remove"] and world.call("n2", "members", group="friends")[0].may == []
+
+
+def test_roles_and_what_they_allow() -> None:
+    world = Offices(3, ADMINS)
+    assert (world.info("n0").role, world.info("n1").role) == ("owner", "writer")
+    assert world.member("n0", "n1").may == ["remove", "reader", "admin"]
+    assert world.member("n1", "n2").may == [] and world.member("n1", "n0").may == []
+    assert world.call("n0", "role", group="friends", role="admin", member="n1").role == "admin"
+    assert world.member("n1", "n2").may == ["remove", "reader"]
+    assert world.call("n1", "role", group="friends", role="reader", member="n2").role == "reader"
+    assert world.info("n2").role == "reader"
+    last = world.history("n2")[-1]
+    assert (last.type, last.body) == (
+        "role_changed",
+        {"did": world.group("n2").me, "nick": "n2", "role": "reader"},
+    )
+    with pytest.raises(BadRequest, match="no role called 'owner' to give"):
+        world.call("n0", "role", group="friends", role="owner", member="n1")
+
+
+def test_a_new_name_and_the_one_before() -> None:
+    world = Offices(2)
+    assert world.call("n1", "rename", group="friends", name="bob").nick == "bob"
+    world.call("n1", "rename", group="friends", name="robert")
+    me = world.group("n1").me
+    bodies = [event.body for event in world.history("n0") if event.type == "member_renamed"]
+    assert bodies == [{"did": me, "nick": "bob", "was": "n1"}, {"did": me, "nick": "robert", "was": "bob"}]
+    assert {event.author.nick for event in world.history("n0") if event.author.did == me} == {"robert"}
+
+
+def test_words_are_the_same_at_both_ends_and_the_mark_is_ones_own() -> None:
+    world = Offices(3)
+    mine = world.call("n0", "words", group="friends", member="n1")
+    theirs = world.call("n1", "words", group="friends", member="n0", said=" ".join(mine.words).upper())
+    assert mine.words == theirs.words and theirs.same is True and mine.same is None and len(mine.words) == WORDS
+    assert (mine.nick, mine.trust) == ("n1", "unverified")
+    assert world.call("n2", "words", group="friends", member="n0").words != mine.words
+    assert world.call("n0", "words", group="friends", member="n1", said="no").same is False
+    for name in ("n0", "n1", "n2"):
+        everybody = world.call(name, "words", group="friends")
+        assert (everybody.did, everybody.trust) == ("", None)
+        assert everybody.words == world.call("n0", "words", group="friends").words
+    with pytest.raises(OwnWords):
+        world.call("n0", "words", group="friends", member="n0")
+
+    assert world.call("n0", "verify", group="friends", member="n1").trust == "verified"
+    did = world.group("n1").me
+    assert world.heard_news("n0", "trust") == [schema.TrustNews(world.id, did, "n1", "verified")]
+    assert world.member("n0", "n1").verified and not world.member("n2", "n1").verified
+    world.call("n1", "rename", group="friends", name="N1")
+    assert {event.author.did for event in world.history("n0") if event.author.verified} == {did}
+    # Whoever takes the name of somebody who was verified is shown for what it is.
+    world.call("n1", "rename", group="friends", name="other")
+    world.call("n2", "rename", group="friends", name="n1")
+    assert (world.member("n0", "n1").trust, world.member("n0", "other").trust) == ("changed", "verified")
+    assert world.call("n0", "verify", group="friends", member="other", verified=False).trust == "unverified"
+
+
+def test_whoever_asks_is_let_in_by_a_member_who_sees_the_same_words() -> None:
+    world = Offices(3, Policy(join="ask"))
+    (hers, his) = world.call("n0", "requests", group="friends")
+    assert (hers.nick, his.nick) == ("n1", "n2") and hers.role == "writer" and len(hers.words) == WORDS
+    assert world.info("n0").requests == [hers, his] and hers.words != his.words
+    (join,) = world.nodes["n1"].agent.joins.values()
+    notice = notices.JoinProgress(join.id, "asking", "Waiting…")
+    world.desks["n1"].tell([notice], world.nodes["n1"].agent)
+    assert world.heard_news("n1", "join")[-1].words == hers.words
+    assert world.call("n0", "answer", group="friends", who="n1", admit=True).members == 2
+    assert world.call("n0", "answer", group="friends", who=his.did, admit=False).requests == []
+    states = [(one.nick, one.state) for one in world.heard_news("n0", "request")]
+    assert states == [("n1", "admitted"), ("n2", "refused")]
+    assert world.info("n1").state == "active" and not world.nodes["n2"].agent.groups
+    with pytest.raises(NoSuchRequest):
+        world.call("n0", "answer", group="friends", who="n2", admit=True)
+
+
+def test_an_invitation_says_for_how_many_it_is_and_as_what() -> None:
+    world = Offices(1)
+    for name, rule in (("usual", "invited"), ("everybody", "open")):
+        world.call("n0", "new", group=name, join=rule)
+    made = world.call("n0", "invite", group="usual", uses=3, role="reader")
+    assert (made.uses, made.role) == (3, "reader")
+    assert world.call("n0", "invite", group="everybody", uses=3).uses == 0, "as many as come"
+    with pytest.raises(BadRequest, match="only as reader or writer"):
+        world.call("n0", "invite", group="friends", role="admin")
+
+
+def test_news_of_members_are_told_to_those_who_subscribed() -> None:
+    world = Offices(2)
+    agent, (other,) = world.nodes["n0"].agent, world.group("n0").others
+    told: list[notices.Notice] = [
+        notices.JoinAsked(world.id, "did:key:z6MkNew", "new", "reader"),
+        notices.JoinAnswered(world.id, "did:key:z6MkNew", "new", False),
+        notices.Seating(world.id, other, 1, 2),
+        notices.Disagreement(world.id, other, "They differ."),
+        notices.Disagreement(world.id, "", "They differ."),
+        notices.Removed(world.id, ""),
+    ]
+    world.servers["n0"].news.clear()
+    world.desks["n0"].tell(told, agent)
+    new: dict[str, Any] = {"group": world.id, "member": "did:key:z6MkNew", "nick": "new"}
+    assert [(method, item) for _, method, item in world.servers["n0"].news] == [
+        ("request", schema.RequestNews(**new, role="reader", state="asked")),
+        ("request", schema.RequestNews(**new, state="refused")),
+        ("seating", schema.SeatingNews(world.id, other, "n1", 1, 2)),
+        ("disagreement", schema.DisagreementNews(world.id, other, "n1", "They differ.")),
+        ("disagreement", schema.DisagreementNews(world.id, "", "", "They differ.")),
+        ("removed", schema.RemovedNews(world.id, "", "")),
+    ]
+
+
+def test_what_casts_doubt_on_a_member_is_shown() -> None:
+    world = Offices(2)
+    node, (other,) = world.nodes["n0"], world.group("n0").others
+    group = node.agent.groups[world.id]
+    view = replace(group.view, forked={other: ("a", "b")})
+    doubted = replace(group, view=view, disputed=(other,), quarantine=(other,))
+    node.agent = replace(node.agent, groups={world.id: doubted})
+    found = world.member("n0", "n1")
+    assert (found.forked, found.disputed, found.unconfirmed) == (True, True, True)
+    assert world.info("n0").forked == [other]

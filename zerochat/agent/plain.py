@@ -1,0 +1,157 @@
+"""A group's rules as people say them: whether they go together, what they mean, and what they do not promise.
+
+Faces show them and the desk goes by them, so one place has the words. It needs no more than the schema, and so it is
+there for a verb that must start at once.
+"""
+
+from typing import ClassVar, Final
+
+from zerochat.agent.schema import GroupInfo, PolicyInfo, VoteInfo
+from zerochat.errors import LocalError
+
+JOIN_RULES: Final = ("invited", "ask", "open")
+REMOVE_RULES: Final = ("anyone", "admins", "quorum")
+ROLE_RULES: Final = ("flat", "admins")
+AGREEMENT_RULES: Final = ("permissive", "strict")
+KEYS: Final = ("pairwise-multi", "pairwise-single")
+QUORUM: Final = 2
+"""How many have to want somebody out, unless a group says otherwise."""
+QUORUM_MAX: Final = 64
+
+_NUMBERS: Final = ("nobody", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+_KEYS: Final = {
+    "pairwise-multi": "keys for each pair of members; each member gets an envelope of its own",
+    "pairwise-single": "keys for each pair of members; one envelope for all, with a section for each",
+}
+_PATHS: Final = {"mesh": "every member is connected with every other"}
+_ACCOUNTABILITY: Final = {"acks": "you see who has your messages"}
+_JOIN: Final = {
+    "invited": "anybody with an invitation gets in",
+    "ask": "anybody with an invitation may ask, and gets in when whoever made it says yes",
+    "open": "anybody gets in, as an invitation may be passed on and used by as many as come",
+}
+_ROLES: Final = {
+    "flat": "everybody may write, and is free to only read",
+    "admins": "the owner and the admins say who may write; the owner makes the admins",
+}
+_AGREEMENT: Final = {
+    "permissive": "a newcomer to whom members tell different things stays, and is warned",
+    "strict": "a newcomer to whom members tell different things does not come in",
+}
+
+
+class BadRules(LocalError):
+    """Such a group cannot be made: {why}."""
+
+    exit_code: ClassVar[int] = 2
+
+
+# --- whether they go together ---------------------------------------------------------------------------------------
+
+
+def settled(
+    join: str = "invited",
+    remove: str | None = None,
+    quorum: int | None = None,
+    roles: str = "flat",
+    agreement: str = "permissive",
+) -> PolicyInfo:
+    """The rules with what follows from the others filled in. Raises BadRules where they do not go together."""
+    _one_of("way to get in", join, JOIN_RULES)
+    _one_of("kind of roles", roles, ROLE_RULES)
+    _one_of("kind of agreement", agreement, AGREEMENT_RULES)
+    if remove is None:
+        remove = "quorum" if quorum is not None or roles == "flat" else "admins"
+    _one_of("way to put somebody out", remove, REMOVE_RULES)
+    if remove == "admins" and roles == "flat":
+        raise BadRules(
+            why="where everybody is equal there are no admins who could put somebody out. Take `admins` for the roles"
+            " too, or let `anyone` or a `quorum` put members out"
+        )
+    if remove != "quorum":
+        if quorum:
+            raise BadRules(why=f"a quorum counts votes, and nobody votes where `{remove}` can put somebody out alone")
+        return PolicyInfo(join=join, remove=remove, quorum=0, roles=roles, agreement=agreement)
+    quorum = QUORUM if quorum is None else quorum
+    if not QUORUM <= quorum <= QUORUM_MAX:
+        raise BadRules(
+            why=f"a quorum is from {QUORUM} to {QUORUM_MAX} members; where one is enough, let `anyone` put members out"
+        )
+    return PolicyInfo(join=join, remove=remove, quorum=quorum, roles=roles, agreement=agreement)
+
+
+def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise BadRules(why=f"there is no {what} called {given[:32]!a}, only {', '.join(known[:-1])} and {known[-1]}")
+
+
+# --- what they mean -------------------------------------------------------------------------------------------------
+
+
+def keys_of(info: GroupInfo) -> str:
+    return _KEYS.get(info.keys, "a kind that this program does not know")
+
+
+def path_of(info: GroupInfo) -> str:
+    return _PATHS.get(info.path, "a kind that this program does not know")
+
+
+def accountability_of(info: GroupInfo) -> str:
+    return _ACCOUNTABILITY.get(info.accountability, "a kind that this program does not know")
+
+
+def rules_of(policy: PolicyInfo) -> list[str]:
+    """What holds in a group, a sentence without its full stop each: getting in, being put out, writing, agreeing."""
+    match policy.remove:
+        case "anyone":
+            out = "every member can put another out"
+        case "admins":
+            out = "the owner and the admins can put somebody out"
+        case _:
+            out = f"{number(policy.quorum)} members together can put somebody out"
+    return [
+        _JOIN.get(policy.join, policy.join),
+        out,
+        _ROLES.get(policy.roles, policy.roles),
+        _AGREEMENT.get(policy.agreement, policy.agreement),
+    ]
+
+
+def limits_of(info: GroupInfo) -> list[str]:
+    """What the group cannot promise, in sentences."""
+    said = "Messages are not signed: whoever reads one knows who wrote it, and can prove it to nobody."
+    if info.keys == "pairwise-single":
+        said += " Whoever watches the network can tell from an envelope's size how many members there are."
+    gone = "Who is put out keeps all that was read, and whoever has not heard of it yet goes on writing to them."
+    return [said, gone]
+
+
+def number(count: int) -> str:
+    return _NUMBERS[count] if 0 <= count < len(_NUMBERS) else str(count)
+
+
+# --- what has become of somebody ------------------------------------------------------------------------------------
+
+
+def removal(vote: VoteInfo, who: str) -> str:
+    """How far it is with putting somebody out, without a full stop; `who` is what it is called, made printable."""
+    if vote.needed <= 1:
+        return f"{who} is out" if vote.out else f"{who} is not out"
+    count = f"{vote.votes} of {vote.needed} votes"
+    if vote.out:
+        return f"{count}: {who} is out"
+    left = max(1, vote.needed - vote.votes)
+    return f"{count}; {number(left)} more {'member has' if left == 1 else 'members have'} to say the same"
+
+
+def put_out(group: str, by: str) -> str:
+    """That we were put out of a group; `by`: who has done it, empty where it only follows from somebody else's going.
+    Both made printable."""
+    why = f"{by} has put you out" if by else "whoever let you in was put out before"
+    return f"You are no longer in {group}: {why}. Its history stays here; to come back you need a new invitation."
+
+
+def remover_of(info: GroupInfo) -> str:
+    """What whoever has put us out is called; empty: nobody did, or it only follows from somebody else's going."""
+    return info.removed_by.nick if info.removed_by and info.removed_by.did != info.me else ""

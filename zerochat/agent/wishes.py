@@ -1,0 +1,178 @@
+"""What faces wish, as commands to the core: the params of a request, read, checked and put into the core's own terms.
+
+Which member a request means is settled here and named by DID in the command, so that it stays who was meant.
+"""
+
+from collections.abc import Callable
+
+from msgspec import Struct, to_builtins
+
+from zerochat.agent import plain, schema
+from zerochat.agent.pasted import read_pasted
+from zerochat.didcomm.invitation import ENVELOPES, GOAL_CODE, Invitation, parse_invitation
+from zerochat.didcomm.protocols.oob import OutOfBand, ShortLink, read_invitation
+from zerochat.errors import BadInvitation, LocalError, RemoteError
+from zerochat.group.find import find_group, find_member
+from zerochat.group.membership import Policy
+from zerochat.group.modes import MODES
+from zerochat.group.state import Agent, Group
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    AnswerRequest,
+    AskFeatures,
+    ChangeLabel,
+    ChangeRole,
+    Command,
+    Connect,
+    CreateGroup,
+    CreateInvitation,
+    EndConnection,
+    LeaveGroup,
+    OfferConnection,
+    PingPeer,
+    RemoveMember,
+    RotateDid,
+    SendPost,
+    Tell,
+    VerifyMember,
+)
+
+EXPIRES_S_MAX = 30 * 24 * 3600
+MEDIATE = "request-mediate"
+"""The goal code that mediators of several makers write into their invitations."""
+
+
+class BadRequest(LocalError):
+    """This cannot be asked so: {why}."""
+
+
+class OwnWords(LocalError):
+    """That is you, and words are compared with somebody else. `zerochat verify {group}` shows those of the whole group,
+    which everybody in it has."""
+
+
+class ForAMediator(LocalError):
+    """This link is a mediator's, and leads into no group. `zerochat route add` asks it to take in what is for you."""
+
+
+class ForAConnection(LocalError):
+    """This link leads to a connection with one agent, and into no group. Use it with `zerochat connect`."""
+
+
+def command_of(method: str, params: Struct, agent: Agent, now: int) -> Command | None:
+    """The command that a request is; None for a question, which the core need not be asked. `now`: UTC seconds.
+
+    Raises a LocalError for what cannot be asked so.
+    """
+    match params:
+        case schema.NewParams():
+            return _new(params, agent)
+        case schema.InviteParams(group, expires_s, uses, role):
+            if not (1 <= expires_s <= EXPIRES_S_MAX and uses >= 1):
+                raise BadRequest(why="an invitation is good for 1 second to 30 days and for at least one person")
+            return CreateInvitation(group, expires_s, uses, _joining_role(role))
+        case schema.JoinParams(invitation, name, role):
+            return AcceptInvitation(_to_a_group(invitation, now), name or agent.label, _joining_role(role))
+        case schema.SendParams(group, text):
+            return SendPost(group, text)
+        case schema.GroupParams(group) if method == "leave":
+            return LeaveGroup(group)
+        case (
+            schema.AnswerParams()
+            | schema.RemoveParams()
+            | schema.RoleParams()
+            | schema.RenameParams()
+            | schema.VerifyParams()
+        ):
+            return _about_members(find_group(agent, params.group), params)
+        case _:
+            return _about_peers(method, params, now)
+
+
+def _new(params: schema.NewParams, agent: Agent) -> Command:
+    rules = plain.settled(params.join, params.remove, params.quorum, params.roles, params.agreement)
+    if params.keys not in MODES:
+        raise BadRequest(why=f"there are no keys called {params.keys[:32]!a}, only {' and '.join(MODES)}")
+    policy = Policy(**to_builtins(rules))
+    return CreateGroup(params.group, agent.label, _envelope(params.envelope), params.keys, policy)
+
+
+def _joining_role(role: str) -> str:
+    if role not in ("reader", "writer"):
+        raise BadRequest(why=f"nobody can join as {role[:32]!a}, only as reader or writer")
+    return role
+
+
+def _about_members(
+    group: Group,
+    params: schema.AnswerParams | schema.RemoveParams | schema.RoleParams | schema.RenameParams | schema.VerifyParams,
+) -> Command:
+    """What is asked about a member, or somebody who wants to be one."""
+    match params:
+        case schema.AnswerParams(_, who, admit):
+            return AnswerRequest(group.id, who, admit)
+        case schema.RemoveParams(_, member):
+            return RemoveMember(group.id, find_member(group, member))
+        case schema.RoleParams(_, role, member):
+            if role not in ("reader", "writer", "admin"):
+                raise BadRequest(why=f"there is no role called {role[:32]!a} to give, only reader, writer and admin")
+            return ChangeRole(group.id, find_member(group, member) if member else "", role)
+        case schema.RenameParams(_, name):
+            return ChangeLabel(group.id, name)
+        case schema.VerifyParams(_, member, verified):
+            return VerifyMember(group.id, other_member(group, member), verified)
+
+
+def other_member(group: Group, wanted: str) -> str:
+    """The DID of a member that is not ourselves; empty where nobody is named. Raises OwnWords, or as `find_member`."""
+    member = find_member(group, wanted) if wanted else ""
+    if member == group.me:
+        raise OwnWords(group=group.name)
+    return member
+
+
+def _about_peers(method: str, params: object, now: int) -> Command | None:
+    """What is asked about one peer, whether a member or a connection."""
+    match params:
+        case schema.PeerParams(peer):
+            commands: dict[str, Callable[[str], Command]] = {
+                "ping": PingPeer,
+                "rotate": RotateDid,
+                "disconnect": EndConnection,
+            }
+            return commands[method](peer) if method in commands else None
+        case schema.FeaturesParams(peer, match):
+            return AskFeatures(peer, match)
+        case schema.TellParams(peer, text):
+            return Tell(peer, text)
+        case schema.ConnectParams(invitation, name, mediate):
+            return Connect(read_pasted(invitation, now), name, mediate)
+        case schema.OfferParams(envelope, expires_s):
+            if not 1 <= expires_s <= EXPIRES_S_MAX:
+                raise BadRequest(why="an invitation is good for 1 second to 30 days")
+            return OfferConnection(_envelope(envelope), "", expires_s)
+    return None
+
+
+def _to_a_group(text: str, now: int) -> Invitation:
+    """The invitation to a group that was pasted. Raises BadInvitation, InvitationExpired, ForAMediator or
+    ForAConnection."""
+    try:
+        return parse_invitation(text, now)
+    except BadInvitation:
+        try:
+            other: OutOfBand | ShortLink | None = read_invitation(text)
+        except RemoteError:
+            other = None
+        if isinstance(other, OutOfBand) and other.goal_code == MEDIATE:
+            raise ForAMediator from None
+        if isinstance(other, OutOfBand) and other.goal_code != GOAL_CODE:
+            raise ForAConnection from None
+        raise
+
+
+def _envelope(name: str) -> str:
+    """A kind of envelopes that there is. Raises BadRequest."""
+    if name not in ENVELOPES:
+        raise BadRequest(why=f"there are no envelopes called {name[:32]!a}, only {' and '.join(ENVELOPES)}")
+    return name

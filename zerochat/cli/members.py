@@ -1,0 +1,198 @@
+"""The verbs about the members of a group: members, requests, admit, refuse, remove, role, rename."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+from zerochat.agent import plain
+from zerochat.agent.schema import MemberInfo, RequestInfo
+from zerochat.cli.agents import attached
+from zerochat.cli.exits import ExitCode
+from zerochat.cli.output import (
+    Output,
+    find_group,
+    find_member,
+    local_time,
+    member_lines,
+    name_of,
+    narrate,
+    split_words,
+    table,
+)
+from zerochat.cli.parser import Options
+from zerochat.errors import LocalError
+
+if TYPE_CHECKING:
+    from zerochat.agent.attach import Attached
+    from zerochat.agent.client import Client
+
+MEETING_S_MAX = 2.0
+"""How long an agent that lives only for one `members` looks for the others: enough for those who are near."""
+LOOK_S = 0.1
+SPREAD_S_MAX = 5.0
+"""How long an agent that lives only for one change stays to tell the others."""
+
+
+class NotConfirmed(LocalError):
+    """Putting {member} out must be confirmed, and there is no terminal to ask: add --yes."""
+
+    exit_code: ClassVar[int] = ExitCode.USAGE
+
+
+def members(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        found = _meeting(agent.client, options.group) if agent.own else agent.client.members(options.group)
+    out.data_list(found, member_lines(found))
+    for one in found:
+        if one.trust == "changed":
+            narrate(changed_sentence(one.nick, options.group))
+        if one.disputed:
+            narrate(
+                f"{name_of(one.nick)} tells of other members than whoever let you in. Ask the others what they see."
+            )
+        if one.forked:
+            narrate(
+                f"{name_of(one.nick)} has signed two histories of this group: what one of you was told, another was"
+                " not. Ask the others what they see."
+            )
+    if agent.own and _absent(found):
+        narrate(
+            "The agent had only just started for this, so somebody may be here and not yet connected; `zerochat agent`"
+            " keeps one running."
+        )
+    return ExitCode.OK
+
+
+def changed_sentence(nick: str, group: str) -> str:
+    who = name_of(nick)
+    return (
+        f"Careful: whom you verified as {who} was somebody else than who is called {who} now. Compare words again"
+        f" before you trust it: `zerochat verify {name_of(group)} {who}`."
+    )
+
+
+def _meeting(client: "Client", group: str) -> list[MemberInfo]:
+    """The members, as soon as all of them are connected or the time for that is up."""
+    client.subscribe()
+    deadline = time.monotonic() + MEETING_S_MAX
+    while _absent(found := client.members(group)) and (left := deadline - time.monotonic()) > 0:
+        client.next_news(min(left, LOOK_S))
+    return found
+
+
+def _absent(members: list[MemberInfo]) -> bool:
+    return any(member.connection not in ("self", "connected") for member in members)
+
+
+# --- coming in ------------------------------------------------------------------------------------------------------
+
+
+def requests(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        found = agent.client.requests(options.group)
+    out.data_list(found, [line for one in found for line in _request_lines(one)])
+    if not found:
+        narrate("Nobody waits to be let in.")
+    else:
+        group = name_of(options.group)
+        narrate(f"Let somebody in with `zerochat admit {group} WHO`, or not with `zerochat refuse {group} WHO`.")
+    return ExitCode.OK
+
+
+def _request_lines(one: RequestInfo) -> list[str]:
+    return [
+        f"{name_of(one.nick)}, as {one.role}, since {local_time(one.asked_at)}",
+        *table([("    key", one.did), *(("    words", line) for line in split_words(one.words))]),
+    ]
+
+
+def admit(options: Options, out: Output) -> ExitCode:
+    return _answer(options, out, admit=True)
+
+
+def refuse(options: Options, out: Output) -> ExitCode:
+    return _answer(options, out, admit=False)
+
+
+def _answer(options: Options, out: Output, admit: bool) -> ExitCode:
+    with attached(options) as agent:
+        waiting = agent.client.requests(options.group)
+        group = agent.client.answer(options.group, options.peer, admit)
+        left = {one.did for one in group.requests}
+        # Whom it was about is whoever does not wait any more.
+        settled = [one for one in waiting if one.did not in left]
+        who = next(
+            (one for one in settled if options.peer.casefold() in (one.did.casefold(), one.nick.casefold())), None
+        )
+        out.data(group, [who.did] if who else ())
+        shown = name_of(who.nick if who else options.peer)
+        if admit and who and all(one.did != who.did for one in agent.client.members(group.id)):
+            narrate(f"{shown} cannot come in any more: the group is full, or somebody there has this name by now.")
+            return ExitCode.REFUSED
+        narrate(f"{shown} comes in now." if admit else f"{shown} does not come in.")
+        _spread(agent, group.id)
+    return ExitCode.OK
+
+
+# --- going, and changing --------------------------------------------------------------------------------------------
+
+
+def remove(options: Options, out: Output) -> ExitCode:
+    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise NotConfirmed(member=options.peer)
+    with attached(options) as agent:
+        client = agent.client
+        group = find_group(client.groups(), options.group)
+        whom = find_member(client.members(group.id), options.peer)
+        if not options.yes and not _confirmed(group.policy.remove, name_of(whom.nick), name_of(group.name)):
+            narrate("Nothing was changed.")
+            return ExitCode.REFUSED
+        vote = client.remove(group.id, whom.did)
+        out.data(vote, [plain.removal(vote, name_of(vote.nick))])
+        _spread(agent, group.id)
+    return ExitCode.OK
+
+
+def _confirmed(rule: str, who: str, group: str) -> bool:
+    what = f"Vote for putting {who} out of {group}?" if rule == "quorum" else f"Put {who} out of {group}?"
+    print(f"{what} There is no way back but a new invitation. [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def role(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        group = find_group(agent.client.groups(), options.group)
+        changed = agent.client.role(group.id, options.role, options.peer or "")
+        out.data(changed, ())
+        who = "You are" if changed.connection == "self" else f"{name_of(changed.nick)} is"
+        article = "an" if changed.role in ("admin", "owner") else "a"
+        narrate(f"{who} {article} {changed.role} in {name_of(group.name)} now.")
+        _spread(agent, group.id)
+    return ExitCode.OK
+
+
+def rename(options: Options, out: Output) -> ExitCode:
+    assert options.name is not None
+    with attached(options) as agent:
+        group = agent.client.rename(options.group, options.name)
+        out.data(group, ())
+        narrate(f"You are called {name_of(group.nick)} in {name_of(group.name)} now.")
+        _spread(agent, group.id)
+    return ExitCode.OK
+
+
+def _spread(agent: "Attached", group: str) -> None:
+    """An agent of our own stays for a moment, so that the others hear of what was changed."""
+    if not agent.own:
+        return
+    client, deadline = agent.client, time.monotonic() + SPREAD_S_MAX
+    client.subscribe()
+    while untold := any(one.unacknowledged for one in client.groups() if one.id == group):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        client.next_news(min(left, LOOK_S))
+    if untold:
+        narrate(
+            "Not everybody has heard of it yet; they do when an agent of yours runs: `zerochat agent`, or the chat."
+        )

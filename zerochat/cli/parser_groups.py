@@ -1,0 +1,156 @@
+"""The grammar of the verbs for groups: making one, inviting, joining, leaving, and what holds in it."""
+
+from zerochat.cli.grammar import Parser, Verbs, add_verb, group_argument, lifetime, positive, timeout_option
+from zerochat.cli.parser_peers import add_envelope
+
+INVITATION_FORMATS = ("text", "url", "code", "qr", "json", "jsonl")
+
+
+def add_groups(verbs: "Verbs[Parser]") -> None:
+    """Declare the verbs new, invite, join, leave and info."""
+    _new(verbs)
+    _invite(verbs)
+    _join(verbs)
+    _leave(verbs)
+    info = add_verb(
+        verbs,
+        "info",
+        "say what holds in a group",
+        "What a group has chosen when it was made, in plain words: its keys, who gets in, who can put somebody out,\n"
+        "who may write; who is what in it; and what it cannot promise.",
+        """
+zerochat info hikers
+zerochat info hikers --format jsonl | jq .policy
+""",
+    )
+    group_argument(info)
+
+
+def _new(verbs: "Verbs[Parser]") -> None:
+    new = add_verb(
+        verbs,
+        "new",
+        "make a group",
+        "Make a group with you as its only member. Prints its id. What is chosen here holds for as long as the group\n"
+        "does, and everybody who joins can see it: `zerochat info GROUP`.",
+        """
+zerochat new hikers
+zerochat new hikers --removal quorum --quorum 3
+zerochat new crew --roles admins --join ask
+zerochat new news --keys pairwise-single --roles admins
+zerochat new hikers --envelope didcomm/v1
+""",
+    )
+    new.add_argument("group", metavar="NAME", help="what the group is called")
+    new.add_argument(
+        "--keys",
+        choices=("pairwise-multi", "pairwise-single"),
+        default="pairwise-multi",
+        help="pairwise-multi: an envelope for each member; pairwise-single: one for all, with a section for each, which"
+        " is less work for whoever writes (default: %(default)s)",
+    )
+    new.add_argument(
+        "--join",
+        dest="join_rule",
+        choices=("invited", "ask", "open"),
+        default="invited",
+        help="who gets in: whoever an invitation is for (invited); once its maker says yes (ask); as many as come with"
+        " an invitation (open) (default: %(default)s)",
+    )
+    new.add_argument(
+        "--removal",
+        choices=("anyone", "admins", "quorum"),
+        help="who puts somebody out: any member; the admins; several members together (default: quorum, or with --roles"
+        " admins: admins)",
+    )
+    new.add_argument(
+        "--quorum", type=positive, metavar="N", help="how many members have to want somebody out, 2 to 64 (default: 2)"
+    )
+    new.add_argument(
+        "--roles",
+        choices=("flat", "admins"),
+        default="flat",
+        help="flat: everybody is equal; admins: you are the owner, and make admins, who say who may write (default:"
+        " %(default)s)",
+    )
+    new.add_argument(
+        "--agreement",
+        choices=("permissive", "strict"),
+        default="permissive",
+        help="a newcomer to whom the members tell different things is warned (permissive), or does not come in (strict)"
+        " (default: %(default)s)",
+    )
+    add_envelope(new, "that the group uses")
+
+
+def _invite(verbs: "Verbs[Parser]") -> None:
+    invite = add_verb(
+        verbs,
+        "invite",
+        "invite somebody to a group",
+        "Make an invitation. Whoever has it can join, as often and as long as it says, so send it over a channel that\n"
+        "you trust. Every member can invite. Your agent must be running when the invitation is used.",
+        """
+zerochat invite hikers
+zerochat invite hikers --read-only
+zerochat invite hikers --format url | wl-copy
+zerochat invite hikers --format qr --expires 10m
+zerochat invite hikers --format code --uses 5 --expires 7d
+""",
+        INVITATION_FORMATS,
+    )
+    group_argument(invite)
+    invite.add_argument(
+        "--expires",
+        dest="expires_s",
+        type=lifetime,
+        default=86_400,
+        metavar="TIME",
+        help="how long it is good: 90s, 30m, 24h or 7d (default: 24h)",
+    )
+    invite.add_argument("--uses", type=positive, default=1, metavar="N", help="how many may use it (default: 1)")
+    invite.add_argument(
+        "--read-only", action="store_true", help="whoever uses it comes in as a reader, who cannot send"
+    )
+
+
+def _join(verbs: "Verbs[Parser]") -> None:
+    join = add_verb(
+        verbs,
+        "join",
+        "join a group by an invitation",
+        "Join a group, by the link or the code that one of its members made. Prints the group's id. Without an\n"
+        "argument the invitation is asked for; `-` reads it from standard input. Prefer these two: what stands on the\n"
+        "command line can be seen by the other users of this machine while it runs.",
+        """
+zerochat join
+wl-paste | zerochat join -
+zerochat join - --name "Alice B." <invitation.txt
+zerochat join - --read-only <invitation.txt
+zerochat join ZC:6BFOXN...
+""",
+    )
+    join.add_argument("invitation", nargs="?", metavar="CODE-or-LINK", help="the invitation, or - for standard input")
+    join.add_argument("--name", metavar="NAME", help="what you are called in this group (default: the profile's name)")
+    join.add_argument("--read-only", action="store_true", help="come in as a reader, who cannot send")
+    timeout_option(
+        join,
+        75.0,
+        "how long to wait until joined (default: 75); not answered after 60 seconds, the agent gives up, but where a"
+        " person has to say yes it goes on asking for a day",
+    )
+
+
+def _leave(verbs: "Verbs[Parser]") -> None:
+    leave = add_verb(
+        verbs,
+        "leave",
+        "leave a group",
+        "Leave a group. Its history stays readable here; to come back you need a new invitation. Asks before it does.",
+        """
+zerochat leave hikers
+zerochat leave hikers --yes
+""",
+    )
+    group_argument(leave)
+    leave.add_argument("--yes", action="store_true", help="do not ask")
