@@ -19,8 +19,8 @@ from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_k
 from zerochat.crypto.primitives import ed25519_sign, ed25519_verify
 from zerochat.errors import Malformed
 from zerochat.group.effects import Notify
-from zerochat.group.event import ADD, Event, load_event, parse_event
-from zerochat.group.membership import add_of, ancestors, heads_of
+from zerochat.group.event import ADD, POST, Event, load_event, parse_event
+from zerochat.group.membership import add_of, ancestors, heads_of, resolve_view
 from zerochat.group.notices import Disagreement
 from zerochat.group.state import Contradiction, Group, Join, Word
 from zerochat.group.turn import Turn
@@ -148,18 +148,25 @@ def withheld(group: Group) -> frozenset[str]:
     return frozenset(held)
 
 
-def vouched_heads(group: Group) -> tuple[str, ...]:
-    """The heads of the membership events that we vouch for."""
+def vouched(group: Group) -> Mapping[str, Event]:
+    """The membership events that we vouch for."""
     held = withheld(group)
-    if not held:
-        return heads_of(group.control)[:HEADS_MAX]
-    return heads_of({name: event for name, event in group.control.items() if name not in held})[:HEADS_MAX]
+    return {name: event for name, event in group.control.items() if name not in held} if held else group.control
+
+
+def ground(group: Group, kind: str) -> Mapping[str, Event]:
+    """The membership events that a new event of ours may name: those that we vouch for, so that everybody can have
+    them; or all, where we are not even a member by those and have something to say of the membership."""
+    found = vouched(group)
+    if found is not group.control and kind != POST and group.me not in resolve_view(found).members:
+        return group.control
+    return found
 
 
 def own_word(group: Group) -> tuple[tuple[str, ...], str]:
     """The heads that we vouch for, and our signature; nothing as long as we know more than we vouch for, or it would
     look as if we contradicted somebody."""
-    heads = vouched_heads(group)
+    heads = heads_of(vouched(group))[:HEADS_MAX]
     return heads, "" if group.quarantine else sign_heads(group.seed, group.id, heads)
 
 

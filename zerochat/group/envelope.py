@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from zerochat.crypto.keys import PublicKey
-from zerochat.didcomm.did import Identity, resolve
+from zerochat.didcomm.did import Identity, resolve, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
 from zerochat.errors import Unauthentic
@@ -26,14 +26,16 @@ class Opened:
 def pack_to(
     mine: Identity, asked: str, message: Message, packer: Packer, moment: Moment, *, named: bool = True
 ) -> bytes:
-    """The authcrypt envelope of a message from our new DID, in its long form, to the public DID `asked`.
+    """The authcrypt envelope of a message from our new DID, in its long form, to the public DID `asked`, whose owner
+    knows it by the short one too.
 
     `named` as in `relationship.pack`.
     """
+    recipient = short_form(asked)
     return packer.authcrypt(
-        pad(packer.dump(replace(message, from_=mine.did, to=(asked,)) if named else message)),
+        pad(packer.dump(replace(message, from_=mine.did, to=(recipient,)) if named else message)),
         sender=packer.own_key(mine, mine.did),
-        recipient=packer.their_key(resolve(asked), asked),
+        recipient=packer.their_key(resolve(asked), recipient),
         random=moment.random,
     )
 

@@ -44,7 +44,8 @@ def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
     chain = group.chains.get(group.me, Chain())
     # Our own last one first: where there are too many heads, others must not push it out, or what we do next would look
     # as if we had done it without knowing what we did before.
-    control_heads = sorted(heads_of(group.control), key=lambda head: (group.control[head].author != group.me, head))
+    ground = heads_of(agreement.ground(group, kind))
+    control_heads = sorted(ground, key=lambda head: (group.control[head].author != group.me, head))
     # What an earlier event of our own has named need not be named again: `pre` covers it. What does not fit, the next
     # one names.
     deps = [head for head in control_heads if kind in CONTROL or head not in group.named][:DEPS_MAX]

@@ -253,7 +253,7 @@ def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relations
         known = Relationship(member, identity, opened.sender, opened.message.id, "", requester=False)
         _learn_reach(turn, name, member, opened.sender)
         turn.edit(name, relationships={**turn.group(name).relationships, member: known})
-    prior = Prior(group.contact.did, group.contact.kid_signing, group.contact.signing_seed)
+    prior = Prior(group.contact.short, group.contact.kid_signing_short, group.contact.signing_seed)
     answer = exchange.response(opened.message, known.mine, prior, {}, now_s=turn.now // 1000, random=turn.moment.random)
     envelope = pack(known, answer, turn.packer_of(name), turn.moment.random)
     send(turn, name, member, envelope)

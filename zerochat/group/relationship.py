@@ -96,7 +96,7 @@ def rotate(relationship: Relationship, new: Identity, now_s: int) -> Relationshi
     if relationship.handover is not None:
         raise Refused(why="the last rotation is not known to the peer yet")
     old = relationship.mine
-    word = from_prior(Prior(old.short, old.short + "#key-1", old.signing_seed), new.did, now_s)
+    word = from_prior(Prior(old.short, old.kid_signing_short, old.signing_seed), new.did, now_s)
     return replace(relationship, mine=new, greeted=False, handover=Handover(old, word))
 
 
@@ -105,7 +105,7 @@ def farewell(
 ) -> bytes:
     """The envelope that ends the relationship: our DID is rotated to nothing, so the message has no sender."""
     mine = relationship.mine
-    word = from_prior(Prior(mine.short, mine.short + "#key-1", mine.signing_seed), None, now_s)
+    word = from_prior(Prior(mine.short, mine.kid_signing_short, mine.signing_seed), None, now_s)
     recipient = short_form(relationship.theirs)
     plain = pad(packer.dump(replace(message, from_=None, to=(recipient,), from_prior=word)))
     key = packer.their_key(resolve(relationship.theirs), recipient)

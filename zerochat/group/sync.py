@@ -28,7 +28,7 @@ from zerochat.group.wire import STATUS, SYNC
 QUIET_MS = 150
 """How long an acknowledgement waits for a post to ride on, give or take a half: drawn by lot each time, so that the
 moment of an answer tells nobody for certain what it answers."""
-RETRY_MS, RETRY_MS_MAX = 1_000, 30_000
+RETRY_MS, RETRY_MS_MAX = 2_000, 30_000
 """The first repair comes this long after sending; each further one waits twice as long, up to the greatest."""
 MAIL_RETRY_MS, MAIL_RETRY_MS_MAX = 20_000, 24 * 3_600_000
 """The same where a mediator is in between: it keeps what its owner has not fetched, so repeating only piles it up."""

@@ -58,7 +58,13 @@ class Identity:
 
     @property
     def kid_signing(self) -> str:
+        """The id of the Ed25519 key, with the long form."""
         return self.did + AUTHENTICATION_FRAGMENT
+
+    @property
+    def kid_signing_short(self) -> str:
+        """The same with the short form."""
+        return self.short + AUTHENTICATION_FRAGMENT
 
 
 def new_peer4(random: Callable[[int], bytes], services: Sequence[Mapping[str, object]]) -> Identity:
