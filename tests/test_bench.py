@@ -1,12 +1,25 @@
 """The benchmarks' own arithmetic: a wrong stopwatch is worse than none."""
 
 import importlib
+import os
 import pkgutil
+import random
+import shutil
+import socket
+import statistics
+import sys
+from collections import defaultdict
+from contextlib import ExitStack
 
 import pytest
 
 import benchmarks
-from benchmarks import Figure, Row, take_turns
+from benchmarks import Figure, Row, group, take_turns
+from benchmarks.ours import agents
+from benchmarks.ours.core import MULTI, Star, sample_text
+from benchmarks.peers import rooms, thesis
+from benchmarks.peers.rooms import Burst, NotHere
+from benchmarks.peers.tcp import bytes_sent
 from benchmarks.startup import has_frame
 
 AREAS = [module.name for module in pkgutil.iter_modules(benchmarks.__path__)]
@@ -68,3 +81,122 @@ def test_turns_are_fair():
 )
 def test_what_counts_as_a_frame(output, painted):
     assert has_frame(output) is painted
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "published"), thesis.MESSAGES.items())
+def test_the_thesis_envelopes_have_the_size_that_it_published(size, published):
+    dice = random.Random(size)
+    assert statistics.median(len(thesis.authcrypt(bytes(size), dice)) for _ in range(25)) == published
+
+
+@pytest.mark.parametrize(("members", "published"), thesis.STATES.items())
+def test_the_thesis_state_messages_have_about_the_size_that_it_published(members, published):
+    assert thesis.state(members, random.Random(members)) == pytest.approx(published, rel=0.012)
+
+
+def test_the_bytes_of_the_real_core():
+    star = Star(4)
+    star.grow(2)
+    before = star.nodes["n0"].agent
+    posts = [star.post_bytes(sample_text(size)) for size in (1, 1000, 3000)]
+    assert posts[0] > 100 and posts[1] > 1000 and posts[2] - posts[1] > 500
+    alone = star.leave_bytes()
+    assert star.nodes["n0"].agent is before  # it was only asked what it would say
+    star.grow(4)
+    assert star.leave_bytes() > alone > 100
+    assert star.state_bytes() > 100
+
+
+# --- group ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts them")
+def test_the_bytes_that_a_process_has_sent():
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+        other, _ = server.accept()
+        with other:
+            before = bytes_sent(os.getpid())
+            assert before is not None
+            one.sendall(bytes(10_000))
+            other.sendall(bytes(50))
+            assert other.recv(10_000, socket.MSG_WAITALL) == bytes(10_000)
+            assert one.recv(50, socket.MSG_WAITALL) == bytes(50)
+            assert bytes_sent(os.getpid()) == before + 10_050
+
+
+@pytest.mark.parametrize("way", ["floor", "floor-single", "lean", "lean-single"])
+def test_a_room_of_processes(way):
+    with rooms.curve(way, 2, 300) as room:
+        for batch in (1, 5):
+            burst = room.burst(2, batch, 7)
+            assert (burst.came, burst.wanted) == (2 * batch, 2 * batch)
+            assert burst.ms > 0
+            assert burst.sent is None or burst.sent / burst.wanted > 300
+
+
+def test_a_room_that_does_not_get_ready():
+    quits, talks = ([sys.executable, "-c", does] for does in ("pass", "input(print('hello', flush=True))"))
+    with pytest.raises(NotHere, match="quits has ended"), rooms.program("quits", quits):
+        pytest.fail("it has ended")
+    with pytest.raises(NotHere, match="talks does not get ready"), rooms.program("talks", talks):
+        pytest.fail("it says something else")
+
+
+def test_what_is_not_installed_is_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    missing = {}
+    with ExitStack() as stack:
+        assert group.entered(stack, "Tox", lambda: rooms.tox([1], tmp_path), missing) is None
+        assert group.entered(stack, "IRC", lambda: rooms.irc(1, tmp_path), missing) is None
+    assert list(missing) == ["Tox", "IRC"]
+    assert "no C compiler" in capsys.readouterr().err
+
+
+def test_real_agents(tmp_path, monkeypatch):
+    monkeypatch.setattr(agents, "TRIES_MAX", 1)
+    said = []
+    with agents.Agents(tmp_path, None, said.append) as group_of_two:
+        group_of_two.grow(1)
+        processes = [member.process for member in group_of_two._members]
+        for batch in (1, 3):
+            group_of_two.rest()
+            burst = group_of_two.burst(batch, 7)
+            assert (burst.came, burst.wanted) == (batch, batch)
+    assert said and said[0].startswith("1 members")
+    assert all(process.poll() is not None for process in processes)
+
+
+def bursts_of(**ms):
+    bursts = defaultdict(lambda: defaultdict(list))
+    for name, took in ms.items():
+        called = {"ours": MULTI, "lean": f"lean form, {MULTI}", "floor": f"floor, {MULTI}"}.get(name, name)
+        bursts[called][8, 100] += [Burst(one, 800, 800, 80_000) for one in took]
+    return bursts
+
+
+@pytest.mark.parametrize(
+    ("ms", "goal"),
+    [
+        ({"lean": [50], "Tox": [120]}, 100),
+        ({"lean": [50], "Tox": [90]}, 90),
+        ({"lean": [50]}, 100),
+        ({"irc": [1]}, None),
+    ],
+)
+def test_the_goal_of_a_burst(ms, goal):
+    bursts = bursts_of(ours=[95, 99, 97], **ms)
+    assert group.time_row(MULTI, (8, 100), bursts).goal == goal
+    bursts[MULTI][4, 100] = bursts[MULTI][8, 100]
+    assert group.time_row(MULTI, (4, 100), bursts).goal is None
+
+
+def test_one_lost_copy_is_not_all():
+    bursts = bursts_of(ours=[95, 99, 97], floor=[3])
+    times, sizes, copies = group.rows_of(MULTI, bursts)
+    assert (times.ours.median, times.floor.median, sizes.ours.median) == (97, 3, 100)
+    assert copies.met
+    bursts[MULTI][8, 100].append(Burst(99, 799, 800, 80_000))
+    assert not group.success_row(MULTI, 8, bursts).met

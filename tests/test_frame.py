@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerochat.crypto.compression import compress, decompress
-from zerochat.crypto.encoding import did_key
+from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm.did import new_peer4
 from zerochat.didcomm.message import Message
@@ -16,12 +16,21 @@ from zerochat.group.event import ADD, POST, Event
 from zerochat.group.frame import SECTION_BYTES, is_frame, open_frame, seal_frame
 from zerochat.group.padding import BUCKET_BYTES_MAX, bucket, pad
 from zerochat.group.relationship import Relationship
-from zerochat.group.run import RUN_BYTES_MAX, RUN_EVENTS_MAX, Run, portions, read_runs, write_runs
+from zerochat.group.run import (
+    RUN_BYTES_MAX,
+    RUN_EVENTS_MAX,
+    Run,
+    portions,
+    read_runs,
+    runs_in,
+    squeezed,
+    write_runs,
+)
 from zerochat.group.stimuli import Moment
 from zerochat.group.wire import EventsBody, read_body
 
 GROUP = "g" * 43
-AUTHOR = did_key(ed25519_public(b"a" * 32))
+AUTHOR, OTHER = did_key(ed25519_public(b"a" * 32)), did_key(ed25519_public(b"o" * 32))
 
 
 @pytest.fixture
@@ -144,9 +153,9 @@ def chain(count, text="hm", **fields):
     return events
 
 
-def read(events):
-    body = {"runs": write_runs(events), "view": "", "have": []}
-    return list(read_runs(GROUP, read_body(Message(type="t", id="1", body=body), EventsBody).runs))
+def read(events, sender=""):
+    body = {"runs": write_runs(events, sender), "view": "", "have": []}
+    return list(read_runs(GROUP, read_body(Message(type="t", id="1", body=body), EventsBody).runs, sender))
 
 
 class TestRuns:
@@ -155,7 +164,8 @@ class TestRuns:
         signed = [event.signed(b"a" * 32) for event in chain(3, type=ADD, body={"member": "x"}, deps=("d" * 43,))]
         mixed = [events[0], *signed, *events[1:7], events[9]]
         for some in (events, signed, mixed):
-            assert [event.record for event in read(some)] == [event.record for event in some]
+            for sender in ("", AUTHOR, OTHER):
+                assert [event.record for event in read(some, sender)] == [event.record for event in some]
 
     def test_a_post_of_a_run_costs_little_more_than_its_text(self):
         events = chain(100, text="x" * 20)
@@ -181,9 +191,26 @@ class TestRuns:
         ],
     )
     def test_an_item_of_another_shape_is_malformed(self, item):
-        good = [1000, 900, {"text": "good"}]
+        good = [1000, -100, {"text": "good"}]
         with pytest.raises(Malformed):
-            list(read_runs(GROUP, [Run(AUTHOR, 1, "", [good, item])]))
+            list(read_runs(GROUP, [Run(1, "", [good, item], AUTHOR)]))
+
+    def test_squeezed_runs_are_read_as_they_were(self):
+        events = chain(100)
+        message = Message(type="t", id="1", body={"runs": write_runs(events), "view": "", "have": []})
+        small = squeezed(message)
+        assert "runs" not in small.body and len(str(small.body)) < len(str(message.body)) / 3
+        body = read_body(small, EventsBody)
+        assert [event.record for event in read_runs(GROUP, runs_in(body.runs, body.packed))] == [
+            e.record for e in events
+        ]
+        few = Message(type="t", id="1", body={"runs": write_runs(events[:2]), "view": "", "have": []})
+        assert squeezed(few) is few
+
+    @pytest.mark.parametrize("packed", ["x", "!!", b64url(compress(b"[1]")), b64url(compress(bytes(300_000)))])
+    def test_squeezed_junk_is_malformed(self, packed):
+        with pytest.raises(Malformed):
+            runs_in([], packed)
 
     def test_portions_fit_a_message(self):
         events = chain(RUN_EVENTS_MAX + 10, text="y" * 1000)

@@ -313,7 +313,7 @@ def test_a_member_cannot_say_anothers_word():
     turn = Turn(world.nodes["n0"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
     run = msgspec.convert(write_runs([forged])[0], Run)
     with pytest.raises(Refused):
-        log.hear(turn, group, forger.me, EventsBody([run], forger.view.checksum, []))
+        log.hear(turn, group, forger.me, EventsBody(forger.view.checksum, [], [run]))
 
 
 @pytest.fixture

@@ -154,13 +154,15 @@ def vouched(group: Group) -> Mapping[str, Event]:
     return {name: event for name, event in group.control.items() if name not in held} if held else group.control
 
 
-def ground(group: Group, kind: str) -> Mapping[str, Event]:
+def ground(group: Group, kind: str, about: object = None) -> Mapping[str, Event]:
     """The membership events that a new event of ours may name: those that we vouch for, so that everybody can have
-    them; or all, where we are not even a member by those and have something to say of the membership."""
+    them; or all, where it says something of the membership that does not hold by those alone: we are not even a member,
+    or it is `about` somebody in quarantine."""
     found = vouched(group)
-    if found is not group.control and kind != POST and group.me not in resolve_view(found).members:
-        return group.control
-    return found
+    if found is group.control or kind == POST:
+        return found
+    alone = about not in group.quarantine and group.me in resolve_view(found).members
+    return found if alone else group.control
 
 
 def own_word(group: Group) -> tuple[tuple[str, ...], str]:

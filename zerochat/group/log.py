@@ -16,7 +16,7 @@ from zerochat.group.event import CONC_MAX, CONTROL, DEPS_MAX, GENESIS, POST, Eve
 from zerochat.group.membership import check_control, heads_of, may_post, resolve_view
 from zerochat.group.modes import MODES
 from zerochat.group.notices import Delivered, Forked, ViewChanged
-from zerochat.group.run import Run, portions, read_runs
+from zerochat.group.run import Run, portions, read_runs, runs_in
 from zerochat.group.state import Chain, Group, Limbo, Profile, Waiting
 from zerochat.group.turn import Turn
 from zerochat.group.wire import EventsBody, ReachBody, StatusBody, SyncBody
@@ -44,7 +44,7 @@ def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
     chain = group.chains.get(group.me, Chain())
     # Our own last one first: where there are too many heads, others must not push it out, or what we do next would look
     # as if we had done it without knowing what we did before.
-    ground = heads_of(agreement.ground(group, kind))
+    ground = heads_of(agreement.ground(group, kind, body.get("member")))
     control_heads = sorted(ground, key=lambda head: (group.control[head].author != group.me, head))
     # What an earlier event of our own has named need not be named again: `pre` covers it. What does not fit, the next
     # one names.
@@ -104,7 +104,7 @@ def publish(turn: Turn, name: str) -> None:
 def hear(turn: Turn, name: str, sender: str, body: EventsBody) -> None:
     """Take in events that `sender` sent. Raises RemoteError, and then nothing has changed."""
     sync.note(turn, name, sender, body.view, body.have)
-    _hear_runs(turn, name, sender, body.runs)
+    _hear_runs(turn, name, sender, runs_in(body.runs, body.packed))
 
 
 def hear_status(turn: Turn, name: str, sender: str, body: StatusBody) -> None:
@@ -119,7 +119,7 @@ def hear_status(turn: Turn, name: str, sender: str, body: StatusBody) -> None:
 
 def _hear_runs(turn: Turn, name: str, sender: str, runs: Sequence[Run]) -> None:
     """Take in events one after the other. What comes after one that is refused is not heard: it comes again."""
-    for place, event in enumerate(read_runs(name, runs)):
+    for place, event in enumerate(read_runs(name, runs, sender)):
         before, said = turn.agent, len(turn.effects)
         try:
             hear_event(turn, name, sender, event)

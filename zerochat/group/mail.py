@@ -131,8 +131,8 @@ def way_to(turn: Turn, name: str, member: str) -> Route | None:
 
 def reachable(turn: Turn, name: str, member: str) -> bool:
     """Whether something can be sent to this member now, over its link or by mail."""
-    group = turn.group(name)
-    return group.peers[member].link in turn.agent.up or way_to(turn, name, member) is not None
+    peer = turn.group(name).peers.get(member)  # none of whoever we have nothing to do with (yet)
+    return peer is not None and (peer.link in turn.agent.up or way_to(turn, name, member) is not None)
 
 
 def by_mail(turn: Turn, name: str, member: str) -> bool:

@@ -15,7 +15,7 @@ from zerochat.group.event import Event
 from zerochat.group.modes.mode import Reader, Sealed
 from zerochat.group.modes.pairwise import seal_status
 from zerochat.group.relationship import pack
-from zerochat.group.run import portions, write_runs
+from zerochat.group.run import portions, squeezed, write_runs
 from zerochat.group.state import Chain, Group
 from zerochat.group.turn import Turn
 from zerochat.group.wire import EVENTS, HAVE_MAX, STATUS
@@ -50,10 +50,11 @@ def say(turn: Turn, name: str, message: Message, audience: Sequence[str]) -> Non
         sealed = group.mode.seal(group.place, message, near, packer, turn.moment)
     for one in sealed:
         turn.say(Publish(one.queue, one.envelope, tuple(group.peers[member].link for member in one.members)))
+    alone = squeezed(message) if message.type == EVENTS else message
     told = {reader.relationship.member for reader in near}
     for member in ready:
         if member not in told:
-            mail.send(turn, name, member, pack(group.relationships[member], message, packer, turn.moment.random))
+            mail.send(turn, name, member, pack(group.relationships[member], alone, packer, turn.moment.random))
 
 
 def send(turn: Turn, name: str, member: str, events: Sequence[Event]) -> None:
@@ -65,13 +66,13 @@ def send(turn: Turn, name: str, member: str, events: Sequence[Event]) -> None:
     if not mail.reachable(turn, name, member):
         return
     for portion in portions(events):
-        message = _message(turn, name, portion, status=False)
+        message = squeezed(_message(turn, name, portion, status=False))
         mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
 
 
 def _message(turn: Turn, name: str, events: Sequence[Event], *, status: bool) -> Message:
     group = turn.group(name)
-    body: dict[str, Any] = {"runs": write_runs(events), "view": group.view.checksum, "have": have(group)}
+    body: dict[str, Any] = {"runs": write_runs(events, group.me), "view": group.view.checksum, "have": have(group)}
     if status:
         body["group"] = name
     return Message(type=STATUS if status else EVENTS, id=new_id(turn.moment.random), body=body)

@@ -9,10 +9,14 @@ What is heard is the same record that was written, to the byte: its id is comput
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
+from zerochat.crypto.compression import compress, decompress
+from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, strict_json
+from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
 from zerochat.errors import Malformed
 from zerochat.group.event import POST, VERSION, Did, Event, parse_event
 
@@ -21,31 +25,36 @@ RUNS_MAX = 64
 RUN_BYTES_MAX = 48 * 1024
 """Records in one message, as they stand in the log; one that is larger travels alone."""
 
+SQUEEZED_BYTES_MIN = 400
+"""Below this a compressed run would land in the same size of padding."""
+
 _Link = Annotated[str, msgspec.Meta(max_length=43)]
 Item: TypeAlias = list[Any]
-"""Lamport time and own time, both less those of the event before; the body; and, as far as they are not the usual ones,
-the type (`post`), `deps` and `conc` (none) and the signature (none)."""
+"""Lamport time, less that of the event before; the author's own time, less that; the body; and, as far as they are not
+the usual ones, the type (`post`), `deps` and `conc` (none) and the signature (none)."""
 
 
 class Run(msgspec.Struct, frozen=True):
     """Consecutive events of one author, of the group that the message is about."""
 
-    author: Did
     seq: Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]
     """Of the first."""
     pre: _Link
     """Of the first."""
     items: Annotated[list[Item], msgspec.Meta(min_length=1, max_length=RUN_EVENTS_MAX)]
+    author: Did | None = None
+    """None: whoever sends the message."""
 
 
-def write_runs(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """The runs in which these events travel, in their order."""
+def write_runs(events: Iterable[Event], sender: str = "") -> list[dict[str, Any]]:
+    """The runs in which these events travel from this member, in their order."""
     runs: list[dict[str, Any]] = []
     before: Event | None = None
     for event in events:
         follows = before is not None and event.author == before.author and event.pre == before.id
         if not follows or before is None or len(runs[-1]["items"]) == RUN_EVENTS_MAX:
-            runs.append({"author": event.author, "seq": event.seq, "pre": event.pre, "items": []})
+            author = {} if event.author == sender else {"author": event.author}
+            runs.append({"seq": event.seq, "pre": event.pre, "items": [], **author})
             before = None
         runs[-1]["items"].append(_item(event, before))
         before = event
@@ -53,41 +62,64 @@ def write_runs(events: Iterable[Event]) -> list[dict[str, Any]]:
 
 
 def _item(event: Event, before: Event | None) -> Item:
-    lamport, time = (before.lamport, before.time) if before else (0, 0)
+    lamport = before.lamport if before else 0
     rare: list[Any] = [event.type, list(event.deps), list(event.conc), event.sig]
     usual: list[Any] = [POST, [], [], ""]
     while rare and rare[-1] == usual[len(rare) - 1]:
         rare.pop()
-    return [event.lamport - lamport, event.time - time, event.body, *rare]
+    return [event.lamport - lamport, event.time - event.lamport, event.body, *rare]
 
 
-def read_runs(group: str, runs: Sequence[Run]) -> Iterator[Event]:
-    """The events in runs about the group with this id, checked as `parse_event` does. Raises Malformed."""
+def read_runs(group: str, runs: Sequence[Run], sender: str = "") -> Iterator[Event]:
+    """The events in runs from this member about the group with this id, checked as `parse_event` does. Raises
+    Malformed."""
     for run in runs:
-        pre, lamport, time = run.pre, 0, 0
+        pre, lamport = run.pre, 0
         for place, item in enumerate(run.items):
             if not 3 <= len(item) <= 7 or not all(type(number) is int for number in item[:2]):
                 raise Malformed(why="a run of events with an item of another shape")
             rare: list[Any] = [POST, [], [], ""]
             rare[: len(item) - 3] = item[3:]
             kind, deps, conc, sig = rare
-            lamport, time = lamport + item[0], time + item[1]
+            lamport += item[0]
             record = {
                 "v": VERSION,
                 "group": group if kind != "genesis" else "",
                 "type": kind,
-                "author": run.author,
+                "author": run.author or sender,
                 "seq": run.seq + place,
                 "pre": pre,
                 "deps": deps,
                 "conc": conc,
                 "lamport": lamport,
-                "time": time,
+                "time": lamport + item[1],
                 "body": item[2],
             }
             event = parse_event({**record, "sig": sig} if sig else record)
             pre = event.id
             yield event
+
+
+def squeezed(message: Message) -> Message:
+    """The same message, with its runs compressed where that is shorter; for an envelope that does not compress."""
+    plain = compact_json(message.body.get("runs"))
+    if len(plain) <= SQUEEZED_BYTES_MIN:
+        return message
+    packed = b64url(compress(plain))
+    if len(packed) >= len(plain):
+        return message
+    return replace(message, body={**{k: v for k, v in message.body.items() if k != "runs"}, "packed": packed})
+
+
+def runs_in(runs: Sequence[Run], packed: str) -> Sequence[Run]:
+    """The runs of a message, compressed or not. Raises Malformed."""
+    if not packed:
+        return runs
+    plain = decompress(b64url_bytes(packed), MESSAGE_BYTES_MAX)
+    try:
+        return msgspec.convert(strict_json(plain, MESSAGE_BYTES_MAX), list[Run])
+    except msgspec.ValidationError as error:
+        raise Malformed(why=f"runs of events: {error}") from None
 
 
 def portions(events: Sequence[Event]) -> Iterator[list[Event]]:

@@ -53,11 +53,13 @@ _Did = Annotated[str, msgspec.Meta(max_length=DID_CHARS_MAX)]
 class EventsBody(msgspec.Struct, frozen=True):
     """Some events, and what their sender has of everybody's chains."""
 
-    runs: Annotated[list[Run], msgspec.Meta(min_length=1, max_length=RUNS_MAX)]
     view: _Checksum
     """The sender's view."""
     have: Annotated[list[_Count], msgspec.Meta(max_length=HAVE_MAX)]
     """How far the sender has each member's chain, members in the order of their DIDs; readable by who has that view."""
+    runs: Annotated[list[Run], msgspec.Meta(max_length=RUNS_MAX)] = []
+    packed: str = ""
+    """The same as compressed JSON, in base64url."""
 
 
 class RouteBody(msgspec.Struct, frozen=True):

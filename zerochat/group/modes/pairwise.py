@@ -19,6 +19,7 @@ from zerochat.group.frame import is_frame, open_frame, seal_frame
 from zerochat.group.modes.mode import Place, Reader, Sealed
 from zerochat.group.queues import data_queue, pair_queue, state_queue
 from zerochat.group.relationship import Relationship, pack, unpack
+from zerochat.group.run import squeezed
 from zerochat.group.stimuli import Moment
 from zerochat.group.wire import STATUS
 
@@ -55,6 +56,7 @@ class PairwiseMulti:
     def seal(
         self, place: Place, message: Message, to: Sequence[Reader], packer: Packer, moment: Moment
     ) -> list[Sealed]:
+        message = squeezed(message)
         return [
             Sealed(
                 self.queue(place, place.me, one.relationship.member, one.transport),

@@ -1,0 +1,255 @@
+"""Group messages: how long until the last member has the last of a batch, for groups of 1 to 64 members besides the
+publisher. It is the thesis' Table 8 on one machine's loopback, with messages of the thesis' size.
+
+Ours are real agents, one process each, with journals on disk, joined through real invitations; a message counts when
+the member's agent has told its face of it. Beside them, in the same run: bare CURVE sockets with frames as large as our
+envelope (the floor), the lean form (our keys and envelopes over such sockets: nothing is remembered, ordered,
+acknowledged or shown), and the peers that are installed. Sixty-four idle agents keep a core busy with their heartbeats,
+so the others are measured while no agent of ours runs: before them, and, but for `--quick`, once more after them.
+
+Nothing is waited for but all copies; the success rate is of the final count. Bytes are those that the publisher's (or
+the server's) TCP connections have sent by then, as Linux counts them, for one message to one member.
+"""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from benchmarks import Figure, Report, Row, take_turns
+from benchmarks.ours.agents import Agents, NotReady
+from benchmarks.ours.core import MULTI, SINGLE, Star, has_keys
+from benchmarks.peers import rooms
+from benchmarks.peers.rooms import Burst, NotHere, Room
+from zerochat.errors import LocalError
+from zerochat.group.membership import MEMBERS_MAX
+
+MEMBERS, MEMBERS_QUICK = (1, 2, 4, 8, 16, 32, 64), (1, 4, 8)
+BATCHES, BATCHES_QUICK = (1, 10, 50, 100), (1, 100)
+TEXT_BYTES = 7
+"""What makes the thesis' message of 773 B."""
+ROUNDS = 3
+GOAL_MEMBERS, GOAL_BATCH, GOAL_LEAN = 8, 100, 2.0
+"""From so many members on, a batch of so many must be no slower than Tox, nor than so many times the lean form."""
+FLOOR_IS = "CURVE sockets alone"
+
+Case = tuple[int, int]
+"""Members and batch."""
+Bursts = dict[str, dict[Case, list[Burst]]]
+"""By what has brought the messages."""
+
+
+def measure(quick: bool) -> Report:
+    members = sorted({min(count, MEMBERS_MAX - 1) for count in (MEMBERS_QUICK if quick else MEMBERS)})
+    batches = BATCHES_QUICK if quick else BATCHES
+    bursts: Bursts = defaultdict(lambda: defaultdict(list))
+    missing: dict[str, None] = {}
+    kinds = [keys for keys in (MULTI, SINGLE) if has_keys(keys)]
+    missing |= {f"{keys} groups of ours": None for keys in (MULTI, SINGLE) if keys not in kinds}
+    with terminated_politely(), tempfile.TemporaryDirectory(prefix="zcb-") as folder:
+        others = partial(measure_others, members, batches, kinds, Path(folder), bursts, missing)
+        others()
+        for keys in kinds:
+            measure_ours(keys, members, batches, Path(folder) / keys, bursts, missing)
+        if not quick:
+            others()
+    return Report([row for keys in kinds for row in rows_of(keys, bursts)], list(missing))
+
+
+@contextlib.contextmanager
+def terminated_politely() -> Iterator[None]:
+    """Whoever ends us ends the processes that we have started too."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def say(text: str) -> None:
+    print(f"({text})", file=sys.stderr, flush=True)
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def measure_ours(
+    keys: str, members: Sequence[int], batches: Sequence[int], folder: Path, bursts: Bursts, missing: dict[str, None]
+) -> None:
+    """The same agents all along: the group grows from one size to the next."""
+    with Agents(folder, None if keys == MULTI else keys, lambda text: say(f"{keys}: {text}")) as agents:
+        for count in members:
+            try:
+                agents.grow(count)
+            except (NotReady, LocalError, subprocess.SubprocessError) as error:
+                missing[f"{keys} groups of ours with {count} members ({error})"] = None
+                return
+            runs = {str(batch): partial(burst_of, agents, batch) for batch in batches}
+            for batch, found in take_turns(runs, ROUNDS).items():
+                bursts[keys][count, int(batch)] += found
+
+
+def burst_of(agents: Agents, batch: int) -> Burst:
+    agents.rest()
+    return agents.burst(batch, TEXT_BYTES)
+
+
+def measure_others(
+    members: Sequence[int],
+    batches: Sequence[int],
+    kinds: Sequence[str],
+    folder: Path,
+    bursts: Bursts,
+    missing: dict[str, None],
+) -> None:
+    """Everybody else in turn, at each size."""
+    with contextlib.ExitStack() as stack:
+        conferences = entered(stack, "Tox", partial(rooms.tox, members, folder), missing)
+        for count in members:
+            with contextlib.ExitStack() as inner:
+                here: dict[str, Callable[[int], Burst]] = {}
+                for name, opener in ways(count, kinds, folder).items():
+                    if (room := entered(inner, name, opener, missing)) is not None:
+                        here[name] = partial(one_burst, room, count, sized=False)
+                if conferences is not None:
+                    here["Tox"] = partial(one_burst, conferences, count, sized=True)
+                for batch in batches:
+                    runs = {name: partial(run, batch) for name, run in here.items()}
+                    for name, found in take_turns(runs, ROUNDS).items():
+                        bursts[name][count, batch] += found
+            say(f"everybody else: {several(count, 'member')}")
+
+
+def one_burst(room: Room, count: int, batch: int, *, sized: bool) -> Burst:
+    return room.burst(count, batch, TEXT_BYTES, sized=sized)
+
+
+def entered(
+    stack: contextlib.ExitStack,
+    name: str,
+    opener: Callable[[], contextlib.AbstractContextManager[Room]],
+    missing: dict[str, None],
+) -> Room | None:
+    try:
+        return stack.enter_context(opener())
+    except NotHere as error:
+        if name not in missing:
+            say(f"{name}: {error}")
+        missing[name] = None
+        return None
+
+
+def ways(
+    count: int, kinds: Sequence[str], folder: Path
+) -> dict[str, Callable[[], contextlib.AbstractContextManager[Room]]]:
+    size = envelope_bytes()
+    found: dict[str, Callable[[], contextlib.AbstractContextManager[Room]]] = {
+        "IRC (ngircd, no encryption)": partial(rooms.irc, count, folder),
+        "didcomm (SICPA)": partial(rooms.didcomm, count),
+    }
+    for keys in kinds:
+        floor, lean = floor_and_lean(keys)
+        found[floor] = partial(rooms.curve, "floor-single" if keys == SINGLE else "floor", count, size)
+        found[lean] = partial(rooms.curve, "lean-single" if keys == SINGLE else "lean", count, size)
+    return found
+
+
+def floor_and_lean(keys: str) -> tuple[str, str]:
+    """What the floor and the lean form of a kind of keys are called."""
+    return f"floor, {keys}", f"lean form, {keys}"
+
+
+def envelope_bytes() -> int:
+    """Our envelope of one message for one member."""
+    star = Star(2)
+    star.grow(2)
+    return star.post_bytes("0" * TEXT_BYTES)
+
+
+# --- setting side by side ---------------------------------------------------------------------------------------------
+
+
+def rows_of(keys: str, bursts: Bursts) -> Iterator[Row]:
+    ours = bursts[keys]
+    for case in ours:
+        yield time_row(keys, case, bursts)
+    for case in ours:
+        if all(burst.sent is not None for burst in ours[case]):
+            yield bytes_row(keys, case, bursts)
+    for count in sorted({count for count, _ in ours}):
+        yield success_row(keys, count, bursts)
+
+
+def sides(keys: str, bursts: Bursts) -> tuple[str, str, list[str]]:
+    """The floor, the lean form and all peers of a kind of keys, as far as they were measured."""
+    floor, lean = floor_and_lean(keys)
+    foreign = [name for name in bursts if name not in (MULTI, SINGLE) and not name.endswith((MULTI, SINGLE))]
+    return floor, lean, [lean, *foreign] if lean in bursts else foreign
+
+
+def time_row(keys: str, case: Case, bursts: Bursts) -> Row:
+    floor, lean, peers = sides(keys, bursts)
+    count, batch = case
+
+    def ms(name: str) -> Figure | None:
+        found = bursts[name].get(case)
+        return Figure.of([burst.ms for burst in found]) if found else None
+
+    ours = ms(keys)
+    assert ours is not None
+    goal = None
+    if count >= GOAL_MEMBERS and batch == GOAL_BATCH:
+        limits = [(ms(lean), GOAL_LEAN), (ms("Tox"), 1.0)]
+        goal = min((figure.median * times for figure, times in limits if figure is not None), default=None)
+    figures = {name: figure for name in peers if (figure := ms(name)) is not None}
+    return Row(
+        f"{called(keys, case)}: until the last has the last", "ms", "lower", ours, ms(floor), FLOOR_IS, figures, goal
+    )
+
+
+def bytes_row(keys: str, case: Case, bursts: Bursts) -> Row:
+    floor, _, peers = sides(keys, bursts)
+
+    def each(name: str) -> Figure | None:
+        found = [burst.sent / burst.wanted for burst in bursts[name].get(case, []) if burst.sent is not None]
+        return Figure.of(found) if found else None
+
+    figures = {name: figure for name in peers if (figure := each(name)) is not None}
+    ours = each(keys)
+    assert ours is not None
+    return Row(f"{called(keys, case)}: sent for one to one", "B", "lower", ours, each(floor), FLOOR_IS, figures)
+
+
+def success_row(keys: str, count: int, bursts: Bursts) -> Row:
+    """The worst burst of all batches counts as the low end."""
+    floor, _, peers = sides(keys, bursts)
+
+    def rate(name: str) -> Figure | None:
+        found = [burst for (size, _), some in bursts[name].items() if size == count for burst in some]
+        return Figure.of([100 * burst.came / burst.wanted for burst in found]) if found else None
+
+    ours = rate(keys)
+    assert ours is not None
+    worst = Figure(ours.low, ours.low, ours.high)
+    figures = {name: figure for name in peers if (figure := rate(name)) is not None}
+    case = f"{keys}, {several(count, 'member')}: copies that came, at worst"
+    return Row(case, "%", "higher", worst, rate(floor), FLOOR_IS, figures, 100.0)
+
+
+def called(keys: str, case: Case) -> str:
+    count, batch = case
+    return f"{keys}, {several(count, 'member')}, {several(batch, 'message')}"
+
+
+def several(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,268 @@
+"""Real agents for the benchmarks: one process each, with profiles in a temporary folder, joined over loopback.
+
+Nothing of the product is called here but its verbs and its control socket, as any face would. A message counts as
+delivered when the member's agent has told its face of it.
+"""
+
+import contextlib
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from benchmarks import ROOT
+from benchmarks.peers.rooms import Burst
+from benchmarks.peers.tcp import bytes_sent
+from zerochat.agent.client import Client, Dialogue, Reply, connect
+from zerochat.agent.places import Places, places
+from zerochat.agent.schema import GroupInfo, JoinStatus
+from zerochat.agent.vault import create_profile
+from zerochat.errors import LocalError
+
+GROUP = "bench"
+STEP_S_MAX = 120.0
+"""How long one wave of joins, or one burst, may take before it counts as failed."""
+WAVE = 8
+"""Members who join at a time: all of them dial each other, and a handshake has its own time limit."""
+QUIET_S = 0.4
+"""After the last acknowledgement: longer than members wait for something that theirs could ride on."""
+TRIES_MAX = 4
+OUTPUT = "output"
+"""Where an agent's output goes, in its folder."""
+READ_BYTES = 1 << 18
+
+
+class NotReady(Exception):
+    """The agents did not come so far in time; says how far they came."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One agent's process, what it is asked on, and where it tells its news."""
+
+    process: "subprocess.Popen[bytes]"
+    places: Places
+    client: Client
+    news: Client
+    """Subscribed; what comes is only counted, so that the one who counts takes little from those who are measured."""
+
+
+class Agents:
+    """A publisher and the members of its group. `grow` has more of them join; everything ends with the context."""
+
+    def __init__(self, folder: Path, keys: str | None, say: Callable[[str], None]) -> None:
+        """`keys`: as `zerochat new --keys` takes it; None: whatever a group has that does not say."""
+        self._folder, self._keys, self._say = folder, keys, say
+        self._stack = contextlib.ExitStack()
+        self._members: list[Member] = []
+        self._bursts = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for member in self._members:
+            member.process.kill()  # all at once; the folder goes with whatever they would have kept
+        self._stack.close()
+
+    @property
+    def publisher(self) -> Member:
+        return self._members[0]
+
+    def pids(self) -> list[int]:
+        return [member.process.pid for member in self._members]
+
+    def grow(self, count: int) -> None:
+        """Have so many members besides the publisher, each connected with everybody. Raises NotReady."""
+        if not self._members:
+            self._start(1)
+            verb = ["new", GROUP, *(["--keys", self._keys] if self._keys else [])]
+            zerochat(verb, self.publisher.places)
+        while (here := len(self._members)) <= count:
+            began = time.monotonic()
+            wave = min(WAVE, count + 1 - here)
+            self._start(wave)
+            self._join(self._members[here:])
+            self._settle()
+            self._say(f"{len(self._members) - 1} members, {time.monotonic() - began:.1f} s for the last {wave}")
+
+    def burst(self, batch: int, text_bytes: int) -> Burst:
+        """Hand so many messages to the publisher at once, and wait until everybody has them, or STEP_S_MAX."""
+        self._bursts += 1
+        text = f"{self._bursts:0{text_bytes}d}"
+        marker = f'"{text}"'.encode()
+        listeners = self._members[1:]
+        wanted = batch * len(listeners)
+        dialogue = Dialogue()
+        asked = b"".join(dialogue.ask("send", {"group": GROUP, "text": text})[1] for _ in range(batch))
+        answered = came = 0
+        tails = [b""] * len(listeners)
+        before = bytes_sent(self.publisher.process.pid)
+        own = socket.socket(
+            fileno=os.dup(self.publisher.client.fileno())
+        )  # all at once, as a bot with much to say would
+        with own as connection, selectors.DefaultSelector() as selector:
+            for number, member in enumerate(listeners):
+                selector.register(member.news, selectors.EVENT_READ, number)
+            selector.register(connection, selectors.EVENT_READ, -1)
+            begun = time.monotonic()
+            connection.settimeout(STEP_S_MAX)
+            connection.sendall(asked)
+            last = begun
+            while (came < wanted or answered < batch) and (left := begun + STEP_S_MAX - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    number = key.data
+                    if number < 0:
+                        answered += sum(_sent(said) for said in dialogue.hear(connection.recv(READ_BYTES)))
+                        continue
+                    heard = tails[number] + os.read(key.fd, READ_BYTES)
+                    came += heard.count(marker)
+                    tails[number] = heard[heard.rfind(b"\n") + 1 :]
+                    came -= tails[number].count(marker)
+                    last = time.monotonic()
+        after = bytes_sent(self.publisher.process.pid)
+        sent = None if before is None or after is None else after - before
+        return Burst((last - begun) * 1000, came, wanted, sent)
+
+    def rest(self) -> None:
+        """Wait until everybody has acknowledged everything, so that no burst pays for the repairs of the last one."""
+        deadline = time.monotonic() + STEP_S_MAX
+        while _group(self.publisher).unacknowledged and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(QUIET_S)
+
+    # --- setting up -----------------------------------------------------------------------------------------------
+
+    def _start(self, count: int) -> None:
+        """Start so many agents, all at once because most of a start is waiting for a core."""
+        started: list[tuple[subprocess.Popen[bytes], Places]] = []
+        for number in range(len(self._members), len(self._members) + count):
+            home = places(f"a{number}", {"ZEROCHAT_HOME": str(self._folder / f"{number}")})
+            create_profile(home, f"a{number}", None)
+            started.append((self._stack.enter_context(running(["agent", "--listen", "127.0.0.1"], home)), home))
+        for process, home in started:
+            client = self._stack.enter_context(_connect(process, home))
+            news = self._stack.enter_context(connect(home, "benchmark"))
+            self._members.append(Member(process, home, client, news))
+
+    def _join(self, joiners: list[Member]) -> None:
+        """Whoever is not answered in time, because so many others dial too, tries again as a person would."""
+        invitation = self.publisher.client.invite(GROUP, uses=len(joiners))
+        for joiner in joiners:
+            joiner.news.subscribe()
+            joiner.client.join(invitation.code)
+        for joiner in joiners:
+            for left in reversed(range(TRIES_MAX)):
+                status = _outcome(joiner.news)
+                if status.phase == "joined":
+                    break
+                if not left:
+                    raise NotReady(status.text)
+                self._say(f"a join failed and is begun again: {status.text}")
+                joiner.client.join(invitation.code)
+
+    def _settle(self) -> None:
+        """Wait until everybody is connected with everybody and all see the same members."""
+        deadline = time.monotonic() + STEP_S_MAX
+        open_ = list(self._members)
+        while open_:
+            found = [(member, _group(member)) for member in open_]
+            views = {group.view for _, group in found} | {_group(self.publisher).view}
+            count = len(self._members)
+            open_ = [m for m, group in found if (group.members, group.connected) != (count, count - 1)]
+            if len(views) > 1:
+                open_ = list(self._members)
+            if open_ and time.monotonic() > deadline:
+                raise NotReady(f"{len(open_)} of {count} agents have not met everybody")
+            time.sleep(0.1)
+        for member in self._members:
+            _drain(member.news)
+
+
+def _outcome(news: Client) -> JoinStatus:
+    """How a join ends. Raises NotReady when it does not."""
+    for item in news.news(STEP_S_MAX):
+        if isinstance(item.item, JoinStatus) and item.item.phase in ("joined", "failed"):
+            return item.item
+    raise NotReady("a join did not end in time")
+
+
+def _sent(said: object) -> bool:
+    if isinstance(said, Reply) and isinstance(said.result, LocalError):
+        raise said.result
+    return isinstance(said, Reply)
+
+
+def _group(member: Member) -> GroupInfo:
+    return next(group for group in member.client.groups() if group.name == GROUP)
+
+
+def _drain(client: Client) -> None:
+    while client.next_news(0.0) is not None:
+        pass
+
+
+def _connect(process: "subprocess.Popen[bytes]", home: Places) -> Client:
+    """A client of an agent that is still starting."""
+    deadline = time.monotonic() + STEP_S_MAX
+    while True:
+        try:
+            return connect(home, "benchmark")
+        except LocalError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise NotReady(f"an agent did not start: {(home.data / OUTPUT).read_text()[-500:]}") from None
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def running(verb: list[str], home: Places) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process of zerochat's, killed in the end."""
+    with (home.data / OUTPUT).open("wb") as output, _open(verb, home, output) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _open(verb: list[str], home: Places, output: IO[bytes]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        _command(verb), env=_environment(home), cwd=home.data, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+    )
+
+
+def zerochat(verb: list[str], home: Places) -> str:
+    """Run a verb to its end, and give its output. Raises CalledProcessError."""
+    done = subprocess.run(
+        _command(verb),
+        env=_environment(home),
+        cwd=home.data,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=STEP_S_MAX,
+        check=True,
+    )
+    return done.stdout.decode()
+
+
+def _command(verb: list[str]) -> list[str]:
+    return [sys.executable, "-m", "zerochat", *verb]
+
+
+def _environment(home: Places) -> dict[str, str]:
+    return {
+        "HOME": str(home.data),
+        "ZEROCHAT_HOME": str(home.data.parent.parent),
+        "ZEROCHAT_PROFILE": home.profile,
+        "PATH": os.environ.get("PATH", ""),
+        "PYTHONPATH": str(ROOT),
+        "LANG": "C.UTF-8",
+    }

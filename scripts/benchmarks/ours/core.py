@@ -1,0 +1,199 @@
+"""What the benchmarks need of zerochat's core: the bytes of its messages, and its keys and envelopes without the rest.
+
+The bytes are those of the real core's own effects: agents that are asked as a person would ask them, in a world without
+faults. Whatever changes in the product changes here by itself.
+"""
+
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from zerochat.didcomm import PACKERS
+from zerochat.didcomm.did import new_peer4
+from zerochat.didcomm.message import Message
+from zerochat.group import frame
+from zerochat.group.effects import Answer, Dial, Effect, InvitationCreated, Publish, Remember
+from zerochat.group.engine import step
+from zerochat.group.event import ADD
+from zerochat.group.relationship import Relationship, pack, unpack
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    Ask,
+    Command,
+    CreateGroup,
+    CreateInvitation,
+    LeaveGroup,
+    Moment,
+    SendPost,
+    Stimulus,
+    TurnOver,
+)
+from zerochat.sim.world import Faults, Node, World
+
+MULTI, SINGLE = "pairwise-multi", "pairwise-single"
+HUB = "n0"
+GROUP = "bench"
+JOIN_MS_MAX = 120_000
+"""Virtual time."""
+
+
+def has_keys(keys: str) -> bool:
+    """Whether a group can be founded with these keys."""
+    return keys == MULTI or any(field.name == "keys" for field in fields(CreateGroup))
+
+
+class Star(World):
+    """A group whose members are connected with its founder alone: what the founder says to all of them is the same as
+    in the whole mesh, which would take the square of their number to make."""
+
+    def __init__(self, members: int, keys: str = MULTI) -> None:
+        self.news: list[Effect] = []
+        """What the founder said when it last had somebody join."""
+        self.members = 1
+        self._hub: Node | None = None
+        super().__init__(seed=1, members=members, faults=Faults(0, 0, 1), envelope="didcomm/v2")
+        self._hub = self.nodes[HUB]
+        picked: dict[str, Any] = {} if keys == MULTI else {"keys": keys}
+        self.ask(HUB, CreateGroup(GROUP, HUB, "didcomm/v2", **picked))
+
+    def grow(self, members: int) -> None:
+        """Have so many members in all."""
+        for number in range(self.members, members):
+            name = f"n{number}"
+            answer = self.ask(HUB, CreateInvitation(GROUP, 86_400, 1))
+            assert isinstance(answer, Answer) and isinstance(answer.result, InvitationCreated), answer
+            self.ask(name, AcceptInvitation(answer.result.invitation, name))
+            if not self.run(lambda wanted=number + 1: self._knows(wanted), JOIN_MS_MAX):  # type: ignore[misc]
+                raise AssertionError(f"member {number} did not join")
+            self.run(for_ms=50)
+        self.members = members
+
+    def state_bytes(self) -> int:
+        """Bytes that went out when the founder told the others of the one who joined last."""
+        return published(self.news)
+
+    def leave_bytes(self) -> int:
+        """Bytes that the founder would tell the others with if it left now."""
+        return published(self.would(LeaveGroup(GROUP)))
+
+    def post_bytes(self, text: str) -> int:
+        """Bytes of one message, for all its readers."""
+        return published(self.would(SendPost(GROUP, text)))
+
+    def would(self, command: Command) -> list[Effect]:
+        """What the founder would say to a command. The core is pure, so nothing has happened."""
+        moment = Moment(self.now, self.dice.randbytes)
+        agent, said = step(self.nodes[HUB].agent, Ask(0, command), moment)
+        return [*said, *step(agent, TurnOver(), moment)[1]]
+
+    def _knows(self, wanted: int) -> bool:
+        group = self.group(HUB)
+        ready = sum(one.established and one.greeted for one in group.relationships.values())
+        return len(group.view.members) == wanted and ready == wanted - 1
+
+    # --- of the simulated machine room --------------------------------------------------------------------------------
+
+    def hear(self, name: str, stimulus: Stimulus) -> None:
+        self._said: list[Effect] = []
+        super().hear(name, stimulus)
+        if any(isinstance(effect, Remember) and effect.type == ADD and name == HUB for effect in self._said):
+            self.news = self._said
+
+    def _perform(self, node: Node, effect: Effect) -> None:
+        self._said.append(effect)
+        hub = self._hub
+        if hub is not None and isinstance(effect, Dial) and node is not hub and effect.pair != hub.address:
+            return
+        super()._perform(node, effect)
+
+
+def published(effects: list[Effect]) -> int:
+    return sum(len(effect.envelope) for effect in effects if isinstance(effect, Publish))
+
+
+# --- the lean form ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lean:
+    """Sealing for everybody, opening for one: nothing is remembered, ordered or acknowledged."""
+
+    seal: Callable[[str], list[bytes]]
+    """The envelopes of a text: one for each member, or one for all."""
+    open: Callable[[int, bytes], object]
+
+
+def lean_multi(members: int) -> Lean:
+    """One envelope for each member."""
+    packer, pairs = PACKERS["didcomm/v2"], relationships(members)
+
+    def seal(text: str) -> list[bytes]:
+        return [pack(mine, message(text), packer, os.urandom) for mine, _ in pairs]
+
+    return Lean(seal, lambda member, envelope: unpack(pairs[member][1], envelope, packer))
+
+
+def lean_single(members: int) -> Lean:
+    """One frame, with a section for each member."""
+    packer, pairs = PACKERS["didcomm/v2"], relationships(members)
+
+    def seal(text: str) -> list[bytes]:
+        moment = Moment(int(time.time() * 1000), os.urandom)
+        return [frame.seal_frame(packer.dump(message(text)), GROUP, HUB, [mine for mine, _ in pairs], moment)]
+
+    def open_(member: int, sealed: bytes) -> object:
+        plain, _ = frame.open_frame(sealed, GROUP, f"n{member + 1}", pairs[member][1])
+        return packer.parse(plain)
+
+    return Lean(seal, open_)
+
+
+def relationships(members: int) -> list[tuple[Relationship, Relationship]]:
+    """The publisher's relationship with each member, and that member's with the publisher."""
+
+    def relationship(member: str, mine: Any, theirs: Any) -> Relationship:
+        return Relationship(member, mine, theirs.did, thid="", asked="", requester=True, greeted=True)
+
+    pairs = []
+    for number in range(1, members + 1):
+        one, other = new_peer4(os.urandom, []), new_peer4(os.urandom, [])
+        pairs.append((relationship(f"n{number}", one, other), relationship(HUB, other, one)))
+    return pairs
+
+
+def message(text: str) -> Message:
+    """A text with what any event needs: whose it is, its place, its causes and its times."""
+    header = {
+        "author": "a" * 56,
+        "seq": 1000,
+        "pre": "p" * 43,
+        "deps": [],
+        "conc": [],
+        "lamport": 10**12,
+        "time": 10**12,
+    }
+    body = {"record": {"v": 1, "group": "g" * 43, "type": "post", **header, "body": {"text": text}}}
+    return Message("https://zerochat.org/group/1.0/event", "m" * 22, body)
+
+
+def sample_text(size: int) -> str:
+    """So many bytes of something like chat: words, in an order that no compression knows."""
+    dice = random.Random(size)
+    text, words = "", WORDS.split()
+    while len(text) < size:
+        text += dice.choice(words) + dice.choice((" ", " ", " ", " ", ", ", ". ", "? "))
+    return text[:size]
+
+
+WORDS = (
+    "about after again all and are because been before boat both bread but bridge call can car climb coffee cold could"
+    " day did dinner down early eight evening every far first five for friday from get good half have here hill home"
+    " how idea in is it just know lake last late left like long look lunch make many map maybe meet more morning much"
+    " need next night nine no north not now of off old on one or our out over path plan rain ready really right river"
+    " road rope saturday see seven she should snow some soon south station sunday sure take tea ten tent that the them"
+    " then there they think this three time to today together tomorrow too train tree trip two under until up us very"
+    " wait walk want was water way we weather week well were west what when where which who why will wind with work yes"
+)

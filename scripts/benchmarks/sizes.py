@@ -1,0 +1,82 @@
+"""Sizes: what becomes of a text on the wire, and what a group's members are told when somebody comes or goes.
+
+The thesis' forms are built again, with its encryption, and stand beside the figures that it published of them. Ours are
+the bytes of what the real core says. Nothing here takes time from anybody: the figures are the same on every machine.
+"""
+
+import random
+
+from benchmarks import Figure, Report, Row
+from benchmarks.ours.core import MULTI, SINGLE, Star, has_keys, sample_text
+from benchmarks.peers import thesis
+from zerochat.errors import LocalError
+
+SAMPLES, SAMPLES_QUICK = 25, 7
+GOAL_MEMBERS, GOAL_BYTES = 25, 5000
+"""A state message for 25 members, the thesis' own example."""
+
+
+def measure(quick: bool) -> Report:
+    samples = SAMPLES_QUICK if quick else SAMPLES
+    rows, missing = message_rows(samples)
+    return Report([*rows, *state_rows(samples)], missing)
+
+
+def message_rows(samples: int) -> tuple[list[Row], list[str]]:
+    """Fig. 31: one message for one member, in both of our modes."""
+    rows, missing = [], []
+    dice = random.Random(31)
+    for keys in (MULTI, SINGLE):
+        star = founded(keys)
+        if star is None:
+            missing.append(f"{keys} groups of ours")
+            continue
+        star.grow(2)
+        for size, published in thesis.MESSAGES.items():
+            text = sample_text(size)
+            peers = {
+                "thesis, published (Fig. 31)": exactly(published),
+                "thesis, built again": Figure.of([len(thesis.authcrypt(text.encode(), dice)) for _ in range(samples)]),
+            }
+            ours = Figure.of([star.post_bytes(text) for _ in range(samples)])
+            rows.append(Row(f"a message of {size} B to one member, {keys}", "B", "lower", ours, peers=peers))
+    return rows, missing
+
+
+def founded(keys: str) -> Star | None:
+    """A group with these keys; None where this version of zerochat has none such."""
+    if not has_keys(keys):
+        return None
+    try:
+        return Star(max(thesis.STATES), keys)
+    except LocalError:
+        return None
+
+
+def state_rows(samples: int) -> list[Row]:
+    """Fig. 32: what all others are told when the last of so many members joins, and when one leaves."""
+    star = Star(max(thesis.STATES))
+    dice = random.Random(32)
+    joined, left = [], []
+    for members, published in thesis.STATES.items():
+        star.grow(members)
+        built = [thesis.state(members, dice) for _ in range(samples)]
+        peers = {
+            "thesis, published (Fig. 32)": exactly(published[1]),
+            "thesis, built again": Figure.of([after for _, after in built]),
+            "thesis, published, before zstd": exactly(published[0]),
+            "thesis, built again, before zstd": Figure.of([before for before, _ in built]),
+        }
+        goal = GOAL_BYTES if members == GOAL_MEMBERS else None
+        ours = exactly(star.state_bytes())
+        if members > 2:  # whoever invited the second member has nobody else to tell
+            joined.append(
+                Row(f"state message, the last of {members} members joins", "B", "lower", ours, None, "", peers, goal)
+            )
+        ours = Figure.of([star.leave_bytes() for _ in range(samples)])
+        left.append(Row(f"state message, one of {members} members leaves", "B", "lower", ours, None, "", peers, goal))
+    return [*joined, *left]
+
+
+def exactly(value: float) -> Figure:
+    return Figure.of([value])
