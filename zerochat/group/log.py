@@ -93,9 +93,8 @@ def publish(turn: Turn, name: str) -> None:
         for before, audience in audiences.items():
             for portion in portions(said[before:]):
                 outbox.publish(turn, name, portion, audience, status=status)
-    seq = events[-1].seq
-    audience = [m for m, peer in group.peers.items() if peer.base < seq and m in group.view.members]
-    sync.expect_acknowledgement(turn, name, seq, audience)
+    audience = [m for m, peer in group.peers.items() if peer.base < events[-1].seq and m in group.view.members]
+    sync.expect_acknowledgement(turn, name, events[0].seq, audience)
 
 
 # --- others' events -------------------------------------------------------------------------------------------------

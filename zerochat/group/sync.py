@@ -173,7 +173,7 @@ def lacks(group: Group, member: str) -> bool:
 
 
 def expect_acknowledgement(turn: Turn, name: str, seq: int, audience: Iterable[str]) -> None:
-    """A fresh event went out: from now on its readers are expected to say that they have it."""
+    """Fresh events went out, `seq` and later ones: from now on their readers are expected to say that they have them."""
     group = turn.group(name)
     changed = {
         member: replace(
