@@ -132,7 +132,7 @@ def test_a_chain_of_two_mediators(envelope):
     first, second = world.web.mediators.values()
     (way,) = reach_of(resolve(world.group("n1").contact.did)).mail
     assert way.uri == first.http and way.routing_keys[:2] == (first.did, second.did) and len(way.routing_keys) == 3
-    world.post(group, "n1", "x" * POST_BYTES_MAX)  # every layer makes it a third longer
+    world.post(group, "n1", b64url(world.dice.randbytes(POST_BYTES_MAX // 4 * 3)))  # every layer makes it a third longer
     world.settle()
     assert len(world.texts("n2")) == 1
     assert not first.mailboxes and second.mailboxes, "the first one knows no recipient"
@@ -732,7 +732,8 @@ def test_a_way_that_is_too_long_for_a_post_stops_nobody():
     """Eight wrappings are allowed, and make a long post too long: that is its reader's loss alone."""
     world = Hostile()
     _utter_sync(world, "n2", "n1", mail=[{"uri": "http://m0.example/", "keys": [KEY] * 8}])
-    answer = world.ask("n1", SendPost(world.id, "x" * POST_BYTES_MAX))
+    noise = b64url(world.dice.randbytes(POST_BYTES_MAX // 4 * 3))  # which nothing makes shorter
+    answer = world.ask("n1", SendPost(world.id, noise))
     assert not isinstance(answer, Refuse)
     assert world.nodes["n1"].dropped["dropped CannotWrap"] >= 1
     world.run(for_ms=5_000)

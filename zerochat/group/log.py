@@ -157,8 +157,11 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     if body.gap:
         sync.answer_gap(turn, name, sender)
     sync.answer_lag(turn, name, sender)
-    if body.view != turn.group(name).view.checksum:
+    view = turn.group(name).view.checksum
+    if body.view != view:
         sync.reconcile(turn, name, sender, body.heads)
+    elif body.told != view:
+        sync.owe(turn, name, sender)  # we agree, and only one of us knows it
 
 
 def _hear_reach(turn: Turn, name: str, sender: str, body: ReachBody) -> None:

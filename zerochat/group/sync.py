@@ -122,6 +122,8 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         "word": word,
         "reach": _reach(turn, group),
     }
+    if peer.view:
+        body["told"] = peer.view
     if group.limbo.get(member):
         body["gap"] = True
     message = Message(type=SYNC, id=new_id(turn.moment.random), body=body)

@@ -14,7 +14,7 @@ requester                     acceptor                      the other members
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -109,6 +109,8 @@ class SyncBody(msgspec.Struct, frozen=True):
     reach: ReachBody
     word: Annotated[str, msgspec.Meta(max_length=86)] = ""
     """The sender's signature on `heads` (`agreement.sign_heads`)."""
+    told: _Checksum = ""
+    """The view that the reader told last, as far as the sender has heard."""
     gap: bool = False
     """The sender misses something of the reader's chain: do not wait for the timer."""
 
@@ -149,10 +151,12 @@ class WelcomeBody(msgspec.Struct, frozen=True):
     because a message has a greatest size and a group's past has none."""
 
     group: Id
-    records: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=CONTROL_MAX)]
     since: _Count
     part: Annotated[int, msgspec.Meta(ge=0, lt=WELCOME_PARTS_MAX)]
     parts: Annotated[int, msgspec.Meta(ge=1, le=WELCOME_PARTS_MAX)]
+    runs: Annotated[list[Run], msgspec.Meta(max_length=RUNS_MAX)] = []
+    packed: str = ""
+    """The same as compressed JSON, in base64url."""
     words: Annotated[list[WordBody], msgspec.Meta(max_length=HAVE_MAX)] = []
     """What the others have signed of it, as far as the sender knows, and the sender's own word that this is all."""
 
