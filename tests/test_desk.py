@@ -244,7 +244,7 @@ def test_an_invitation_over_a_mediator_has_no_code():
     key = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
     way = Route("https://relay.example/", ("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK",), (), "final")
     server = bytes.fromhex("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a")
-    hidden = Invitation(bytes(16), key, server, None, 1_800_000_000, bytes(16), mail=(way,))
+    hidden = Invitation(bytes(16), key, server, None, 1_800_000_000, mail=(way,))
     info = report.invitation_info("g", hidden, 1)
     assert (info.code, info.endpoint) == ("", "https://relay.example/") and info.url.startswith("https://")
     direct = report.invitation_info("g", replace(hidden, endpoint=Endpoint("192.0.2.7", 4242), mail=()), 1)

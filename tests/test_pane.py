@@ -265,6 +265,41 @@ def test_what_it_looks_like_in_a_narrow_window(tmp_path):
     )
 
 
+def test_what_happens_to_members_is_told_quietly(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("crew", ["bob", "carol"])
+    bob, carol = group.members[1].did, group.members[2].did
+    for who, type, body in [
+        (0, "member_joined", {"did": bob, "nick": "bob", "role": "writer"}),
+        (1, "member_joined", {"did": carol, "nick": "carol", "role": "reader"}),
+        (0, "role_changed", {"did": carol, "nick": "carol", "role": "writer"}),
+        (0, "role_changed", {"did": bob, "nick": "bob", "role": "admin"}),
+        (2, "role_changed", {"did": carol, "nick": "carol", "role": "reader"}),
+        (1, "member_renamed", {"did": bob, "nick": "bob", "was": "rob"}),
+        (1, "removal_voted", {"did": carol, "nick": "carol"}),
+        (0, "member_removed", {"did": carol, "nick": "carol"}),
+        (1, "member_left", {"did": bob}),
+    ]:
+        agent._log(group, who, type, body, minute=1)
+    assert golden(conversation(agent, group), (50, 20)) == (
+        "         This is the beginning of crew.\n"
+        "─────────── Thursday 20 November 2025 ───────────\n"
+        "12:00        —   alice created crew\n"
+        "12:01        —   alice let bob in\n"
+        "12:01        —   bob let carol in, to read\n"
+        "12:01        —   alice made carol a writer\n"
+        "12:01        —   alice made bob an admin\n"
+        "12:01        —   carol only reads from now on\n"
+        "12:01        —   bob was rob before\n"
+        "12:01        —   bob wants carol out\n"
+        "12:01        —   alice put carol out\n"
+        "12:01        —   bob left\n"
+        "\n"
+        "  Nobody has said anything yet. /invite brings\n"
+        "                   people in."
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "kept", "said"),
     [

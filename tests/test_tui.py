@@ -413,7 +413,7 @@ def test_commands_are_never_said_by_mistake(tmp_path):
                 ("/xyzzy", "/help lists them"),
                 ("/", "No command /."),
                 ("/me waves", "/me does not exist yet."),
-                ("/nick al", "/nick does not exist yet."),
+                ("/nick al", "Here it is /rename."),
                 ("/memb waves", "/memb could be /members"),
                 ("/jo ZC:SECRET", "/jo could be /join"),
             ]:
@@ -838,7 +838,8 @@ def test_inviting_at_80x24(tmp_path):
             await it.shows("seven at the station")
             await it.say("/invite 2")
             await it.shows("Invitation to weekend", "for 2 people, until 21 Nov 12:00")
-            assert ("invite", {"group": "g1", "expires_s": 86400, "uses": 2}) in it.agent.asked
+            asked = {"group": "g1", "expires_s": 86400, "uses": 2, "role": "writer"}
+            assert ("invite", asked) in it.agent.asked
             qr = it.app.screen.query_one("#qr")
             assert qr.display and (qr.region.width, qr.region.height) == (41, 21) and qr.region.bottom <= 24
             strips = it.app.screen._compositor.render_strips()
@@ -953,14 +954,14 @@ def test_joining_by_paste(tmp_path):
             del it.agent.refuse["join"]
             await it.press("enter")
             await it.shows("● reach the person who invited you")
-            assert it.agent.asked[-1] == ("join", {"invitation": URL, "name": "alice"})
+            assert it.agent.asked[-1] == ("join", {"invitation": URL, "name": "alice", "role": "writer"})
             it.agent.joining("exchanging", "Exchanging keys with bob.")
             await it.shows("✓ reach the person", "● exchange keys", "Exchanging keys with bob.")
             it.agent.joining("failed", "bob does not answer. Ask whether zerochat is running there.", error="NoAnswer")
             await it.shows("bob does not answer.")
             await it.press("enter")
             it.agent.joining("connecting", "Connecting.", connected=1, members=2)
-            await it.shows("(1 of 2 connected)")
+            await it.shows("1/2 members connected")
             group = it.agent.add_group("weekend", ["bob", "carol"])
             it.agent.joining("joined", "You are in.", group=group.info.id)
             await it.shows("Message weekend")
@@ -1142,7 +1143,7 @@ def test_any_size_and_back(tmp_path):
 
 def test_every_action_has_an_id_a_help_line_and_a_palette_entry(tmp_path):
     async def play():
-        async with scene(tmp_path, size=(80, 60), setting=weekend) as it:
+        async with scene(tmp_path, size=(80, 80), setting=weekend) as it:
             await it.shows("seven at the station")
             bindings = [*it.app.chat.BINDINGS, *ZerochatApp.BINDINGS, *Composer.BINDINGS]
             assert all(binding.id and binding.description for binding in bindings)

@@ -5,6 +5,7 @@ The first frame does not wait for anything: the agent is started, or found, whil
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from time import monotonic, time
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ from textual.system_commands import SystemCommandsProvider
 from zerochat.agent.schema import Hello
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.chat import AGAIN_S, ChatScreen
+from zerochat.tui.commands import COMMANDS
 from zerochat.tui.keys import teach_keys
 from zerochat.tui.link import Link, LinkState, in_thread
 
@@ -27,6 +29,9 @@ TOAST_S_MIN = 1.0
 
 PALETTE_FIRST = ("group.new", "group.join", "group.invite", "view.members")
 """What a person without a group, or alone in one, looks for."""
+
+LOW = [(0, "-low"), (20, "-high")]
+"""Lines below which a sheet has no room for its frame."""
 
 
 class InOrder(SystemCommandsProvider):
@@ -50,6 +55,7 @@ class ZerochatApp(App[str]):
     TITLE = "zerochat"
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {InOrder}
     CSS_PATH = "app.tcss"
+    VERTICAL_BREAKPOINTS = LOW
     BINDING_GROUP_TITLE = "Application"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1", "help", "Help", show=False, id="app.help"),
@@ -154,9 +160,9 @@ class ZerochatApp(App[str]):
 
     def action_help(self) -> None:
         if self.screen is self.chat:
-            from zerochat.tui.help import help_sheet
+            from zerochat.tui.deeds import run
 
-            self.push_screen(help_sheet(self.chat, self.chat.composer, self.chat.pane, self))
+            run(self.chat, "help", "")
 
     def action_interrupt(self) -> None:
         """Ctrl+C on a screen other than the chat."""
@@ -194,6 +200,10 @@ class ZerochatApp(App[str]):
                     await self.run_action(action, node)
 
                 yield SystemCommand(binding.description, key_text(binding.key), act)
+        if screen is self.chat:
+            for info in COMMANDS.values():
+                if info.title:
+                    yield SystemCommand(info.title, f"/{info.name}", partial(self.chat.action_begin, info.name))
         for command in super().get_system_commands(screen):
             if command.title not in ("Quit", "Keys"):
                 yield command

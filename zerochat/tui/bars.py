@@ -1,5 +1,6 @@
 """The lines around the conversation: what group this is, what needs attention, and what is going on elsewhere."""
 
+from textual import events
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -15,6 +16,9 @@ CHECKSUM_CHARS = 8
 DETAILS_FROM = 100
 """Columns from which the header says how the group works; F12 says it at any width."""
 
+RANKS = {"reader": "you only read", "admin": "you are an admin", "owner": "you are the owner"}
+"""What is worth saying of one's own role."""
+
 
 def short_view(info: GroupInfo) -> Printable:
     return Printable(printable_line(info.view, CHECKSUM_CHARS + 1)[:CHECKSUM_CHARS])
@@ -24,6 +28,8 @@ class TopBar(Widget):
     """The open group: name, who is connected, how it is protected, the checksum of its members."""
 
     info: reactive[GroupInfo | None] = reactive(None)
+    verified: reactive[tuple[int, int] | None] = reactive(None)
+    """How many of the others were verified, and of how many."""
 
     def render(self) -> Content:
         width = self.content_size.width
@@ -31,10 +37,15 @@ class TopBar(Widget):
             return Content("zerochat")
         info = self.info
         name = clip(name_of(info.name), max(width - 14, 8))
+        gone = "put out" if info.removed_by else info.state
         parts = [
-            f"{info.connected}/{max(info.members - 1, 0)} connected" if info.state == "active" else info.state,
+            f"{info.connected}/{max(info.members - 1, 0)} connected" if info.state == "active" else gone,
         ]
+        if info.state == "active" and info.role in RANKS:
+            parts.append(RANKS[info.role])
         if self.outer_size.width >= DETAILS_FROM:
+            if self.verified is not None:
+                parts.append(f"{self.verified[0]}/{self.verified[1]} verified")
             parts += [
                 " · ".join(printable_line(each, 20) for each in (info.keys, info.path, info.accountability)),
                 f"view {short_view(info)}",
@@ -53,6 +64,14 @@ class Banner(Static):
         self.update(Content(sentence))
 
 
+class Notice(Banner):
+    """Somebody waits for an answer; a click is one way to it."""
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.call_next(self.screen.run_action, "requests")
+
+
 class StatusLine(Widget):
     """Who I am here, what waits elsewhere, and the keys that lead on."""
 
@@ -61,6 +80,8 @@ class StatusLine(Widget):
     me: reactive[str] = reactive("")
     """A printable nick."""
     elsewhere: reactive[int] = reactive(0)
+    asking: reactive[int] = reactive(0)
+    """How many wait to be let into other groups."""
     flash: reactive[str] = reactive("")
     """A printable sentence that stands here for some seconds."""
     trouble: reactive[bool] = reactive(False)
@@ -73,6 +94,8 @@ class StatusLine(Widget):
         left = f"[{clip(self.me, 20)}]" if self.me else ""
         if self.elsewhere:
             left += f"  {self.elsewhere} unread elsewhere (Alt+A)"
+        if self.asking:
+            left += f"  ?{self.asking} to let in elsewhere" + ("" if self.elsewhere else " (Alt+A)")
         hints = list(self.HINTS)
         while hints and cells(left) + 2 + len("  ".join(hints)) > width:
             hints.pop(-2 if len(hints) > 1 else -1)

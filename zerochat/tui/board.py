@@ -16,10 +16,11 @@ from textual.screen import Screen
 from zerochat.agent.schema import Hello, InvitationNews, JoinStatus, NoParams, Status
 from zerochat.terminal import Printable, cells, printable, printable_line
 from zerochat.tui.answers import Answers, PeerNews
-from zerochat.tui.bars import Banner, StatusLine, TopBar
+from zerochat.tui.bars import Banner, Notice, StatusLine, TopBar
 from zerochat.tui.composer import Composer
 from zerochat.tui.conversation import Conversation, Conversations
-from zerochat.tui.feed import Feed
+from zerochat.tui.feed import Feed, GroupNews
+from zerochat.tui.hints import asks, attention, placeholder
 from zerochat.tui.link import AgentError, Link, LinkState
 from zerochat.tui.lists import GroupList, MemberList
 from zerochat.tui.pane import MessagePane
@@ -58,9 +59,14 @@ class Board(Screen[None]):
         """Set while a screen is open that shows how a join gets on."""
         self.tell_invitation: Callable[[InvitationNews], bool] | None = None
         """Set while an invitation is shown; answers whether the news were about it."""
+        self.joins: dict[str, JoinStatus] = {}
+        """The joins that are under way, by their ids."""
+        self._sheets: list[Callable[[], None]] = []
+        """What the open sheets want done when groups or members have changed."""
         # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
         self.top_bar = TopBar(id="top")
         self.banner = Banner(id="banner")
+        self.notice = Notice(id="notice")
         self.group_list = GroupList(id="groups")
         self.pane = MessagePane(id="pane")
         self.member_list = MemberList(id="members")
@@ -70,6 +76,7 @@ class Board(Screen[None]):
     def compose(self) -> ComposeResult:
         yield self.top_bar
         yield self.banner
+        yield self.notice
         with Horizontal(id="middle"):
             yield self.group_list
             yield self.pane
@@ -111,15 +118,12 @@ class Board(Screen[None]):
             self.status_line.me = self.nick
 
     def _show_banner(self) -> None:
-        state, status = self.link.state, self._status
-        if not state.up:
-            self.banner.tell(printable(state.text), trouble=not state.text.startswith("Starting"))
-        elif status is not None and status.closed:
-            self.banner.tell(
-                Printable("Nobody new can connect: the agent's gatekeeper has died. Restart it."), trouble=True
-            )
+        state, conversation = self.link.state, self.conversations.open
+        if state.up:
+            alarms = list(conversation.alarms.values()) if conversation else []
+            self.banner.tell(attention(self._status, alarms), trouble=True)
         else:
-            self.banner.tell(printable(status.warning if status else ""), trouble=True)
+            self.banner.tell(printable(state.text), trouble=not state.text.startswith("Starting"))
 
     def _ask_status(self) -> None:
         async def ask() -> None:
@@ -151,11 +155,38 @@ class Board(Screen[None]):
         if self.conversations.open is None:
             self._open_something()
         self._draw_lists()
+        self._renew_sheets()
 
     def members_changed(self) -> None:
-        self.member_list.tell(self.conversations.open)
+        conversation = self.conversations.open
+        self.member_list.tell(conversation)
+        self.top_bar.verified = conversation.verified if conversation else None
+        self._draw_hints()
+        self.alarms_changed()
+        self._renew_sheets()
+
+    def alarms_changed(self) -> None:
+        """There is something else to be careful with."""
+        self._show_banner()
+
+    def open_sheet(self, sheet: Screen[None], renew: Callable[[], None]) -> None:
+        """Open a sheet that shows what may change meanwhile."""
+
+        def closed(_: None) -> None:
+            self._sheets.remove(renew)
+
+        self._sheets.append(renew)
+        self.app.push_screen(sheet, closed)
+
+    def _renew_sheets(self) -> None:
+        for renew in list(self._sheets):
+            renew()
 
     def join_told(self, status: JoinStatus) -> None:
+        if status.phase in ("joined", "failed"):
+            self.joins.pop(status.join, None)
+        else:
+            self.joins[status.join] = status
         if self.tell_join is not None:
             self.tell_join(status)
         elif status.phase in ("joined", "failed"):
@@ -167,6 +198,9 @@ class Board(Screen[None]):
 
     def peer_told(self, news: PeerNews) -> None:
         """Shown by the screen that can ask peers too."""
+
+    def group_told(self, news: GroupNews) -> None:
+        """Shown by the screen that knows what to do about it."""
 
     def names(self) -> list[str]:
         """What the others in the open group are called, for whoever types a name."""
@@ -184,10 +218,15 @@ class Board(Screen[None]):
 
     def tell(self, sentence: Printable, *, trouble: bool = False) -> None:
         """Say it in the status line where it fits and can be seen, else in a toast, which the next key takes away."""
-        if self.is_current and "\n" not in sentence and cells(sentence) <= self.status_line.content_size.width:
+        if self.on_top and "\n" not in sentence and cells(sentence) <= self.status_line.content_size.width:
             self.flash(sentence, trouble=trouble)
         else:
             self.app.notify(sentence, severity="error" if trouble else "information", markup=False, timeout=8)
+
+    @property
+    def on_top(self) -> bool:
+        """Whether no other screen lies over this one; `is_current` is true under a sheet as well."""
+        return self.app.is_running and bool(self.app.screen_stack) and self.app.screen_stack[-1] is self
 
     def is_seen(self) -> bool:
         return self.is_current and self.app.app_focus
@@ -199,13 +238,17 @@ class Board(Screen[None]):
         self.group_list.tell(self.conversations)
         self.top_bar.info = conversation.info if conversation else None
         self.status_line.elsewhere = self.conversations.unread_elsewhere()
+        self.status_line.asking = len(self.conversations.asking_elsewhere())
         self.status_line.me = name_of(conversation.info.nick) if conversation else self.nick
-        if conversation is None:
-            hint = "/new NAME or /join INVITATION"
-        elif conversation.active:
-            hint = f"Message {conversation.name}"
-        else:
-            hint = f"You have left {conversation.name}"
+        self.pane.set_tail(conversation.tail if conversation else EMPTY)
+        self._draw_hints()
+
+    def _draw_hints(self) -> None:
+        """What the open group asks of its reader: who wants in, and what can be said."""
+        conversation = self.conversations.open
+        self.notice.tell(asks(conversation.info) if conversation else Printable(""), trouble=False)
+        nothing = Printable("/new NAME or /join INVITATION")
+        hint = placeholder(conversation.info, conversation.members) if conversation else nothing
         self.composer.placeholder = Content(hint)
 
     def toggle_members(self) -> None:

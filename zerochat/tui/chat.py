@@ -7,11 +7,12 @@ from textual import events, on
 from textual.binding import Binding, BindingType
 
 from zerochat.terminal import Printable
-from zerochat.tui import deeds, peers
+from zerochat.tui import deeds, peers, people
 from zerochat.tui.answers import PeerNews
 from zerochat.tui.board import Board
 from zerochat.tui.commands import Command, Refusal, Say, parse
 from zerochat.tui.composer import Composer, is_letter
+from zerochat.tui.feed import GroupNews
 from zerochat.tui.lists import MemberList
 
 AGAIN_S = 3.0
@@ -28,6 +29,7 @@ class ChatScreen(Board):
     BINDING_GROUP_TITLE = "Everywhere"
     BINDINGS: ClassVar[list[BindingType]] = [
         _key("f3", "invite", "Invite into this group", "group.invite"),
+        _key("f4", "requests", "Answer who asks to join", "group.requests"),
         _key("f7", "new", "Create a group", "group.new"),
         _key("f8", "join", "Join a group", "group.join"),
         _key("alt+up", "go_beside(-1)", "Previous conversation", "go.previous"),
@@ -58,6 +60,9 @@ class ChatScreen(Board):
     def peer_told(self, news: PeerNews) -> None:
         peers.show(self, news)
 
+    def group_told(self, news: GroupNews) -> None:
+        people.show(self, news)
+
     def submit(self, text: str) -> None:
         """Say it, or do it, or say why not."""
         match parse(text):
@@ -73,7 +78,11 @@ class ChatScreen(Board):
 
     @on(MemberList.Chosen)
     def _choose_member(self, event: MemberList.Chosen) -> None:
-        deeds.show_member(self, event.did)
+        people.show_member(self, event.did)
+
+    @on(MemberList.Asked)
+    def _choose_request(self) -> None:
+        self.action_requests()
 
     @on(Composer.Complained)
     def _complained(self, event: Composer.Complained) -> None:
@@ -125,11 +134,21 @@ class ChatScreen(Board):
         self.clear_selection()
         self.composer.focus()
 
+    def action_begin(self, command: str) -> None:
+        """Put the beginning of a command into the composer; the draft that was there comes back with Ctrl+Up."""
+        if self.composer.text and (conversation := self.conversations.open) is not None:
+            conversation.said(self.composer.text)
+        self.composer.put(f"/{command} ")
+        self.composer.focus()
+
     def action_switch(self) -> None:
         deeds.switch(self)
 
     def action_invite(self) -> None:
         deeds.run(self, "invite", "")
+
+    def action_requests(self) -> None:
+        deeds.run(self, "requests", "")
 
     def action_new(self) -> None:
         deeds.run(self, "new", "")

@@ -4,7 +4,7 @@ A line that looks like a command and is none is refused, never said: a mistyped 
 the room. `//x` says "/x"; a slash behind spaces is refused with both ways out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,20 +19,30 @@ class CommandInfo:
     """What it does, without a full stop."""
     of_peer: bool = False
     """Whether its argument is somebody's name."""
+    last: tuple[str, ...] = ()
+    """What may stand behind the name, or alone."""
+    title: str = ""
+    """What the palette calls it, where no key does the same."""
 
     @property
     def usage(self) -> str:
         return f"/{self.name} {self.argument}".rstrip()
 
 
+_ROLES = ("reader", "writer", "admin")
 COMMANDS = {
     info.name: info
     for info in (
         CommandInfo("help", "", "show the keys and the commands"),
         CommandInfo("new", "NAME", "create a group"),
         CommandInfo("join", "INVITATION", "join a group with a link or a ZC: code"),
-        CommandInfo("invite", "[USES]", "make an invitation to this group, for one person or for USES"),
+        CommandInfo("invite", "[USES] [reader]", "make an invitation to this group, for one person or for USES"),
+        CommandInfo("requests", "", "answer who asks to join"),
         CommandInfo("members", "", "who is here, and how they are connected"),
+        CommandInfo("verify", "[NAME]", "compare words with somebody, or with all", True, title="Verify a member"),
+        CommandInfo("role", "[NAME] ROLE", "reader, writer, admin; no NAME: you", True, _ROLES, "Change a role"),
+        CommandInfo("remove", "NAME", "put somebody out, or vote for it", True, title="Put a member out"),
+        CommandInfo("rename", "NAME", "be called something else in this group", title="Change your name here"),
         CommandInfo("delivery", "", "who has your last message"),
         CommandInfo("ping", "NAME", "whether somebody is there, and what the answer proves", of_peer=True),
         CommandInfo("features", "NAME", "which protocols somebody's agent speaks", of_peer=True),
@@ -49,8 +59,8 @@ COMMANDS = {
 
 PREFIX_LETTERS_MIN = 3
 """Fewer letters of a command are a habit from elsewhere (`/me`, `/w`) as often as they are ours."""
-ELSEWHERE = frozenset(["me", "msg", "nick"])
-"""Commands that people know from other chats and that do not exist here yet."""
+ELSEWHERE = {"me": "", "msg": "", "nick": "rename", "kick": "remove", "ban": "remove", "op": "role"}
+"""Commands that people know from other chats, and what they are called here, if they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,8 @@ def parse(text: str) -> Line:
     matches = [each for each in COMMANDS if each.startswith(name)] if name else []
     if name in COMMANDS:
         return Command(name, rest)
+    if ours := ELSEWHERE.get(name):
+        return Refusal(Printable(f"Here it is /{ours}. Nothing was sent; // says it as it is."))
     if name in ELSEWHERE:
         return Refusal(Printable(f"/{name} does not exist yet. Nothing was sent; // says it as it is."))
     if len(matches) == 1 and len(name) >= PREFIX_LETTERS_MIN and (not rest or COMMANDS[matches[0]].argument):
@@ -118,16 +130,18 @@ def candidates(text: str) -> list[str] | None:
     return [each for each in COMMANDS if each.startswith(text[1:].lower())]
 
 
-def names_for(text: str, names: Iterable[str]) -> list[str] | None:
+def names_for(text: str, names: Sequence[str]) -> list[str] | None:
     """Those of `names` that the composer's text can become; None when it is not a command about somebody."""
     word, space, start = text.partition(" ")
     info = COMMANDS.get(word[1:].lower()) if word.startswith("/") else None
     if info is None or not info.of_peer or not space or "\n" in text:
         return None
-    return [each for each in names if each.casefold().startswith(start.lstrip().casefold())]
+    typed = start.lstrip().casefold()
+    behind = [f"{each} {last}" for each in names if typed.startswith(f"{each.casefold()} ") for last in info.last]
+    return [each for each in (*names, *info.last, *behind) if each.casefold().startswith(typed)]
 
 
-def complete(text: str, names: Iterable[str] = ()) -> str | None:
+def complete(text: str, names: Sequence[str] = ()) -> str | None:
     """The composer's text with its command, or the name behind it, completed; None when there is nothing to complete.
 
     `names` are those of the people that a command may be about.

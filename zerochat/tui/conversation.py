@@ -6,8 +6,9 @@ View state only. The truth is in the agent; all of this is built from its answer
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from zerochat.agent.schema import Event, GroupInfo, History, MemberInfo
+from zerochat.agent.schema import Event, GroupInfo, History, MemberInfo, RequestInfo
 from zerochat.terminal import Printable, printable_line
+from zerochat.tui.hints import not_who_was_verified, over
 from zerochat.tui.text import Names, name_of
 from zerochat.tui.timeline import ROWS_MAX, ROWS_SPARE, Key, Place, Row, Timeline, row_of
 
@@ -26,18 +27,29 @@ class Conversation:
     timeline: Timeline = field(default_factory=Timeline)
     place: Place = field(default_factory=Place)
     members: list[MemberInfo] = field(default_factory=list)
+    relabelled: bool = False
+    """Whether somebody is called something else since the rows were last drawn."""
     loaded: bool = False
     paging: bool = False
     unread: int = 0
     first_unread: Key | None = None
     draft: str = ""
     sent: list[str] = field(default_factory=list)
+    alarms: dict[str, Printable] = field(default_factory=dict)
+    """What to be careful with until it was looked at, by whom it is about (empty: the whole group)."""
     recalled: int = 0
     """How far Ctrl+Up has gone back in `sent`; 0: at the draft."""
 
     @property
     def name(self) -> Printable:
         return name_of(self.info.name)
+
+    @property
+    def verified(self) -> tuple[int, int] | None:
+        """How many of the others were verified, and how many there are; None: nobody was."""
+        others = [one for one in self.members if one.connection != "self"]
+        count = sum(one.trust == "verified" for one in others)
+        return (count, len(others)) if count else None
 
     @property
     def active(self) -> bool:
@@ -49,7 +61,29 @@ class Conversation:
         """Take the list of members; True when somebody's label changed."""
         self.members = list(members)
         changed = [self.names.learn(member.did, member.nick) for member in members]
-        return any(changed)
+        return self._learn_trust() or any(changed)
+
+    def _learn_trust(self) -> bool:
+        """Raise the alarm for a name that somebody else bears now than who was verified; True when that is new."""
+        before, nicks = self.names.changed, {one.did: one.nick for one in self.members if one.trust == "changed"}
+        self.names.changed = frozenset(nicks)
+        for did in before - nicks.keys():
+            self.alarms.pop(did, None)
+        for did in sorted(nicks.keys() - before):
+            self.alarms[did] = not_who_was_verified(nicks[did])
+        return before != self.names.changed
+
+    def called(self, wanted: str) -> list[MemberInfo]:
+        """The members who go by this name, as it is or as it is shown."""
+        name = wanted.casefold()
+        return [
+            one
+            for one in self.members
+            if name in (one.nick.casefold(), name_of(one.nick).casefold(), self.names.label(one.did).casefold())
+        ]
+
+    def member(self, did: str) -> MemberInfo | None:
+        return next((one for one in self.members if one.did == did), None)
 
     def take_page(self, page: History, line: int) -> list[Key]:
         """Put a page of history in; the keys that are new."""
@@ -117,10 +151,10 @@ class Conversation:
     def _rows(self, events: Iterable[tuple[Event, int]]) -> list[Row]:
         rows = []
         for event, line in events:
-            self.names.learn(event.author.did, event.author.nick)
+            self.relabelled |= self.names.learn(event.author.did, event.author.nick)
             did, nick = event.body.get("did"), event.body.get("nick")
             if event.type == "member_joined" and isinstance(did, str) and isinstance(nick, str):
-                self.names.learn(did, nick)
+                self.relabelled |= self.names.learn(did, nick)
             if (row := row_of(event, line)) is not None:
                 rows.append(row)
         return rows
@@ -169,10 +203,10 @@ class Conversation:
             return (Printable(""), Printable("Loading…"))
         if self.timeline.detached:
             return (Printable(""), Printable("Newer messages are not loaded here: End goes to the newest."))
+        if self.info.state == "left":
+            return (Printable(""), over(self.info))
         if not self.timeline.posts and not self.timeline.more:
             return (Printable(""), Printable("Nobody has said anything yet. /invite brings people in."))
-        if self.info.state == "left":
-            return (Printable(""), Printable("You have left this group. Its history stays readable."))
         return ()
 
     # --- what I said -----------------------------------------------------------------------------------------------
@@ -228,13 +262,17 @@ class Conversations:
         return ids[(here + step) % len(ids)]
 
     def next_unread(self) -> str | None:
-        """The next group, going down from the open one, that has something unread."""
+        """The next group, going down from the open one, that has something unread, or somebody waiting."""
         ids = list(self.by_id)
         here = ids.index(self.open_id) if self.open_id in self.by_id else -1
         for id in ids[here + 1 :] + ids[: here + 1]:
-            if self.by_id[id].unread and id != self.open_id:
+            if (self.by_id[id].unread or self.by_id[id].info.requests) and id != self.open_id:
                 return id
         return None
+
+    def asking_elsewhere(self) -> list[RequestInfo]:
+        """Who waits to be let into the groups that are not open."""
+        return [one for id, each in self.by_id.items() if id != self.open_id for one in each.info.requests]
 
     def unread_elsewhere(self) -> int:
         return sum(each.unread for id, each in self.by_id.items() if id != self.open_id)

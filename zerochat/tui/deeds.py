@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from textual.content import Content
 
+from zerochat.agent import plain
 from zerochat.agent.schema import (
     DeliveryReport,
     EventParams,
@@ -23,14 +24,13 @@ from zerochat.agent.schema import (
     Status,
 )
 from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui import letters, peers
+from zerochat.tui import letters, peers, people
 from zerochat.tui.bars import short_view
 from zerochat.tui.board import Board
 from zerochat.tui.conversation import Conversation
+from zerochat.tui.hints import NO_GROUP, silenced
 from zerochat.tui.link import AgentError
-from zerochat.tui.text import clock_text, name_of
-
-NO_GROUP = Printable("There is no conversation open. /new NAME creates a group, /join INVITATION joins one.")
+from zerochat.tui.text import name_of
 
 
 def run(chat: Board, name: str, rest: str) -> None:
@@ -43,6 +43,9 @@ def say(chat: Board, text: str) -> None:
     conversation = chat.conversations.open
     if conversation is None:
         chat.complain(NO_GROUP)
+        return
+    if why := silenced(conversation.info, conversation.members):
+        chat.complain(why)
         return
     chat.composer.put("")
     conversation.said(text)
@@ -68,63 +71,39 @@ def switch(chat: Board) -> None:
     chat.app.push_screen(Switcher(chat.conversations), chat.go)
 
 
-def show_member(chat: Board, did: str) -> None:
-    from zerochat.tui.sheet import Sheet, rows
-
-    conversation = chat.conversations.open
-    member = next((each for each in conversation.members if each.did == did), None) if conversation else None
-    if conversation is None or member is None:
-        return
-    agrees = {True: "the same as mine", False: "different from mine", None: "not heard yet"}[member.view_agrees]
-    added_by = conversation.names.label(member.added_by) if member.added_by else "-"
-    how = ", over a mediator" if member.via == "mediator" else ""
-    facts = [
-        ("connection", "you" if member.connection == "self" else member.connection + how),
-        ("last heard", clock_text(member.last_heard) if member.last_heard else "-"),
-        ("its members", agrees),
-        ("joined", clock_text(member.joined_at)),
-        ("let in by", added_by),
-        ("verified", "yes" if member.verified else "no"),
-        ("bot", "yes" if member.bot else "no"),
-        ("key", printable_line(member.did)),
-    ]
-    chat.app.push_screen(Sheet(conversation.names.label(did), rows(facts, 12)))
-
-
 # --- one for each command -------------------------------------------------------------------------------------------
 
 
 def _help(chat: Board, rest: str) -> None:
+    from zerochat.tui.choice import Choice
+    from zerochat.tui.create import CreateScreen
     from zerochat.tui.help import help_sheet
+    from zerochat.tui.invite import InviteScreen
+    from zerochat.tui.member import MemberScreen
+    from zerochat.tui.requests import RequestsScreen
 
-    chat.app.push_screen(help_sheet(chat, chat.composer, chat.pane, chat.app))
+    sheets = (RequestsScreen, MemberScreen, InviteScreen, CreateScreen, Choice)
+    chat.app.push_screen(help_sheet(chat, chat.composer, chat.pane, chat.app, sheets=sheets))
 
 
 def _new(chat: Board, rest: str) -> None:
-    async def create(name: str) -> None:
-        info = await chat.link.ask("new", NewParams(name), GroupInfo)
+    from zerochat.tui.create import CreateScreen
+
+    async def create(params: NewParams) -> None:
+        info = await chat.link.ask("new", params, GroupInfo)
         await chat.feed.refresh()
         chat.go(info.id)
         chat.flash(printable_line(f"{name_of(info.name)} is there. F3 or /invite brings people in."))
 
-    from zerochat.tui.sheet import Ask
-
     # The sheet stays until the group is there and open: the next line that is typed must not go into another one.
-    chat.app.push_screen(
-        Ask(
-            Printable("Name of the new group"),
-            Printable("Enter creates it, Esc closes."),
-            deed=create,
-            answer=printable_line(rest),
-        )
-    )
+    chat.app.push_screen(CreateScreen(create, printable_line(rest)))
 
 
 def _join(chat: Board, rest: str) -> None:
     from zerochat.tui.join import JoinScreen
 
-    async def ask(invitation: str, nick: str) -> JoinStatus:
-        return await chat.link.ask("join", JoinParams(invitation, nick or None), JoinStatus)
+    async def ask(invitation: str, nick: str, role: str) -> JoinStatus:
+        return await chat.link.ask("join", JoinParams(invitation, nick or None, role), JoinStatus)
 
     def closed(group: str | None) -> None:
         chat.tell_join = None
@@ -136,7 +115,8 @@ def _join(chat: Board, rest: str) -> None:
         if group:
             chat.attempt(show(group))
 
-    screen = JoinScreen(ask, nick=chat.nick, invitation=rest)
+    running = None if rest else next(iter(chat.joins.values()), None)
+    screen = JoinScreen(ask, nick=chat.nick, invitation=rest, running=running)
     chat.tell_join = screen.told
     chat.app.push_screen(screen, closed)
 
@@ -145,20 +125,23 @@ def _invite(chat: Board, rest: str) -> None:
     conversation = _open(chat)
     if conversation is None:
         return
-    if rest and not (rest.isascii() and rest.isdigit() and 0 < int(rest) < 1_000):
-        chat.complain(Printable("/invite takes a number: how many people may use the invitation, from 1 to 999."))
+    words = rest.split()
+    reader = words[-1:] == ["reader"]
+    number = " ".join(words[:-1] if reader else words) or "1"
+    if not (number.isascii() and number.isdigit() and len(number) <= 3 and int(number)):
+        chat.complain(Printable("/invite takes how many people may use it, from 1 to 999, and `reader` to only read."))
         return
     from zerochat.tui.invite import InviteScreen
 
-    uses = int(rest or "1")
-
-    async def make() -> InvitationInfo:
-        return await chat.link.ask("invite", InviteParams(conversation.info.id, uses=uses), InvitationInfo)
+    async def make(role: str) -> InvitationInfo:
+        params = InviteParams(conversation.info.id, uses=int(number), role=role)
+        return await chat.link.ask("invite", params, InvitationInfo)
 
     def closed(_: None) -> None:
         chat.tell_invitation = None
 
-    screen = InviteScreen(conversation.name, make)
+    ask = conversation.info.policy.join == "ask"
+    screen = InviteScreen(conversation.name, make, role="reader" if reader else "writer", let_in=ask)
     chat.tell_invitation = screen.told
     chat.app.push_screen(screen, closed)
 
@@ -218,6 +201,7 @@ def _status(chat: Board, rest: str) -> None:
                 ("", f"path {printable_line(group.path, 20)}: how they travel between the members"),
                 ("", f"accountability {printable_line(group.accountability, 20)}: how it is known who has them"),
                 ("", f"view {short_view(group)}: the same at all who see the same members"),
+                *(("", printable_line(rule)) for rule in plain.rules_of(group.policy)),
             ]
         chat.app.push_screen(Sheet(Printable("Status"), rows(facts, 12)))
 
@@ -271,7 +255,12 @@ _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "new": _new,
     "join": _join,
     "invite": _invite,
+    "requests": people.requests,
     "members": _members,
+    "verify": people.verify,
+    "role": people.role,
+    "remove": people.remove,
+    "rename": people.rename,
     "delivery": _delivery,
     "ping": peers.ping,
     "features": peers.features,

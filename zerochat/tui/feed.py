@@ -6,10 +6,11 @@ chat screen) hears what has changed.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from zerochat.agent.schema import (
     ConnectionNews,
+    DisagreementNews,
     Event,
     FeaturesNews,
     GroupInfo,
@@ -25,10 +26,14 @@ from zerochat.agent.schema import (
     PongNews,
     ProblemNews,
     ReceiptNews,
+    RemovedNews,
+    RequestNews,
     RotatedNews,
+    SeatingNews,
     Status,
     SubscribeParams,
     ToldNews,
+    TrustNews,
     ViewNews,
 )
 from zerochat.terminal import Printable, printable_line
@@ -40,6 +45,9 @@ BITE = 256
 """News that are taken between two frames (architecture: 10,000 at once stall a screen for 2.7 s, bites for 0.1 s)."""
 PAGE = 200
 """Events in one page of history: several screens, and far below the longest line."""
+
+GroupNews: TypeAlias = RequestNews | SeatingNews | RemovedNews | TrustNews | DisagreementNews
+"""What happens to the members of a group, and to those who want to be."""
 
 
 class Watcher(Protocol):
@@ -59,6 +67,8 @@ class Watcher(Protocol):
     def peer_told(
         self, news: PongNews | FeaturesNews | RotatedNews | ConnectionNews | ToldNews | ProblemNews
     ) -> None: ...
+
+    def group_told(self, news: GroupNews) -> None: ...
 
     def status_told(self, status: Status) -> None: ...
 
@@ -131,11 +141,11 @@ class Feed:
     async def load_older(self, conversation: Conversation) -> None:
         """Read the page before the first row."""
         timeline = conversation.timeline
-        if conversation.paging or not timeline.more or not timeline.keys:
+        if conversation.paging or not timeline.more or (oldest := timeline.oldest) is None:
             return
         conversation.paging = True
         try:
-            params = HistoryParams(conversation.info.id, PAGE, before=timeline.keys[0][2])
+            params = HistoryParams(conversation.info.id, PAGE, before=oldest)
             page, line = await self.link.ask_with_line("history", params, History)
             conversation.take_older_page(page, line)
         finally:
@@ -173,7 +183,9 @@ class Feed:
         for group, events in arrived.items():
             self._arrive(group, events, changed)
         for group, keys in changed.items():
-            self.watcher.rows_changed(self.conversations.by_id[group], keys)
+            conversation = self.conversations.by_id[group]
+            self.watcher.rows_changed(conversation, None if conversation.relabelled else keys)
+            conversation.relabelled = False
         if arrived:
             self.watcher.groups_changed()
         return self.link.waiting > 0
@@ -197,6 +209,9 @@ class Feed:
                 self.watcher.join_told(status)
             case InvitationNews() as invitation:
                 self.watcher.invitation_told(invitation)
+            case RequestNews() | SeatingNews() | RemovedNews() | TrustNews() | DisagreementNews() as about:
+                self.stale = True
+                self.watcher.group_told(about)
             case PongNews() | FeaturesNews() | RotatedNews() | ConnectionNews() | ToldNews() | ProblemNews() as told:
                 self.watcher.peer_told(told)
 

@@ -1,5 +1,7 @@
 """The help sheet, made from the bindings and the commands themselves, so that it cannot say what is not so."""
 
+from collections.abc import Sequence
+
 from textual.binding import Binding
 from textual.content import Content
 from textual.dom import DOMNode
@@ -14,6 +16,10 @@ LEGEND = (
     ("2/3 connected", "of the others, how many are connected now"),
     ("● ◐ ○", "a member is connected, connecting, unreachable"),
     ("≈ before a name", "looks like another: compare the end of the key"),
+    ("✓ ! before a key", "you verified it; you verified somebody else so named"),
+    ("1/2 out, forked", "one of two votes; has signed two histories"),
+    ("reads", "a member who cannot write; admin and owner likewise"),
+    ("? ?2", "somebody asks to join; two ask to join that group"),
     ("keys · path · …", "how the group works; F12 explains each"),
     ("view 3f9a12c4", "the same at all who see the same members"),
 )
@@ -61,8 +67,9 @@ def _goes_without_saying(id: str) -> bool:
     return id.startswith("edit.") or id.removeprefix("go.").isdigit()
 
 
-def help_sheet(*nodes: DOMNode) -> Sheet:
-    """Everything that can be pressed on `nodes`, and typed into the composer."""
+def help_sheet(*nodes: DOMNode, sheets: Sequence[type[DOMNode]] = ()) -> Sheet:
+    """Everything that can be pressed on `nodes`, and on the `sheets` when they are open, and typed into the
+    composer."""
     commands = [(info.usage, info.help) for info in COMMANDS.values()]
     parts = [
         *(Content.styled("What stands where", "bold $text-accent"), rows(LEGEND, 20), Content("")),
@@ -77,4 +84,8 @@ def help_sheet(*nodes: DOMNode) -> Sheet:
             pairs.insert(at + 1, ("Alt+1 … Alt+9", "Conversation by its number"))
         title = node.BINDING_GROUP_TITLE or "Application"
         parts += [Content.styled(title, "bold $text-accent"), rows(pairs, 20), Content("")]
+    for sheet in sheets:
+        shown = [each for each in sheet.BINDINGS if isinstance(each, Binding) and each.show]
+        pairs = [(key_text(each.key), each.description) for each in shown]
+        parts += [Content.styled(sheet.BINDING_GROUP_TITLE or "", "bold $text-accent"), rows(pairs, 20), Content("")]
     return Sheet(Printable("Help"), Content("\n").join(parts[:-1]))

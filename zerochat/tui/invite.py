@@ -28,20 +28,30 @@ BELOW_LINES = 2
 
 
 class InviteScreen(ModalScreen[None]):
-    """Shows one invitation; `make` asks the agent for it."""
+    """Shows one invitation; `make` asks the agent for it. `let_in`: a member has to say yes to whoever uses it."""
 
     BINDING_GROUP_TITLE = "Invitation"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "copy_link", "Copy the link", id="invite.copy_link"),
         Binding("z", "copy_code", "Copy the ZC: code", id="invite.copy_code"),
         Binding("t", "text_only", "Text only", id="invite.text_only"),
+        Binding("r", "read_only", "Another one, to read only, or to write too", id="invite.read_only"),
         Binding("up,k", "move(-1)", "Line up", show=False, id="invite.up"),
         Binding("down,j", "move(1)", "Line down", show=False, id="invite.down"),
         Binding("escape", "close", "Close", id="invite.close"),
     ]
 
-    def __init__(self, group: Printable, make: Callable[[], Awaitable[InvitationInfo]]) -> None:
+    def __init__(
+        self,
+        group: Printable,
+        make: Callable[[str], Awaitable[InvitationInfo]],
+        *,
+        role: str = "writer",
+        let_in: bool = False,
+    ) -> None:
         super().__init__()
+        self._role = role
+        self._let_in = let_in
         self._group = group
         self._make = make
         self._invitation: InvitationInfo | None = None
@@ -57,6 +67,7 @@ class InviteScreen(ModalScreen[None]):
         self._link_button = Button(Content("c copy link"), id="copy_link", compact=True)
         self._copy_button = Button(Content("z copy code"), id="copy_code", compact=True)
         self._text_button = Button(Content("t text only"), id="text_only", compact=True)
+        self._read_button = Button(Content("r read only"), id="read_only", compact=True)
         self._news = Static(id="invite-news")
 
     def compose(self) -> ComposeResult:
@@ -71,23 +82,25 @@ class InviteScreen(ModalScreen[None]):
             yield self._link_button
             yield self._copy_button
             yield self._text_button
+            yield self._read_button
             yield Button(Content("Esc close"), id="close", compact=True)
 
     def on_mount(self) -> None:
-        for button in (self._link_button, self._copy_button, self._text_button):
+        for button in (self._link_button, self._copy_button, self._text_button, self._read_button):
             button.display = False  # There is nothing yet that they could be for.
         self._say("Asking the agent for an invitation…")
         self.run_worker(self._ask())
 
     async def _ask(self) -> None:
         try:
-            invitation = await self._make()
+            invitation = await self._make(self._role)
         except AgentError as error:
             self._say(printable(str(error)), trouble=True)
             return
         from zerochat.terminal import qr_half_blocks
 
         self._invitation = invitation
+        self._used.clear()
         self._uses_left = invitation.uses
         try:
             self._qr = qr_half_blocks(printable_line(invitation.short or invitation.code) or printable(invitation.url))
@@ -120,15 +133,21 @@ class InviteScreen(ModalScreen[None]):
             self._code.update(Content("\n").join(Content.styled(row, QR_STYLE) for row in self._qr))
         uses = f"{invitation.uses} person" if invitation.uses == 1 else f"{invitation.uses} people"
         about = [f"Invitation to {self._group}", f"for {uses}, until {clock_text(invitation.expires_at)}"]
+        if invitation.role == "reader":
+            about.append("to read only")
         if not fits and self._qr and not self._text_only:
             width, height = len(self._qr[0]) + BESIDE_CELLS_MIN, len(self._qr) + BELOW_LINES
             about.append(f"Enlarge the window to {width}x{height} to see the code, or send the link.")
-        about.append("Whoever has it can join: send it only to whom you mean.")
+        if self._let_in:
+            about.append("Whoever has it can ask to come in, and you answer with F4.")
+        else:
+            about.append("Whoever has it can join: send it only to whom you mean.")
         self._about.update(Content("\n".join(about)))
         self._link.update(Content(printable(invitation.url)))
         self._compact.update(Content(printable_line(invitation.code)))
         self._compact.display = self._copy_button.display = bool(invitation.code)
-        self._link_button.display = self._text_button.display = True
+        self._link_button.display = self._text_button.display = self._read_button.display = True
+        self._read_button.label = Content("r may write" if invitation.role == "reader" else "r read only")
         self.set_class(self._text_only or not shown, "-text")
         if not self._used:
             self._say("Nobody has used it yet. Keep zerochat running until they have joined.")
@@ -175,6 +194,12 @@ class InviteScreen(ModalScreen[None]):
             return
         self._text_only = not self._text_only
         self._draw()
+
+    def action_read_only(self) -> None:
+        """Ask for another invitation. The one before is of no use to anybody who has not got it."""
+        if self._invitation is not None:
+            self._role = "writer" if self._invitation.role == "reader" else "reader"
+            self.run_worker(self._ask(), exclusive=True)
 
     def action_move(self, step: int) -> None:
         """The link is longer than a small window."""

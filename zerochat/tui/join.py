@@ -17,8 +17,10 @@ from textual.widgets import Button, Input, Static
 
 from zerochat.agent.schema import JoinStatus
 from zerochat.terminal import Printable, printable
+from zerochat.tui.choice import Choice
 from zerochat.tui.composer import Composer, LineInput
 from zerochat.tui.link import AgentError
+from zerochat.tui.requests import in_lines
 
 PHASES = {
     "dialling": "reach the person who invited you",
@@ -27,27 +29,37 @@ PHASES = {
     "connecting": "connect to the members",
     "joined": "joined",
 }
+ROLES = {"writer": "to read and write", "reader": "to read only"}
+GOES_ON = Printable("Esc closes this; the join goes on, and F8 shows it again.")
 STATUSES_MAX = 16
 """Joins whose last word is kept until it is known which of them is ours."""
 
 
 class JoinScreen(ModalScreen[str | None]):
-    """Answers the id of the group that was joined; None when it was closed before. `ask` hands the invitation over."""
+    """Answers the id of the group that was joined; None when it was closed before. `ask` hands the invitation over.
+    `running`: a join that is under way already, to be watched again."""
 
     BINDING_GROUP_TITLE = "Join"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Close", id="join.close")]
 
     def __init__(
-        self, ask: Callable[[str, str], Awaitable[JoinStatus]], *, nick: Printable, invitation: str = ""
+        self,
+        ask: Callable[[str, str, str], Awaitable[JoinStatus]],
+        *,
+        nick: Printable,
+        invitation: str = "",
+        running: JoinStatus | None = None,
     ) -> None:
         super().__init__()
         self._ask = ask
         self._invitation = invitation
+        self._under_way = running
         self._join = ""
         self._told: dict[str, JoinStatus] = {}
         # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
         self._box = Composer(lambda text: self._start(), lambda step, text: None, id="invitation")
         self._nick_input = LineInput(nick, compact=True, id="nick")
+        self._role = Choice("", ("writer", "reader"), ROLES.__getitem__, id="join-role")
         self._phases = Static(id="phases")
         self._said = Static(id="join-said")
 
@@ -62,6 +74,7 @@ class JoinScreen(ModalScreen[str | None]):
             with Horizontal(classes="buttons"):
                 yield Button(Content("Join"), id="join", variant="primary", compact=True)
                 yield Button(Content("Esc close"), id="close", compact=True)
+                yield self._role
             yield self._phases
             yield self._said
 
@@ -70,6 +83,9 @@ class JoinScreen(ModalScreen[str | None]):
         if self._invitation:
             self._box.put(printable(self._invitation))
             self._start()
+        elif self._under_way is not None:
+            self._join = self._under_way.join
+            self._show(self._under_way)
 
     # --- asking ----------------------------------------------------------------------------------------------------
 
@@ -96,12 +112,12 @@ class JoinScreen(ModalScreen[str | None]):
             self._say(Printable("Paste the invitation first."), trouble=True)
             return
         self._say(Printable(""))
-        self.run_worker(self._run(invitation, self._nick_input.value.strip()), exclusive=True)
+        self.run_worker(self._run(invitation, self._nick_input.value.strip(), self._role.value), exclusive=True)
 
-    async def _run(self, invitation: str, nick: str) -> None:
+    async def _run(self, invitation: str, nick: str, role: str) -> None:
         self._join = ""
         try:
-            status = await self._ask(invitation, nick)
+            status = await self._ask(invitation, nick, role)
         except AgentError as error:
             self._say(printable(str(error)), trouble=True)
             return
@@ -119,12 +135,14 @@ class JoinScreen(ModalScreen[str | None]):
             self._show(status)
 
     def _show(self, status: JoinStatus) -> None:
+        self.set_class(status.phase not in ("joined", "failed"), "-running")
         if status.phase == "joined":
             self.dismiss(status.group)
             return
         if status.phase == "failed":
             self._phases.update(Content(""))
-            self._say(printable(status.text), trouble=True)
+            again = "\nEnter tries again, with another name or role if you change them." if self._box.text else ""
+            self._say(Printable(printable(status.text) + again), trouble=True)
             return
         names = list(PHASES)
         here = names.index(status.phase)
@@ -134,8 +152,13 @@ class JoinScreen(ModalScreen[str | None]):
             style = "$text-success" if number < here else "bold" if number == here else "$text-muted"
             lines.append(Content.styled(f"{mark} {PHASES[name]}", style))
         self._phases.update(Content("\n").join(lines))
-        count = f" ({status.connected} of {status.members} connected)" if status.members else ""
-        self._say(Printable(printable(status.text) + count))
+        said = [printable(status.text)]
+        if status.members and (count := f"{status.connected}/{status.members} members connected") not in status.text:
+            said.append(Printable(count))
+        if status.words:
+            said += [Printable("They may ask you for the words of your key:"), *in_lines(status.words)]
+        self._say(Printable("\n".join([*said, GOES_ON])))
+        self.call_after_refresh(self._said.scroll_visible, animate=False)
 
     def _say(self, sentence: Printable, *, trouble: bool = False) -> None:
         self._said.set_class(trouble, "-trouble")

@@ -1,6 +1,6 @@
 """The lists at the sides: conversations on the left, members on the right."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from textual import on
 from textual.content import Content
@@ -8,7 +8,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from zerochat.agent.schema import MemberInfo
+from zerochat.agent.schema import MemberInfo, RequestInfo, VoteInfo
 from zerochat.terminal import Printable, cells
 from zerochat.tui.conversation import Conversation, Conversations
 from zerochat.tui.lookalikes import deceptive
@@ -23,12 +23,13 @@ class QuietList(OptionList):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False, compact=True)
         self._shown: dict[str, Content] = {}
-        self._again: Callable[[], None] | None = None
+        self.again: Callable[[], None] | None = None
+        """Makes the entries anew, for another width."""
 
     def on_resize(self) -> None:
         """The entries are made for a width."""
-        if self._again is not None:
-            self._again()
+        if self.again is not None:
+            self.again()
 
     def put(self, entries: Iterable[tuple[str, Content]]) -> None:
         """Show `entries`, pairs of an id and what stands there."""
@@ -55,7 +56,7 @@ class GroupList(QuietList):
             self.group = group
 
     def tell(self, conversations: Conversations) -> None:
-        self._again = lambda: self.tell(conversations)
+        self.again = lambda: self.tell(conversations)
         width = max(self.size.width - 2, 8) or 16
         self.put(
             (id, group_line(number, each, width, is_open=id == conversations.open_id))
@@ -73,8 +74,10 @@ class GroupList(QuietList):
 
 
 def group_line(number: int, conversation: Conversation, width: int, *, is_open: bool) -> Content:
-    """ "2 weekend     14": number, name, unread posts."""
+    """ "2 weekend  ?1 14": number, name, who asks to join, unread posts."""
     unread = str(min(conversation.unread, UNREAD_SHOWN_MAX)) if conversation.unread else ""
+    if conversation.info.requests:
+        unread = f"?{len(conversation.info.requests)} {unread}".rstrip()
     label = f"{number} " if number <= 9 else "  "
     name = clip(conversation.name, width - len(label) - len(unread) - 1)
     gap = " " * max(width - len(label) - cells(name) - len(unread), 1)
@@ -91,6 +94,12 @@ STYLES = {
 }
 
 
+MARKS = {"verified": ("✓", "$text-success"), "changed": ("!", "bold $text-error"), "unverified": ("", "")}
+"""Before the end of the key."""
+ASKS = "?"
+"""Before the DID of somebody who waits to be let in, in the list of members."""
+
+
 class MemberList(QuietList):
     """The members of the open group with the state of their connection; Enter shows more about one."""
 
@@ -101,38 +110,78 @@ class MemberList(QuietList):
             super().__init__()
             self.did = did
 
+    class Asked(Message):
+        """Somebody who waits to be let in was chosen."""
+
     def tell(self, conversation: Conversation | None) -> None:
-        self._again = lambda: self.tell(conversation)
+        self.again = lambda: self.tell(conversation)
         width = max(self.size.width - 2, 8) or 20
         members = conversation.members if conversation else []
         order = sorted(members, key=lambda member: (member.connection == "unreachable", member.nick.casefold()))
         nicks = {member.did: name_of(member.nick) for member in order}
         doubtful = deceptive(nicks)
+        votes = {vote.did: vote for vote in conversation.info.votes} if conversation else {}
+        waiting = conversation.info.requests if conversation else []
+
+        def line(one: MemberInfo) -> Content:
+            return member_line(one, nicks[one.did], width, doubtful=one.did in doubtful, vote=votes.get(one.did))
+
         self.put(
-            (member.did, member_line(member, nicks[member.did], width, doubtful=member.did in doubtful))
-            for member in order
+            [
+                *((ASKS + one.did, request_line(one, width)) for one in waiting),
+                *((one.did, line(one)) for one in order),
+            ]
         )
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if event.option_id is not None:
-            self.post_message(self.Chosen(event.option_id))
+            asked = event.option_id.startswith(ASKS)
+            self.post_message(self.Asked() if asked else self.Chosen(event.option_id))
 
 
-def member_line(member: MemberInfo, nick: Printable, width: int, *, doubtful: bool = False) -> Content:
-    """Symbol and name, an unusual state in words too, because a colour alone tells some people nothing; and at the
-    right edge, where no nick can pretend to be it, the end of the key. `doubtful`: the nick looks like another."""
-    notes = {"self": "(you)", "connected": "", "connecting": "connecting", "unreachable": "unreachable"}
-    words = [notes[member.connection]] if notes[member.connection] else []
+def request_line(one: RequestInfo, width: int) -> Content:
+    """Somebody who is no member yet."""
+    key = key_suffix(one.did)
+    room = max(width - 2 - cells(key) - 1, 6)
+    text = clip(f"{name_of(one.nick)} asks to join", room)
+    gap = " " * max(room - cells(text) + 1, 1)
+    return Content.assemble(("? ", "bold $text-accent"), (text, "bold"), gap, (key, "$text-muted"))
+
+
+def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
+    """What is unusual about a member, in words, the most important first."""
+    if member.connection == "self":
+        yield "(you)"
+    if member.trust == "changed":
+        yield "changed"
+    if member.forked:
+        yield "forked"
+    if vote is not None and vote.votes:
+        yield f"{vote.votes}/{vote.needed} out"
+    if member.role != "writer":
+        yield "reads" if member.role == "reader" else member.role
+    if member.connection in ("connecting", "unreachable"):
+        yield member.connection
     if member.bot:
-        words.append("bot")
+        yield "bot"
     if member.view_agrees is False:
-        words.append("≠ view")
+        yield "≠ view"
+
+
+def member_line(
+    member: MemberInfo, nick: Printable, width: int, *, doubtful: bool = False, vote: VoteInfo | None = None
+) -> Content:
+    """Symbol and name, an unusual state in words too, because a colour alone tells some people nothing; and at the
+    right edge, where no nick can pretend to be it, whether it was verified, and the end of the key. `doubtful`: the
+    nick looks like another. `vote`: how many want it out."""
+    words = list(_notes(member, vote))
     tail = (" " + ", ".join(words)) if words else ""
     sign = "≈" if doubtful else ""
     key = key_suffix(member.did)
-    room = max(width - 2 - len(sign) - cells(key) - 1, 6)
+    mark, mark_style = MARKS[member.trust]
+    room = max(width - 2 - len(sign) - cells(mark) - cells(key) - 1, 6)
     name = clip(nick, max(room - len(tail), 6))
     tail = clip(tail, room - cells(name))
     gap = " " * max(room - cells(name) - cells(tail) + 1, 1)
@@ -142,5 +191,6 @@ def member_line(member: MemberInfo, nick: Printable, width: int, *, doubtful: bo
         name,
         (tail, "$text-muted"),
         gap,
+        (mark, mark_style),
         (key, "$text-muted"),
     )

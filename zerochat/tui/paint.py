@@ -109,13 +109,13 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette) -> lis
     nick_style = palette.nicks[hue_of(row.author)]
     if columns.stacked:
         if starts:
-            nick = names.label(row.author, columns.nick)
+            nick = names.byline(row.author, columns.nick)
             head = [Segment(nick, nick_style), Segment(f" {row.time}", palette["time"])]
             strips.append(Strip(head).crop(0, columns.width))
         gutter = [Segment(" " * columns.gutter, palette.base)]
         first = [Segment("· "[: columns.gutter], palette["bar"])]  # Where one post ends and the next begins.
     else:
-        shown = names.label(row.author, columns.nick) if starts else ""
+        shown = names.byline(row.author, columns.nick) if starts else ""
         space = " " * (columns.nick - cell_len(shown))
         first = [
             Segment(f"{row.time:5} ", palette["time"]),
@@ -143,7 +143,7 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette) -> lis
 
 def _quiet(timeline: Timeline, row: Row, names: Names, palette: Palette) -> Strip:
     columns = timeline.columns
-    text = f"{names.label(row.author, max(columns.width // 3, 8))} {row.text}"
+    text = f"{names.byline(row.author, max(columns.width // 3, 8))} {row.text}"
     if columns.stacked:
         return Strip([Segment(clip(f"— {text}", columns.width), palette["quiet"])])
     gutter = f"{row.time:5} {'—':>{columns.nick}}   "

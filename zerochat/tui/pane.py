@@ -65,6 +65,12 @@ class MessagePane(ScrollView, can_focus=True):
         self.timeline, self.names, self.place = timeline, names, place
         self.settle()
 
+    def set_tail(self, tail: tuple[Printable, ...]) -> None:
+        """Other sentences below the last row."""
+        if tail != self.tail:
+            self.tail = tail
+            self.settle(())
+
     def settle(self, changed: Iterable[Key] | None = None) -> None:
         """Draw again after the timeline changed, with the reader's place kept. `changed`: only these rows differ."""
         if changed is None:

@@ -139,13 +139,7 @@ def _peer(chat: Board, command: str, name: str) -> str | None:
     conversation = chat.conversations.open
     if conversation is None:
         return name
-    wanted = name.casefold()
-    found = [
-        member.did
-        for member in conversation.members
-        if member.connection != "self"
-        and wanted in (name_of(member.nick).casefold(), conversation.names.label(member.did).casefold())
-    ]
+    found = [member.did for member in conversation.called(name) if member.connection != "self"]
     if len(found) > 1:
         chat.complain(Printable(f"{len(found)} here are called {name_of(name)}: Tab adds the end of the key."))
         return None

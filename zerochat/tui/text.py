@@ -110,6 +110,8 @@ class Names:
 
     nicks: dict[str, Printable] = field(default_factory=dict)
     holders: dict[str, set[str]] = field(default_factory=dict)
+    changed: frozenset[str] = frozenset()
+    """Those who are not whom the person verified under the name that they bear."""
 
     def learn(self, did: str, nick: str) -> bool:
         """Note a nick; True when somebody's label changed by it."""
@@ -130,3 +132,9 @@ class Names:
             return Printable(clip(nick, width))
         suffix = "·" + key_suffix(did)
         return Printable(clip(nick, width - len(suffix)) + suffix)
+
+    def byline(self, did: str, width: int = NAME_CELLS_MAX) -> Printable:
+        """The label of whoever did something, with a warning behind it where the name is not to be trusted."""
+        if did not in self.changed:
+            return self.label(did, width)
+        return Printable(self.label(did, max(width - 1, 1)) + "!")

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from zerochat.agent.schema import Event
-from zerochat.terminal import LINES_MAX, Printable, printable, printable_line
+from zerochat.terminal import Printable, printable
+from zerochat.tui.events import text_of
 from zerochat.tui.text import day_text, name_of, told_time, wrap
 
 Key: TypeAlias = tuple[int, str, str]
@@ -50,6 +51,8 @@ class Row:
     position: int = 0
     delivered: int = 0
     of: int = 0
+    local: bool = False
+    """No event: something that only this screen says."""
     line: int = 0
     """Number of the line from the agent that told `delivered`: receipts with a smaller one are in it already."""
 
@@ -61,7 +64,7 @@ class Row:
 
 def row_of(event: Event, line: int) -> Row | None:
     """The row for an event; None for a type that this version does not know."""
-    text = _text_of(event)
+    text = text_of(event)
     if text is None:
         return None
     kind: Literal["post", "quiet"] = "post" if event.type == "message" else "quiet"
@@ -96,21 +99,6 @@ def _cut(shown: Printable, text: str) -> tuple[Printable, Printable]:
     lines = whole.count("\n") - kept.count("\n")
     missing = f"{lines:,} more line{'s' * (lines != 1)}" if lines else f"{len(whole) - len(kept):,} more characters"
     return Printable(kept), Printable(f"… {missing}: zerochat history GROUP --format jsonl has all")
-
-
-def _text_of(event: Event) -> Printable | None:
-    body = event.body
-    if event.type == "message":
-        return printable(str(body.get("text", "")), lines_max=LINES_MAX)
-    subject = name_of(str(body.get("nick", "")))
-    by_itself = body.get("did", event.author.did) == event.author.did
-    if event.type == "group_created":
-        return printable_line(f"created {name_of(str(body.get('name', '')))}")
-    if event.type == "member_joined":
-        return printable_line("joined" if by_itself else f"let {subject} in")
-    if event.type == "member_left":
-        return printable_line("left" if by_itself else f"removed {subject}")
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +207,11 @@ class Timeline:
         width = self.columns.text_width(row)
         return self.lead(index) + len(wrap(row.text, width)) + (len(wrap(row.cut, width)) if row.cut else 0)
 
+    @property
+    def oldest(self) -> str | None:
+        """The id of the first event; None: there is none."""
+        return next((row.key[2] for row in self.rows if not row.local), None)
+
     # --- changing --------------------------------------------------------------------------------------------------
 
     def resize(self, width: int) -> None:
@@ -264,6 +257,17 @@ class Timeline:
         if new:
             self._sum(dirty)
         return new
+
+    def remark(self, author: str, nick: Printable, text: Printable) -> Key | None:
+        """Say something of ours about somebody behind the last row, once; its key, or None when it stands there."""
+        if not self.rows or self.detached:
+            return None
+        last = self.rows[-1]
+        key = (last.key[0], last.key[1], f"{last.key[2]}~")
+        row = Row(key, "quiet", author, nick, text, last.day, last.time, local=True)
+        if last.local and (last.author, last.text) == (author, text):
+            return None
+        return next(iter(self.add([row])), None)
 
     def receipt(self, after: int, upto: int, line: int) -> list[Key]:
         """One more member has my events with `after` < position <= `upto`; the keys of the rows that changed."""

@@ -1,0 +1,148 @@
+"""The sheet about one member: the words to compare first, then the facts, and a key for whatever can be done."""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from zerochat.agent.schema import GroupInfo, MemberInfo
+from zerochat.terminal import printable_line
+from zerochat.tui.help import key_text
+from zerochat.tui.requests import in_lines
+from zerochat.tui.sheet import rows
+from zerochat.tui.text import Names, clock_text, name_of
+
+HOW = "Read them to each other, all eight, on a call."
+TRUST = {
+    "verified": "yes",
+    "unverified": "no",
+    "changed": "CHANGED: you verified somebody else so named",
+}
+ROLES = {
+    "reader": "reads only",
+    "writer": "reads and writes",
+    "admin": "admin",
+    "owner": "owner, who founded the group",
+}
+
+
+class MemberScreen(ModalScreen[None]):
+    """`now` answers the member as it is, None when it has gone; `act` does what a key stands for."""
+
+    BINDING_GROUP_TITLE = "Sheet of a member"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("v", "act('type')", "Type the words that they read to you", id="member.type"),
+        Binding("V", "act('sight')", "Mark as compared on sight", id="member.sight"),
+        Binding("u", "act('unmark')", "Take the mark back", id="member.unmark"),
+        Binding("r", "act('reader')", "Let only read", id="member.reader"),
+        Binding("w", "act('writer')", "Let write", id="member.writer"),
+        Binding("a", "act('admin')", "Make an admin", id="member.admin"),
+        Binding("x", "act('remove')", "Put out, or vote for it", id="member.remove"),
+        Binding("up,k", "move(-1)", "Line up", show=False, id="member.up"),
+        Binding("down,j", "move(1)", "Line down", show=False, id="member.down"),
+        Binding("escape,q,enter", "close", "Close", id="member.close"),
+    ]
+
+    def __init__(
+        self,
+        names: Names,
+        now: Callable[[], MemberInfo | None],
+        group: Callable[[], GroupInfo],
+        act: Callable[[str], None],
+    ) -> None:
+        super().__init__()
+        self._names = names
+        self._now = now
+        self._group = group
+        self._act = act
+        self._words: Sequence[str] | None = None
+        # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
+        self._title = Static(classes="title")
+        self._body = Static(classes="body")
+        self._keys = Static(classes="hint")
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet"):
+            yield self._title
+            with VerticalScroll():
+                yield self._body
+            yield self._keys
+
+    def on_mount(self) -> None:
+        self.renew()
+
+    def take_words(self, words: Sequence[str]) -> None:
+        self._words = words
+        self.renew()
+
+    def renew(self) -> None:
+        """Show the member as it is now."""
+        member = self._now()
+        if member is None:
+            self._body.update(Content("No longer a member of this group."))
+            self._keys.update(Content("Esc closes"))
+            return
+        self._title.update(Content(self._names.label(member.did)))
+        parts = [self._comparison(), Content("")] if member.connection != "self" else []
+        self._body.update(Content("\n").join([*parts, rows(facts(member, self._group(), self._names), 12)]))
+        keys = [f"{key_text(each.key)} {each.description.lower()}" for each in self._possible(member)]
+        self._keys.update(Content("   ".join([*keys, "Esc close"])))
+
+    def _comparison(self) -> Content:
+        lines: Sequence[str] = ["…", ""] if self._words is None else in_lines(list(self._words))
+        return Content("\n").join([*(Content.styled(line, "bold") for line in lines), Content(HOW)])
+
+    def _possible(self, member: MemberInfo) -> list[Binding]:
+        """The bindings that do something to this member now."""
+        return [each for each in self.BINDINGS if isinstance(each, Binding) and _applies(each.action, member)]
+
+    def action_act(self, what: str) -> None:
+        member = self._now()
+        if member is not None and _applies(f"act('{what}')", member):
+            self._act(what)
+
+    def action_move(self, step: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=step, animate=False)
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+
+def _applies(action: str, member: MemberInfo) -> bool:
+    if not action.startswith("act("):
+        return False
+    what = action.removeprefix("act('").removesuffix("')")
+    if what in ("type", "sight"):
+        return member.connection != "self" and member.trust != "verified"
+    if what == "unmark":
+        return member.trust == "verified"
+    return what in member.may
+
+
+def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str, str]]:
+    agrees = {True: "the same as mine", False: "different from mine", None: "not heard yet"}[member.view_agrees]
+    mine = member.connection == "self"
+    how = ", over a mediator" if member.via == "mediator" else ""
+    vote = next((one for one in group.votes if one.did == member.did), None)
+    found = [("verified", TRUST.get(member.trust, "no"))] if not mine else []
+    if member.forked:
+        found.append(("histories", "has signed TWO: ask the others, by other means, what they see"))
+    found.append(("role", ROLES.get(member.role, name_of(member.role))))
+    if vote is not None:
+        mine_too = ", one is yours" if vote.mine else ""
+        found.append(("out", f"{vote.votes} of {vote.needed} votes for putting it out{mine_too}"))
+    return [
+        *found,
+        ("connection", "you" if mine else member.connection + how),
+        ("last heard", clock_text(member.last_heard) if member.last_heard else "-"),
+        ("its members", agrees),
+        ("joined", clock_text(member.joined_at)),
+        ("let in by", names.label(member.added_by) if member.added_by else "-"),
+        ("bot", "yes" if member.bot else "no"),
+        ("key", printable_line(member.did)),
+    ]
