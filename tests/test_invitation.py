@@ -22,6 +22,7 @@ from zerochat.didcomm.invitation import (
     INVITATION_CHARS_MAX,
     URL_PREFIX,
     Invitation,
+    bound_id,
     parse_invitation,
 )
 from zerochat.errors import BadInvitation, InvitationExpired, Malformed
@@ -192,6 +193,13 @@ def test_the_code_fits_a_small_qr() -> None:
         assert len(each.code()) <= chars
         assert set(each.code()) <= QR_ALPHANUMERIC
         assert set(each.code()[3:]) <= set(BASE41)
+
+
+def test_the_id_is_bound_to_one_group() -> None:
+    nonce = bytes(range(16))
+    bound = bound_id(nonce, "A" * 43)
+    assert len(bound) == 16 and bound == bound_id(nonce, "A" * 43)
+    assert len({bound, bound_id(nonce, "A" * 42 + "E"), bound_id(bytes(16), "A" * 43)}) == 3
 
 
 def test_the_id_is_a_secret_of_its_own_key() -> None:

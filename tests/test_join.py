@@ -14,7 +14,7 @@ from zerochat.didcomm.invitation import parse_invitation
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols.empty import empty
 from zerochat.errors import GroupExists, InvitationExpired, NotAMember, Refused, RemoteError, Unauthentic
-from zerochat.group import admission, log
+from zerochat.group import admission, log, welcome
 from zerochat.group.contact import sign_consent, sign_possession, transport_name
 from zerochat.group.effects import Answer, Refuse
 from zerochat.group.engine import step
@@ -375,7 +375,7 @@ def test_a_group_does_not_grow_without_end(founded, monkeypatch):
 
 
 def test_a_long_past_comes_in_parts(monkeypatch):
-    monkeypatch.setattr(admission, "WELCOME_BYTES_MAX", 2_000)
+    monkeypatch.setattr(welcome, "WELCOME_BYTES_MAX", 2_000)
     world = Small()
     group = world.found()
     assert world.join("n1", world.invite(group)).phase == "joined"

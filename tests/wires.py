@@ -161,6 +161,8 @@ class Relay:
         """Flip one bit of the next piece that goes "up" to the target or "down" from it."""
         self.deaf = False
         """Lose everything, and tell nobody."""
+        self.pieces: list[str] = []
+        """Which way each piece went that was read."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = [self._listener]
@@ -199,6 +201,7 @@ class Relay:
     def _copy(self, source: socket.socket, sink: socket.socket, way: str) -> None:
         try:
             while piece := source.recv(65536):
+                self.pieces.append(way)
                 if self.flip == way:
                     self.flip = ""
                     piece = piece[:-1] + bytes([piece[-1] ^ 1])

@@ -25,7 +25,7 @@ from zerochat.agent.address import own_address, parse_listen
 from zerochat.agent.control import ControlServer
 from zerochat.agent.desk import Desk
 from zerochat.agent.journal import Journal, fault_of_disk
-from zerochat.agent.net.bans import is_strike
+from zerochat.agent.net.bans import gravity
 from zerochat.agent.net.transport import Transport
 from zerochat.agent.places import Places
 from zerochat.agent.postman import Postman
@@ -354,8 +354,8 @@ class AgentThread(threading.Thread):
             return [SetTimer(stimulus.key, RETRY_MS)] if isinstance(stimulus, TimerFired) else []
         if (
             isinstance(stimulus, Received)
-            and is_strike(self._agent, stimulus, effects)
-            and self._transport.complain(stimulus.link)
+            and (weight := gravity(self._agent, stimulus, effects))
+            and self._transport.complain(stimulus.link, weight)
         ):
             self._log.warning("a peer whose envelopes are refused again and again is shut out for a while")
         return effects

@@ -1,9 +1,9 @@
 """Invitations: an Out-of-Band 2.0 link, and the same invitation as a code short enough for a QR in a small terminal.
 
-An invitation says who invites (a key made for it alone), where, under which transport key, until when, to which group
-(the beginning of its id, which is the hash of how it began), and it holds a secret: its own id. The DID in the link is
-a did:peer:2, the shortest that holds its own endpoint; it is computed from values that the code holds too, so link and
-code are always the same invitation.
+An invitation says who invites (a key made for it alone), where, under which transport key, until when, and it holds a
+secret: its id, which is bound to one group (`bound_id`). The DID in the link is a did:peer:2, the shortest that holds
+its own endpoint; it is computed from the same five values that the code holds, so link and code are always the same
+invitation.
 
 Both come from strangers, by copy and paste, so every refusal says in a sentence what is wrong with what was pasted.
 """
@@ -41,24 +41,21 @@ OOB_TYPE = "https://didcomm.org/out-of-band/2.0/invitation"
 GOAL_CODE = "org.zerochat.join"
 WEB_SCHEMES = ("http://", "https://", "ws://", "wss://")
 ENVELOPES = ("didcomm/v2", "didcomm/v1")
+NONCE_BYTES = 16
 ACCEPT = {"didcomm/v1": "didcomm/aip2;env=rfc19"}
 """The media type profile that names a kind of envelope, where it is not the kind's own name."""
 URL_PREFIX = "https://zerochat.org/?_oob="
 CODE_PREFIX = "ZC:"
-GROUP_BYTES = 16
-"""How much of the group's id an invitation holds: nobody makes a second group that begins like it."""
 
 _CODE_VERSIONS = {
-    0x34: (4, "didcomm/v2"),
-    0x36: (16, "didcomm/v2"),
-    0x44: (4, "didcomm/v1"),
-    0x46: (16, "didcomm/v1"),
+    0x14: (4, "didcomm/v2"),
+    0x16: (16, "didcomm/v2"),
+    0x24: (4, "didcomm/v1"),
+    0x26: (16, "didcomm/v1"),
 }
 """What the first byte says: the bytes of the address, and the kind of envelopes."""
-_CODE_FIXED_BYTES = 1 + 16 + GROUP_BYTES + 32 + 32 + 4 + 2
-"""Version, id, group, two keys, time and port; the address follows, and the checksum."""
-_CODE_BYTES_MIN = 1 + 16 + 32 + 32 + 4 + 2
-"""What the first versions had before the address, and any other one needs."""
+_CODE_FIXED_BYTES = 1 + 16 + 32 + 32 + 4 + 2
+"""Version, id, two keys, time and port; the address follows, and the checksum."""
 _CODE_SUM_BYTES = 3
 """A typing error in a key would show only as somebody who never answers, so the code carries a checksum."""
 
@@ -68,7 +65,7 @@ class Invitation:
     """An invitation to a group, as its bearer has it. Raises Malformed when it is made of impossible values."""
 
     id: bytes = field(repr=False)
-    """16 random bytes; whoever knows them may knock."""
+    """16 bytes; whoever knows them may knock, and can tell whether an answer is for the group that was meant."""
     key: bytes
     """The Ed25519 public key made for this invitation."""
     server_key: bytes
@@ -77,8 +74,6 @@ class Invitation:
     """None: the inviter only dials out, and is reached by mail."""
     expires: int
     """UTC seconds."""
-    group: bytes
-    """The first 16 bytes of the group's id: the hash of its genesis event."""
     envelope: str = "didcomm/v2"
     """What kind of envelopes the group uses: `didcomm/v2` or `didcomm/v1`."""
     mail: tuple[Route, ...] = ()
@@ -87,8 +82,6 @@ class Invitation:
     def __post_init__(self) -> None:
         if len(self.id) != 16 or type(self.expires) is not int or not 0 < self.expires <= EXPIRES_MAX:
             raise Malformed(why="an invitation with a bad id or time")
-        if len(self.group) != GROUP_BYTES:
-            raise Malformed(why="an invitation that does not say to which group")
         if self.endpoint is None and not self.mail:
             raise Malformed(why="an invitation that does not say where its maker is reached")
         check_x25519_public(self.server_key)
@@ -120,16 +113,12 @@ class Invitation:
             "id": self.pthid,
             "from": self.did,
             "expires_time": self.expires,
-            "body": {
-                "goal_code": GOAL_CODE,
-                "accept": [ACCEPT.get(self.envelope, self.envelope)],
-                "group": b64url(self.group),
-            },
+            "body": {"goal_code": GOAL_CODE, "accept": [ACCEPT.get(self.envelope, self.envelope)]},
         }
         return URL_PREFIX + b64url(compact_json(message))
 
     def code(self) -> str:
-        """The invitation as a short code, all in a QR code's alphanumeric characters: 168 for IPv4, 186 for IPv6.
+        """The invitation as a short code, all in a QR code's alphanumeric characters: 144 for IPv4, 162 for IPv6.
 
         Empty for one that leads over a mediator: it would not be short.
         """
@@ -138,7 +127,7 @@ class Invitation:
         address = self.endpoint.packed
         version = next(v for v, form in _CODE_VERSIONS.items() if form == (len(address), self.envelope))
         numbers = self.expires.to_bytes(4, "big") + self.endpoint.port.to_bytes(2, "big")
-        data = bytes([version]) + self.id + self.group + self.key + self.server_key + numbers + address
+        data = bytes([version]) + self.id + self.key + self.server_key + numbers + address
         return CODE_PREFIX + base45(data + sha256(data)[:_CODE_SUM_BYTES], BASE41)
 
 
@@ -152,6 +141,17 @@ def _did(key: bytes, server_key: bytes, endpoint: Endpoint | None, envelope: str
     ]
     agreement = PublicKey("X25519", ed25519_to_x25519_public(key))
     return peer2([PublicKey("Ed25519", key)], [agreement], services)
+
+
+def bound_id(nonce: bytes, group: str) -> bytes:
+    """The id of an invitation to the group with this id (the hash of how it began). Whoever invites throws the nonce
+    (16 bytes), so nobody can guess it, and tells it to whoever answers.
+
+    A beginning of the group's id would do the same in plain sight, but a QR code of 37 modules, the largest that fits a
+    terminal of 80x24 beside the link, has room for six more bytes.
+    """
+    assert len(nonce) == NONCE_BYTES
+    return sha256(b"zerochat/invitation/1\n" + nonce + group.encode())[:16]
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -224,9 +224,8 @@ def _parse_code(text: str) -> Invitation:
     data, checksum = whole[:size], whole[size:]
     if sha256(data)[:_CODE_SUM_BYTES] != checksum:
         raise BadInvitation(why="a character of it is wrong")
-    endpoint = Endpoint(str(ip_address(data[103:])), int.from_bytes(data[101:103], "big"))
-    expires = int.from_bytes(data[97:101], "big")
-    return Invitation(data[1:17], data[33:65], data[65:97], endpoint, expires, data[17:33], envelope)
+    endpoint = Endpoint(str(ip_address(data[87:])), int.from_bytes(data[85:87], "big"))
+    return Invitation(data[1:17], data[17:49], data[49:81], endpoint, int.from_bytes(data[81:85], "big"), envelope)
 
 
 def _why_unknown(text: str) -> str:
@@ -240,7 +239,7 @@ def _why_unknown(text: str) -> str:
     except Malformed:
         return _CUT_OFF_OR_DAMAGED
     data, checksum = whole[:-_CODE_SUM_BYTES], whole[-_CODE_SUM_BYTES:]
-    if len(data) < _CODE_BYTES_MIN or sha256(data)[:_CODE_SUM_BYTES] != checksum:
+    if len(data) < _CODE_FIXED_BYTES or sha256(data)[:_CODE_SUM_BYTES] != checksum:
         return _CUT_OFF_OR_DAMAGED
     return "it was made by a version of zerochat that this one does not know"
 
@@ -260,9 +259,6 @@ def _parse_oob(value: str) -> Invitation:
     name, did, expires = tree.get("id"), tree.get("from"), tree.get("expires_time")
     if not isinstance(name, str) or not isinstance(did, str) or type(expires) is not int:
         raise Malformed(why="no id, sender or time in the link")
-    group = body.get("group")
-    if not isinstance(group, str):
-        raise BadInvitation(why="it does not say to which group; it may be of an older version of zerochat")
     document = resolve(did)
     server_keys = [service.properties.get("serverKey") for service in document.services]
     server_key = server_keys[0] if server_keys else None
@@ -282,8 +278,7 @@ def _parse_oob(value: str) -> Invitation:
     if len(direct) > 1:
         raise Malformed(why="a sender that is not a zerochat inviter")
     endpoint, key = direct[0] if direct else None, document.authentication[0].key.data
-    secret, server, genesis = b64url_bytes(name), b64url_bytes(server_key), b64url_bytes(group)
-    invitation = Invitation(secret, key, server, endpoint, expires, genesis, envelope, mail)
+    invitation = Invitation(b64url_bytes(name), key, b64url_bytes(server_key), endpoint, expires, envelope, mail)
     if invitation.did != did:
         raise Malformed(why="a sender whose DID has another form")
     return invitation

@@ -5,14 +5,13 @@ or whoever has the invitation comes in, however many they are. Each joiner's DID
 the same answer, because answers are lost too.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 
-from zerochat.crypto.encoding import compact_json
+from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.primitives import ed25519_to_x25519_secret
 from zerochat.didcomm.did import Identity, resolve, short_form
@@ -21,7 +20,7 @@ from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.protocols import exchange
 from zerochat.didcomm.rotation import Prior
 from zerochat.errors import LocalError, Malformed, NotAMember, Refused, RemoteError, Unauthentic
-from zerochat.group import agreement, log, peers
+from zerochat.group import log, peers, welcome
 from zerochat.group.contact import (
     check_consent,
     check_possession,
@@ -32,12 +31,13 @@ from zerochat.group.contact import (
 )
 from zerochat.group.effects import Changed, Notify
 from zerochat.group.envelope import Opened, open_first
-from zerochat.group.event import ADD, Did, Event
+from zerochat.group.event import ADD, Did
 from zerochat.group.find import find_group
 from zerochat.group.invite import Answer, put_claim, way_back
-from zerochat.group.membership import MEMBERS_MAX, WRITER, add_of, ancestors, label_free
+from zerochat.group.membership import MEMBERS_MAX, WRITER, ancestors, label_free
 from zerochat.group.notices import InvitationUsed, JoinAnswered, JoinAsked
 from zerochat.group.relationship import Relationship, own_keys, pack, unpack
+from zerochat.group.run import squeezed, write_runs
 from zerochat.group.state import Claim, Group, OpenInvitation, Request
 from zerochat.group.turn import Turn
 from zerochat.group.wire import (
@@ -46,7 +46,6 @@ from zerochat.group.wire import (
     PROBLEM,
     PROBLEMS,
     WELCOME,
-    WELCOME_BYTES_MAX,
     JoinRequestBody,
     read_body,
 )
@@ -57,9 +56,6 @@ CLAIMS_MAX = 2 * MEMBERS_MAX
 WELCOME_MS = 1_000
 """At most one welcome in this time: it may be a thousand times as long as what asks for it, and goes where that says.
 A joiner that has lost one repeats itself later than this."""
-WORDS_BYTES_MAX = 16 * 1024
-"""Of the members' signed words, as much as goes with a welcome."""
-WORD_HEADS_MAX = 8
 REQUESTS_MAX, REFUSED_MAX = 16, 48
 """Requests that wait for an answer, and those whose answer is remembered because it was no."""
 REQUEST_MS_MAX = 24 * 3_600_000
@@ -160,6 +156,7 @@ def _hear_request(turn: Turn, link: bytes, opened: Opened, answer: Answer) -> No
     prior = Prior(public.did, public.authentication[0].kid, open_.seed)
     body = {
         "group": group.id,
+        "nonce": b64url(open_.nonce),
         "name": group.name,
         "member": group.me,
         "label": group.view.members[group.me].label,
@@ -281,60 +278,21 @@ def _welcome(turn: Turn, link: bytes, claimant: str, thread: str, answer: Answer
     member = claim.relationship.member
     if member not in group.peers:
         raise Refused(why="a request to join by a member whom there was no room for")
-    entry = _entry(group, member)
+    entry = welcome.entry_of(group, member)
     if entry is None:
         raise Refused(why="a request to join by a member whom somebody else has let in")
     if turn.now < claim.welcomed + WELCOME_MS:
         return
     put_claim(turn, link, claimant, replace(claim, welcomed=turn.now))
     past = {name: group.control[name] for name in ancestors(group.control, [entry])}
-    words = _words(group, member, entry, past)
-    since, parts = group.peers[member].base, _parts(past, sum(map(_size, words)))
-    for number, records in enumerate(parts):
-        part = {"group": group.id, "records": records, "since": since, "part": number, "parts": len(parts)}
+    words = welcome.words(group, member, entry, past)
+    since, parts = group.peers[member].base, welcome.parts(past, words)
+    for number, events in enumerate(parts):
+        part = {"group": group.id, "since": since, "part": number, "parts": len(parts), "runs": write_runs(events)}
         if number == 0:
             part["words"] = words
-        reply = Message(type=WELCOME, id=new_id(turn.moment.random), thid=thread, body=part)
+        reply = squeezed(Message(type=WELCOME, id=new_id(turn.moment.random), thid=thread, body=part))
         answer(claim.relationship.theirs, pack(claim.relationship, reply, turn.packer_of(group.id), turn.moment.random))
-
-
-def _entry(group: Group, member: str) -> str | None:
-    """The event with which we have brought somebody in."""
-    events = group.control.items()
-    mine = (name for name, one in events if one.type == ADD and one.author == group.me and add_of(one).member == member)
-    return next(mine, None)
-
-
-def _words(group: Group, member: str, entry: str, past: Mapping[str, Event]) -> list[dict[str, object]]:
-    """Our own word that this is all, and what the other members have signed of it."""
-    said: list[dict[str, object]] = [
-        {"member": group.me, "heads": [entry], "word": agreement.sign_heads(group.seed, group.id, (entry,))}
-    ]
-    room = WORDS_BYTES_MAX
-    for did, word in sorted(group.words.items()):
-        useful = len(word.heads) <= WORD_HEADS_MAX and any(head in past for head in word.heads)
-        if did in group.view.members and did != member and useful:
-            one: dict[str, object] = {"member": did, "heads": list(word.heads), "word": word.sig}
-            room -= _size(one)
-            if room >= 0:
-                said.append(one)
-    return said
-
-
-def _size(one: Mapping[str, object]) -> int:
-    return len(compact_json(one))
-
-
-def _parts(past: Mapping[str, Event], size: int) -> list[list[dict[str, object]]]:
-    """These events, causes first, in pieces that fit a message; the first one leaves room for this much else."""
-    parts: list[list[dict[str, object]]] = [[]]
-    for event in sorted(past.values(), key=lambda e: (e.lamport, e.author, e.id)):
-        size += len(event.record)
-        if parts[-1] and size > WELCOME_BYTES_MAX:
-            parts.append([])
-            size = len(event.record)
-        parts[-1].append(event.wire)
-    return parts
 
 
 # --- asking a person ------------------------------------------------------------------------------------------------

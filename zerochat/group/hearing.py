@@ -24,6 +24,7 @@ from zerochat.group import (
     seating,
 )
 from zerochat.group.envelope import open_first
+from zerochat.group.frame import is_frame
 from zerochat.group.state import Agent, Whom
 from zerochat.group.turn import Turn
 from zerochat.group.wire import (
@@ -99,6 +100,8 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
             members.settle(turn, name)
             seating.progress_all(turn, name)
             return
+    if is_frame(envelope):
+        raise Unauthentic()  # it has come before we could read it, and comes again
     identities = [group.contact] + ([relationship.mine] if relationship else [])
     peers.hear_exchange(turn, name, member, open_first(identities, envelope, turn.packer_of(name)))
     seating.progress_all(turn, name)

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from zerochat.crypto.encoding import b64url_bytes
 from zerochat.crypto.primitives import (
     ed25519_public,
     ed25519_to_x25519_public,
     ed25519_to_x25519_secret,
     x25519_public,
 )
-from zerochat.didcomm.invitation import GROUP_BYTES, Invitation
+from zerochat.didcomm.invitation import NONCE_BYTES, Invitation, bound_id
 from zerochat.errors import LocalError, NotAMember, Refused
 from zerochat.group import mail
 from zerochat.group.contact import call_link, knock_link, reach_of_did
@@ -56,21 +55,21 @@ def invite(turn: Turn, group: Group, lifetime_s: int, uses: int, role: str = "wr
     reach = mail.own_reach(turn, seed)
     if reach.pair is None and not reach.mail:
         raise NoWayHere()
+    nonce = turn.moment.random(NONCE_BYTES)
     invitation = Invitation(
-        id=turn.moment.random(16),
+        id=bound_id(nonce, group.id),
         key=ed25519_public(seed),
         # The real one would tell who holds two invitations, of two groups, that they are from one agent.
         server_key=reach.server_key or ed25519_to_x25519_public(ed25519_public(seed)),
         endpoint=reach.pair,
         mail=reach.mail,
         expires=turn.now // 1000 + lifetime_s,
-        group=b64url_bytes(group.id)[:GROUP_BYTES],
         envelope=group.profile.envelope,
     )
     link = knock_link(invitation.id)
     uses = 0 if group.view.policy.join == "open" else max(1, min(uses, USES_MAX))
     knock_key = x25519_public(invitation.knock_secret())
-    open_ = OpenInvitation(invitation, seed, knock_key, group.id, uses, role)
+    open_ = OpenInvitation(invitation, seed, knock_key, group.id, uses, role, nonce)
     turn.change(invitations={**turn.agent.invitations, link: open_})
     admit_knock(turn, link)
     return invitation

@@ -14,11 +14,11 @@ import msgspec
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, did_key
 from zerochat.crypto.primitives import ed25519_public
-from zerochat.didcomm.invitation import GROUP_BYTES, Invitation
+from zerochat.didcomm.invitation import NONCE_BYTES, Invitation, bound_id
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange
 from zerochat.errors import LocalError, Malformed, Overloaded, Refused, RemoteError, Unauthentic
-from zerochat.group import agreement, clock, log, mail, seating
+from zerochat.group import agreement, clock, log, mail, seating, welcome
 from zerochat.group.contact import (
     check_proof,
     knock_link,
@@ -30,28 +30,25 @@ from zerochat.group.contact import (
 )
 from zerochat.group.effects import Admit, Dial, Dispatch
 from zerochat.group.envelope import Opened, open_first, pack_to
-from zerochat.group.event import ADD, Did, Event, Id, load_event, parse_event
+from zerochat.group.event import Did, Id, load_event
 from zerochat.group.membership import (
     CONTROL_MAX,
     READER,
     WRITER,
-    add_of,
-    ancestors,
-    check_all,
-    genesis_of,
-    heads_of,
-    resolve_view,
 )
 from zerochat.group.relationship import Relationship, pack, unpack
+from zerochat.group.run import read_runs, runs_in
 from zerochat.group.seating import fail
-from zerochat.group.state import Chain, Group, Join, JoinState, Profile, Word
+from zerochat.group.state import Join, JoinState, Word
 from zerochat.group.turn import Turn
 from zerochat.group.wire import (
+    HAVE_MAX,
     JOIN_PENDING,
     JOIN_REQUEST,
     PROBLEM,
     PROBLEMS,
     WELCOME,
+    WELCOME_PARTS_MAX,
     PendingBody,
     ProblemBody,
     WelcomeBody,
@@ -235,6 +232,7 @@ def link_up(turn: Turn, link: bytes) -> None:
 
 class _ResponseBody(msgspec.Struct, frozen=True):
     group: Id
+    nonce: Annotated[str, msgspec.Meta(max_length=22)]
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
     member: Did
     label: Annotated[str, msgspec.Meta(max_length=256)]
@@ -283,7 +281,8 @@ def _hear_response(turn: Turn, link: bytes, opened: Opened) -> None:
     join = turn.agent.joins[link]
     exchange.check_response(opened.message, asked=join.invitation.did, sender=opened.sender)
     body = read_body(opened.message, _ResponseBody)
-    if b64url_bytes(body.group)[:GROUP_BYTES] != join.invitation.group:
+    nonce = b64url_bytes(body.nonce)
+    if len(nonce) != NONCE_BYTES or bound_id(nonce, body.group) != join.invitation.id:
         fail(turn, link, OTHER_GROUP, "Ask for a fresh invitation.")
         return
     check_proof(body.proof, body.member, body.group, opened.sender, join.invitation.did, join.me)
@@ -291,10 +290,13 @@ def _hear_response(turn: Turn, link: bytes, opened: Opened) -> None:
         raise Malformed(why="response: a group name that cannot be shown")
     name = body.name
     known = turn.agent.groups.get(body.group)
-    twice = any(j.group == body.group and j.phase == "asking" and k != link for k, j in turn.agent.joins.items())
+    others = [k for k, j in turn.agent.joins.items() if j.group == body.group and j.phase == "asking" and k != link]
+    twice = any(not turn.agent.joins[k].pending for k in others)
     if twice or (known is not None and known.state != "left"):  # whoever has left comes back as somebody new
         _already(turn, link, body.name)
         return
+    for k in others:  # nobody knows when a person answers
+        fail(turn, k, "you have accepted another invitation to the same group", "Wait for the answer to that one.")
     assert turn.agent.reach is not None
     relationship = replace(join.relationship, member=body.member, theirs=opened.sender, greeted=True)
     contact = new_identity(turn.moment.random, mail.own_reach(turn, join.seed), join.invitation.envelope)
@@ -334,13 +336,15 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
     if body.group != join.group:
         fail(turn, link, OTHER_GROUP, "Ask for a fresh invitation.")
         return
-    evidence = {**join.evidence, body.part: [parse_event(record).record for record in body.records]}
-    if sum(len(one) for part in evidence.values() for one in part) > EVIDENCE_BYTES_MAX:
-        raise Refused(why="a welcome without end")
+    records = [event.record for event in read_runs(body.group, runs_in(body.runs, body.packed))]
+    evidence = {**join.evidence, body.part: records}
     words = {**join.words, **{one.member: Word(tuple(one.heads), one.word) for one in body.words}}
+    size = sum(len(one) for part in evidence.values() for one in part)
+    if size > EVIDENCE_BYTES_MAX or len(words) > HAVE_MAX or len(evidence) > WELCOME_PARTS_MAX:
+        raise Refused(why="a welcome without end")
     join = replace(join, evidence=evidence, words=words)
     turn.change(joins={**turn.agent.joins, link: join})
-    if len(evidence) < body.parts:
+    if len(evidence) < body.parts or not all(evidence.values()):
         return
     events = [load_event(record) for _, part in sorted(evidence.items()) for record in part]
     if max(event.lamport for event in events) > turn.now + clock.AHEAD_MS_MAX:
@@ -352,7 +356,7 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
         _already(turn, link, known.name)
         return
     try:
-        group = _founded(join, events, body.since)
+        group = welcome.founded(join, events, body.since)
     except RemoteError:
         fail(turn, link, "what the inviter says of the group does not hold", "Ask somebody else in it to invite you.")
         return
@@ -373,57 +377,6 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
     turn.change(joins={**turn.agent.joins, link: replace(join, words=accepted)})
     seating.end(turn, link, "done")
     seating.begin(turn, link)
-
-
-def _founded(join: Join, events: list[Event], since: int) -> Group:
-    """The group that we are in by this evidence. Raises RemoteError where it does not hold.
-
-    It is the event that brings us in with all its past and nothing else, so whoever accepts that event has all of it.
-    """
-    assert join.contact is not None
-    inviter = join.relationship.member
-    if any(event.group_id != join.group for event in events):
-        raise Refused(why="a welcome whose evidence is of several groups")
-    control = check_all(events)
-    entries = [
-        name
-        for name, one in control.items()
-        if one.type == ADD and one.author == inviter and add_of(one).member == join.me
-    ]
-    if join.group not in control or len(entries) != 1 or ancestors(control, entries) != control.keys():
-        raise Refused(why="a welcome to another group, or without us, or with more than that")
-    view = resolve_view(control)
-    if join.me not in view.members or inviter not in view.members:
-        raise Refused(why="a welcome of or by somebody who is not a member")
-    words = {}
-    for member, word in join.words.items():
-        if member in view.members and member != join.me:
-            agreement.check_heads(member, join.group, word.heads, word.sig)
-            words[member] = word
-    if inviter not in words or words[inviter].heads != tuple(entries):
-        raise Refused(why="a welcome whose author does not sign for it")
-    genesis = control[join.group]
-    founding = genesis_of(genesis)
-    if founding.envelope != join.invitation.envelope:
-        raise Refused(why="an invitation that promised other envelopes")
-    return Group(
-        id=join.group,
-        name=founding.name,
-        profile=Profile(founding.keys, founding.path, founding.accountability, founding.envelope),
-        state="active",
-        me=join.me,
-        seed=join.seed,
-        contact=join.contact,
-        control=control,
-        view=view,
-        created=genesis.time,
-        chains={inviter: Chain(since)},
-        lamport=max(event.lamport for event in events),
-        relationships={inviter: join.relationship},
-        heads=heads_of(control),
-        entry=entries[0],
-        words=words,
-    )
 
 
 def _already(turn: Turn, link: bytes, name: str) -> None:

@@ -113,14 +113,20 @@ def hear_status(turn: Turn, name: str, sender: str, body: StatusBody) -> None:
     if body.reach is not None:
         _hear_reach(turn, name, sender, body.reach)
     sync.note(turn, name, sender, body.view, body.have)
-    _hear_runs(turn, name, sender, body.runs)
+    _hear_runs(turn, name, sender, body.runs, posts=False)
 
 
-def _hear_runs(turn: Turn, name: str, sender: str, runs: Sequence[Run]) -> None:
-    """Take in events one after the other. What comes after one that is refused is not heard: it comes again."""
+def _hear_runs(turn: Turn, name: str, sender: str, runs: Sequence[Run], *, posts: bool = True) -> None:
+    """Take in events one after the other. What comes after one that is refused is not heard: it comes again.
+
+    Without `posts` only membership events may come: what one frame brings to everybody is for those alone in a group
+    where posts have an envelope for each.
+    """
     for place, event in enumerate(read_runs(name, runs, sender)):
         before, said = turn.agent, len(turn.effects)
         try:
+            if not (posts or event.is_control):
+                raise Refused(why="a post on the queue for what concerns the group")
             hear_event(turn, name, sender, event)
         except RemoteError as error:
             if place == 0:

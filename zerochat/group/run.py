@@ -51,7 +51,8 @@ def write_runs(events: Iterable[Event], sender: str = "") -> list[dict[str, Any]
     runs: list[dict[str, Any]] = []
     before: Event | None = None
     for event in events:
-        follows = before is not None and event.author == before.author and event.pre == before.id
+        follows = before is not None and (event.author, event.pre) == (before.author, before.id)
+        follows = follows and before is not None and event.seq == before.seq + 1  # an author may have lied about that
         if not follows or before is None or len(runs[-1]["items"]) == RUN_EVENTS_MAX:
             author = {} if event.author == sender else {"author": event.author}
             runs.append({"seq": event.seq, "pre": event.pre, "items": [], **author})

@@ -159,9 +159,8 @@ def _conclude(turn: Turn, name: str) -> None:
     if late and _strict(group):
         untold = [member for member in untold if mail.reachable(turn, name, member)]
     doubtful = agreement.contradicting(group, certain=False)
-    if last and doubtful and _strict(group) and _joining(turn, name) is not None:
-        _dispute(turn, name, doubtful[0])
-    elif not group.quarantine and (last or not (untold or doubtful)):
+    # Whoever has left at once, and whose last word nobody can place any more, has contradicted nobody.
+    if not group.quarantine and (last or not (untold or doubtful)):
         turn.edit(name, agree_by=0)
     elif late and not last:
         turn.timer("agree", name, group.agree_by + WATCH_MS - turn.now)

@@ -253,6 +253,8 @@ class OpenInvitation:
     """0: as many as come, until it expires."""
     role: str = "writer"
     """What whoever uses it may be at the most."""
+    nonce: bytes = b""
+    """What binds its id to the group (`bound_id`)."""
     claims: dict[str, Claim] = field(default_factory=dict)
     """Who has used it, by the short form of the joiner's DID."""
 

@@ -4,8 +4,8 @@ A refused envelope changes nothing, but it takes a key agreement to find that ou
 refusal is a strike against the link that it came over, and after too many within a minute the link is closed on both
 sides: `transport.py` lets its keys in no more and does not dial. When the time is over everything is as before.
 
-Strangers do not come this far; they have a bucket of their own at the doorkeeper (`zap.py`). A member whose envelopes
-open, but are too many, is not shut out but heard less (`group/conduct.py`).
+Strangers do not come this far; they have a bucket of their own at the doorkeeper (`zap.py`). A member that says more
+than it should is not shut out but heard less (`group/conduct.py`); what is refused does not count there.
 
 An invitation for several people is one link, and one key that all of them have: whoever among them sends junk shuts it
 for all, for as long. That is so because nobody can tell them apart before they have said who they are.
@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from zerochat.errors import Malformed, Refused, Unauthentic
+from zerochat.group.clock import AheadOfTime
 from zerochat.group.effects import Effect, Measure
 from zerochat.group.frame import is_frame
 from zerochat.group.hearing import whose
@@ -30,20 +31,24 @@ LINKS_MAX = 1024
 """Links with strikes, and links that are shut, of which there may be so many at once. Beyond that the strikes that
 began longest ago are forgotten, and nobody more is shut out."""
 
-BLAMED = frozenset({Malformed.__name__, Unauthentic.__name__, Refused.__name__})
-"""What only a faulty or hostile program sends often. Not among them: what comes too early or from another time."""
+EXCUSABLE = 1 / 50
+"""What a refusal counts for that an honest peer may cause often. Ten thousand a minute shut it out, too; of what is
+within bounds a member says seven thousand at the most (`group/conduct.py`)."""
 
 
-def is_strike(agent: Agent, received: Received, effects: Sequence[Effect]) -> bool:
-    """Whether the core has refused this, and not for a reason that an honest peer can give often.
+def gravity(agent: Agent, received: Received, effects: Sequence[Effect]) -> float:
+    """How much of a strike this was: nothing unless the core has refused it, and little if an honest peer may have had
+    a reason.
 
-    An honest member goes on talking while its exchange with us is not over, or its answer to us is lost; and a frame
-    that opens for nobody may be for all the others. Neither can be read by us, and neither is a fault.
+    An honest member goes on talking while its exchange with us is not over, or its answer to us is lost; a frame that
+    opens for nobody may be for all the others; and clocks differ.
     """
     match effects:
-        case [Measure("dropped", code)] if code in BLAMED:
-            return code != Unauthentic.__name__ or not (is_frame(received.envelope) or _half_met(agent, received.link))
-    return False
+        case [Measure("dropped", AheadOfTime.__name__)]:
+            return EXCUSABLE
+        case [Measure("dropped", Malformed.__name__ | Unauthentic.__name__ | Refused.__name__)]:
+            return EXCUSABLE if is_frame(received.envelope) or _half_met(agent, received.link) else 1
+    return 0
 
 
 def _half_met(agent: Agent, link: bytes) -> bool:
@@ -60,7 +65,7 @@ class Bans:
     """Strikes, and who is shut out until when. Every `now` is in seconds, monotonic."""
 
     def __init__(self) -> None:
-        self._strikes: OrderedDict[bytes, tuple[float, int]] = OrderedDict()
+        self._strikes: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
         """When the minute of each link began, and its strikes since."""
         self._until: dict[bytes, float] = {}
 
@@ -75,18 +80,18 @@ class Bans:
         """When somebody may come back."""
         return min(self._until.values(), default=float("inf"))
 
-    def strike(self, link: bytes, now: float) -> bool:
-        """Count one refusal; True when it was the one too many, and the link is shut from now on."""
+    def strike(self, link: bytes, now: float, weight: float = 1) -> bool:
+        """Count one refusal of this gravity; True when it was the one too many, and the link is shut from now on."""
         if link in self._until:
             return False  # it had been read before the link was shut
-        begun, strikes = self._strikes.get(link, (now, 0))
+        begun, strikes = self._strikes.get(link, (now, 0.0))
         if now - begun > STRIKES_S:
-            begun, strikes = now, 0
+            begun, strikes = now, 0.0
             del self._strikes[link]
-        self._strikes[link] = (begun, strikes + 1)
+        self._strikes[link] = (begun, strikes + weight)
         if len(self._strikes) > LINKS_MAX:
             self._strikes.popitem(last=False)
-        if strikes + 1 <= STRIKES_MAX or len(self._until) >= LINKS_MAX:
+        if strikes + weight <= STRIKES_MAX or len(self._until) >= LINKS_MAX:
             return False
         del self._strikes[link]
         self._until[link] = now + BAN_S

@@ -47,8 +47,6 @@ class Connection:
     """Complete messages that the agent has read."""
     taken: int = 0
     """Bytes of these on the wire."""
-    condemned: bool = False
-    """It was cut for what it sent."""
     _forgiven: int = 0
     _judged: float = 0.0
 

@@ -1,11 +1,11 @@
 """One wait for all sockets: whichever has something to say is read, and all of them in turn.
 
 Asking each socket in turn, as zmq's own poller does, takes longer the more there are, and a group of 256 has more than
-a thousand. Each libzmq socket has a descriptor that becomes readable when there is news for it, so one selector (epoll
-on Linux, kqueue on macOS) waits for all, and for foreign descriptors too.
+five hundred. Each libzmq socket has a descriptor that becomes readable when there is news for it, so one selector
+(epoll on Linux, kqueue on macOS) waits for all, for our own lines (`dial.py`), and for foreign descriptors too.
 
-That descriptor tells only of *new* news: whoever uses the socket, if only to send, may have taken it in. So a socket
-that may have something is remembered until a read has found it dry.
+libzmq's descriptor tells only of *new* news: whoever uses the socket, if only to send, may have taken it in. So a
+socket that may have something is remembered until a read has found it dry.
 """
 
 import selectors
@@ -20,7 +20,8 @@ SLICE = 16
 """Messages read from one socket before the next has its turn."""
 
 Ear: TypeAlias = Callable[[], int]
-"""Reads one message from one socket and gives its size in bytes; raises `zmq.Again` when there is none."""
+"""Reads one message from one socket and gives its size in bytes; raises `zmq.Again`, or BlockingIOError, when there is
+none."""
 
 
 class Ears:
@@ -51,15 +52,23 @@ class Ears:
         """Call `answer` whenever this descriptor is readable."""
         self._selector.register(fd, selectors.EVENT_READ, (None, answer))
 
+    def open_line(self, fd: int, ear: Ear, observe: Callable[[], None]) -> None:
+        """Call `observe` when this socket, which is just connecting, can be written to."""
+        self._selector.register(fd, selectors.EVENT_WRITE, (ear, observe))
+
+    def turn_line(self, fd: int, *, write: bool) -> None:
+        """From now on read this socket with its ear, and call `observe` when it can be written to if `write`."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if write else 0)
+        self._selector.modify(fd, events, self._selector.get_key(fd).data)
+
+    def shut_line(self, fd: int, ear: Ear) -> None:
+        """Forget a line's socket, before it is closed."""
+        self._selector.unregister(fd)
+        self._ready.pop(ear, None)
+
     def touched(self, ear: Ear) -> None:
         """The socket behind `ear` has been used."""
         self._ready[ear] = None
-
-    def shut(self, socket: Socket, monitor: Monitor, ear: Ear) -> None:
-        """Forget a socket and its monitor, before they are closed."""
-        self._selector.unregister(descriptor(socket))
-        self._selector.unregister(descriptor(monitor.socket))
-        self._ready.pop(ear, None)
 
     def watch(self, fd: int, *, read: bool, write: bool) -> None:
         """Have `wait` tell of a foreign descriptor; calling it again changes for what."""
@@ -81,12 +90,15 @@ class Ears:
     def wait(self, seconds: float) -> list[int]:
         """Wait for news; take in what monitors have to say, and give the foreign descriptors that are ready."""
         fds = []
-        for key, _ in self._selector.select(seconds):
+        for key, events in self._selector.select(seconds):
             match key.data:
                 case (None, observe):
                     observe()
-                case (ear, None):
-                    self._ready[ear] = None
+                case (ear, observe):
+                    if observe is not None and events & selectors.EVENT_WRITE:
+                        observe()
+                    if events & selectors.EVENT_READ:
+                        self._ready[ear] = None
                 case _:
                     fds.append(key.fd)
         return fds
@@ -102,7 +114,7 @@ class Ears:
                     if room <= 0:
                         break
                 self._ready[ear] = self._ready.pop(ear, None)
-            except zmq.Again:
+            except (zmq.Again, BlockingIOError):
                 self._ready.pop(ear, None)
 
     def close(self) -> None:

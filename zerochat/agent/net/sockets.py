@@ -1,8 +1,8 @@
-"""The options that every socket gets before it binds or connects, and the monitor that says what becomes of it.
+"""The options that both bound sockets get before they bind, and the monitor that says what becomes of them.
 
 Most of libzmq's defaults are wrong for an open network: no size limit, no heartbeat, half a minute for a handshake, an
-endless wait at the end. Each value here says what it is for. Everything must be set before `bind` or `connect`; libzmq
-copies the options at that moment.
+endless wait at the end. Each value here says what it is for. Everything must be set before `bind`; libzmq copies the
+options at that moment. What we dial is not libzmq's (`dial.py`), but is held to the same limits and times.
 """
 
 import struct
@@ -23,8 +23,6 @@ Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
 Socket: TypeAlias = zmq.Socket[bytes]
 
 LIBZMQ_MIN = (4, 3, 5)
-SOCKETS_MAX = 4096
-"""libzmq's own limit is 1023. A link takes up to six: a DEALER, an XSUB, and two ends of a monitor for each."""
 FRAME_BYTES_MAX = ENVELOPE_BYTES_MAX + 1024
 """What libzmq accepts as one frame, which also bounds what it allocates for a stranger before the handshake. CURVE
 and ZMTP add 42 bytes to a frame (RFC 26); the rest is room."""
@@ -56,9 +54,6 @@ HANDSHAKE_MS = 2000
 """From the TCP connection to the end of the CURVE handshake (three round trips); then an idle stranger is cut."""
 HANDSHAKE_ONION_MS = 20_000
 """The same when we sit behind a SOCKS proxy such as Tor, where a round trip may take seconds."""
-CONNECT_MS = 5000
-RECONNECT_MS = 200
-RECONNECT_MS_MAX = 10_000
 LINGER_MS = 300
 """How long a closing socket may still try to hand over what was sent: enough for a goodbye, short enough for exit."""
 BACKLOG = 1024
@@ -72,11 +67,10 @@ class OldLibzmq(LocalError):
 
 
 def new_context() -> Context:
-    """A context with room for a large group. Raises OldLibzmq."""
+    """A context of libzmq. Raises OldLibzmq."""
     if zmq.zmq_version_info() < LIBZMQ_MIN:
         raise OldLibzmq(found=zmq.zmq_version(), wanted=".".join(map(str, LIBZMQ_MIN)))
     context: Context = zmq.Context()
-    context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
     return context
 
 
@@ -86,7 +80,7 @@ def handshake_ms(*, proxied: bool) -> int:
 
 
 def harden(socket: Socket, *, proxied: bool) -> None:
-    """Set what bound and dialled sockets have in common."""
+    """Set what both sockets have in common."""
     socket.linger = LINGER_MS
     socket.maxmsgsize = FRAME_BYTES_MAX
     socket.sndhwm = SEND_FRAMES_MAX
@@ -106,20 +100,6 @@ def guard(socket: Socket, server_secret: bytes, *, ipv6: bool) -> None:
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
     socket.ipv6 = ipv6
     socket.backlog = BACKLOG
-
-
-def introduce(socket: Socket, client_secret: bytes, server_key: bytes, *, ipv6: bool, socks: str | None) -> None:
-    """Make a socket that is about to connect a CURVE client of one server."""
-    socket.curve_publickey = public_key(client_secret)
-    socket.curve_secretkey = client_secret
-    socket.curve_serverkey = server_key
-    socket.ipv6 = ipv6
-    socket.immediate = 1  # queue nothing for a peer who is away: the log repairs, and in order
-    socket.connect_timeout = CONNECT_MS if socks is None else HANDSHAKE_ONION_MS
-    socket.reconnect_ivl = RECONNECT_MS
-    socket.reconnect_ivl_max = RECONNECT_MS_MAX
-    if socks is not None:
-        socket.socks_proxy = socks.encode()
 
 
 def public_key(secret: bytes) -> bytes:

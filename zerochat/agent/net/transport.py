@@ -17,8 +17,8 @@ shut out for a while (`bans.py`).
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Self, TypeAlias, assert_never
 
@@ -31,7 +31,7 @@ from zerochat.agent.net.bell import Bell
 from zerochat.agent.net.cut import Connection, wire_bytes
 from zerochat.agent.net.dial import Line
 from zerochat.agent.net.door import PairDoor, QueueDoor
-from zerochat.agent.net.ears import Ear, Ears
+from zerochat.agent.net.ears import Ears
 from zerochat.agent.net.files import allow_many_files
 from zerochat.agent.net.watch import Watch
 from zerochat.agent.net.zap import Admission, Gatekeeper
@@ -96,13 +96,15 @@ class Transport:
         self._links: dict[bytes, Link] = {}
         self._callers: dict[bytes, Connection] = {}
         """Who is behind each routing id of the pair socket."""
-        self._lines: dict[Line, tuple[bytes, Ear]] = {}
-        """Every dialled socket with its link and what reads it."""
+        self._lines: dict[Line, bytes] = {}
+        """Everything that we have dialled, with its link."""
+        self._unsent: dict[Line, None] = {}
+        """Where something waits to be sent with the next turn."""
         self._news: deque[Input] = deque()
         self._due = float("inf")
         """When some line wants to be tended."""
         self._bell = Bell()
-        self._watch = Watch((self._pair, self._queue), self._dialled, self.counts, self._bell.ring)
+        self._watch = Watch((self._pair, self._queue), self.counts, self._bell.ring)
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -144,9 +146,9 @@ class Transport:
             return
         self._closed = True
         self._watch.end()
-        self._ears.close()
         for line in self._lines:
-            line.close()
+            line.close(time.monotonic())
+        self._ears.close()
         self._pair.close()
         self._queue.close()
         self._bell.close()
@@ -174,9 +176,9 @@ class Transport:
             case _:
                 assert_never(effect)
 
-    def complain(self, link: bytes) -> bool:
+    def complain(self, link: bytes, weight: float = 1) -> bool:
         """What came over this link was refused; True when that was once too often, and the link is shut for a while."""
-        if not self._bans.strike(link, time.monotonic()):
+        if not self._bans.strike(link, time.monotonic(), weight):
             return False
         self.counts["banned"] += 1
         self._open_door()
@@ -214,6 +216,9 @@ class Transport:
     # --- one turn ---------------------------------------------------------------------------------------------------
 
     def _turn(self, now: float, until: float) -> list[int]:
+        for line in self._unsent:
+            line.flush(now)
+        self._unsent.clear()
         patience = 0 if self._news or self._ears.pending else max(0, min(until, self._due) - now)
         fds = self._ears.wait(patience)
         self._ears.read(INPUTS_MAX - len(self._news), TURN_BYTES_MAX)
@@ -231,10 +236,9 @@ class Transport:
             if link in self._links:
                 self._dial_now(self._links[link])
         self._due = self._bans.due
-        for line, (link, _) in self._lines.items():
+        for line in self._lines:
             if now >= line.due():
                 line.tend(now)
-                self._settle(link, line)
             self._due = min(self._due, line.due())
 
     # --- hearing ----------------------------------------------------------------------------------------------------
@@ -258,16 +262,15 @@ class Transport:
             self._take(frames[1:], Received(admission.link, envelope.bytes, routing))
         return size
 
-    def _hear_line(self, link: bytes, line: Line) -> int:
-        frames, size = sockets.receive(line.socket)
-        if line.connection is not None:
-            line.connection.read(size)
-        if line.queues and frames.pop(0).bytes not in line.queues:
-            frames = []
-        self._take(frames, Received(link, frames[-1].bytes if frames else b""))
+    def _hear_line(self, line: Line) -> int:
+        frames, size = line.receive(time.monotonic())
+        if frames is not None:
+            if line.queues and frames.pop(0) not in line.queues:
+                frames = []
+            self._take(frames, Received(self._lines[line], frames[-1] if frames else b""))
         return size
 
-    def _take(self, frames: list[zmq.Frame], received: Received) -> None:
+    def _take(self, frames: Sequence[object], received: Received) -> None:
         """Pass on what is exactly one envelope."""
         if len(frames) == 1 and 0 < len(received.envelope) <= ENVELOPE_BYTES_MAX:
             self._news.append(received)
@@ -275,10 +278,6 @@ class Transport:
             self.counts["dropped.shape"] += 1
 
     # --- inbound connections ----------------------------------------------------------------------------------------
-
-    def _dialled(self) -> list[Connection]:
-        """Called by the watch, from its thread."""
-        return [peer for line in tuple(self._lines) if (peer := line.connection) is not None]
 
     def _meet(self, routing: bytes, user: str, fd: int) -> Connection | None:
         """Learn who is behind a routing id that is new, or that somebody else has taken over."""
@@ -320,11 +319,14 @@ class Transport:
         self._pair.cut(caller)
         self._left(caller)
 
-    def _settle(self, link: bytes, line: Line | None = None) -> None:
-        """Tell the core when a link has come up or gone down; have `line` read, as libzmq may have taken in news."""
+    def _settle_line(self, line: Line) -> None:
+        """A line has come up or gone down, or has failed to."""
+        self._due = min(self._due, line.due())
         if line in self._lines:
-            self._ears.touched(self._lines[line][1])
-            self._due = min(self._due, line.due())
+            self._settle(self._lines[line])
+
+    def _settle(self, link: bytes) -> None:
+        """Tell the core when a link has come up or gone down."""
         state = self._links.get(link)
         if state is None:
             return
@@ -396,23 +398,13 @@ class Transport:
         dial, now = state.dial, time.monotonic()
         if dial is None:
             return
-        try:
-            for queues in ((), dial.queues) if dial.queue_at is not None and dial.queues else ((),):
-                line = Line(self._context, dial, self.counts, now, queues=queues, socks=self._socks)
-                state.lines.append(line)
-                ear = partial(self._hear_line, dial.link, line)
-                self._lines[line] = (dial.link, ear)
-                self._ears.open(line.socket, ear)
-                self._ears.attend(line.monitor, partial(self._observe_line, dial.link, line))
-        except zmq.ZMQError:
-            self.counts["dropped.dial"] += 1  # out of sockets, or a key that is none
-            self._drop_lines(state)
-            state.dial = None
+        for queues in ((), dial.queues) if dial.queue_at is not None and dial.queues else ((),):
+            hear, settle = self._hear_line, self._settle_line
+            line = Line(self._ears, dial, self.counts, now, hear, settle, queues=queues, socks=self._socks)
+            state.lines.append(line)
+            self._lines[line] = dial.link
+            self._due = min(self._due, line.due())
         self._settle(dial.link)
-
-    def _observe_line(self, link: bytes, line: Line) -> None:
-        line.observe(time.monotonic())
-        self._settle(link, line)
 
     def _hang_up(self, link: bytes) -> None:
         state = self._links.get(link)
@@ -423,9 +415,8 @@ class Transport:
 
     def _drop_lines(self, state: Link) -> None:
         for line in state.lines:
-            _, ear = self._lines.pop(line)
-            self._ears.shut(line.socket, line.monitor, ear)
-            line.close()
+            del self._lines[line]
+            line.close(time.monotonic())
         state.lines.clear()
 
     def _dispatch(self, link: bytes, envelope: bytes) -> None:
@@ -435,11 +426,9 @@ class Transport:
             return
         if not self._fits(envelope):
             return
-        if state.lines and state.lines[0].up:
-            line = state.lines[0]
-            self._ears.touched(self._lines[line][1])
-            if sockets.send(line.socket, [envelope]):
-                return
+        if state.lines and state.lines[0].send(envelope, time.monotonic()):
+            self._unsent[state.lines[0]] = None
+            return
         for caller in reversed(state.callers.copy()):
             if self._call_back(caller, envelope):
                 return

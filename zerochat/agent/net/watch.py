@@ -7,6 +7,8 @@ decrypt it, and the kernel wakes the watch when the process has worked for some 
 
 Where the kernel does not say what a connection has sent (outside Linux), the watch still limits how many strangers
 there are and for how long, but not what a member makes libzmq keep.
+
+What we have dialled needs no watch: nothing is read there but by the agent itself (`dial.py`).
 """
 
 import ctypes
@@ -16,7 +18,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from zerochat.agent.net.cut import Connection, bytes_received, cut
 from zerochat.agent.net.door import Door
 
 NAP_CPU_S = 0.005
@@ -30,20 +31,18 @@ CLOCK_PROCESS_CPUTIME_ID = 2
 
 
 class Watch(threading.Thread):
-    """Looks at every connection of the doors, and at those that we have dialled, until `end`."""
+    """Looks at every connection of the doors until `end`."""
 
     def __init__(
         self,
         doors: Iterable[Door],
-        dialled: Callable[[], Iterable[Connection]],
         counts: Counter[str],
         ring: Callable[[], None],
     ) -> None:
-        """`dialled` is called in this thread. `ring` tells the agent that connections have gone. `counts` gets
-        `watch.*`, which nobody else writes."""
+        """`ring` tells the agent that connections have gone. `counts` gets `watch.*`, which nobody else writes."""
         super().__init__(name="zerochat-watch", daemon=True)
         self._doors = tuple(doors)
-        self._dialled, self._counts, self._ring = dialled, counts, ring
+        self._counts, self._ring = counts, ring
         self._ended = False
 
     def start(self) -> None:
@@ -80,12 +79,6 @@ class Watch(threading.Thread):
                 cuts += 1
             if door.gone:
                 self._ring()
-        for connection in self._dialled():
-            if connection.too_much(bytes_received(connection), now):
-                self._counts["watch.dialled"] += 1
-                connection.condemned = True
-                cut(connection, rudely=True)
-                cuts += 1
         return cuts
 
 

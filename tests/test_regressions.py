@@ -1,0 +1,426 @@
+"""Known failures of programs like ours, each with a number and a test that is named for it.
+
+`REGRESSIONS` says where each is tested; what is not tested elsewhere is tested here. R1 (every message of the thesis'
+Table 8 arrives) is an area of `scripts/bench`.
+"""
+
+import ast
+import json
+import os
+import random
+import time
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import zmq
+
+from tests.rawcurve import RawMember
+from tests.rogue import Rogue, Watched, at_rest, texts
+from tests.test_agent import meet, until
+from tests.test_frame import pair
+from tests.test_join import Small
+from tests.wires import peers, strangers
+from tests.wires import until as pumped_until
+from zerochat.agent.net import bans
+from zerochat.agent.net.bans import EXCUSABLE, STRIKES_MAX, STRIKES_S, gravity
+from zerochat.agent.net.sockets import public_key
+from zerochat.crypto import boxes
+from zerochat.crypto.contents import CONTENTS, cbc_hs512_seal, xc20p_open, xc20p_seal
+from zerochat.crypto.encoding import b64url
+from zerochat.crypto.primitives import ed25519_public, ed25519_sign, ed25519_verify, key_unwrap, key_wrap
+from zerochat.didcomm import PACKERS, jwe
+from zerochat.didcomm.did import resolve
+from zerochat.didcomm.message import Message
+from zerochat.errors import Malformed, RemoteError, Unauthentic
+from zerochat.group import conduct, frame
+from zerochat.group.clock import AHEAD_MS_MAX
+from zerochat.group.effects import Admit, Measure, Remember
+from zerochat.group.event import POST
+from zerochat.group.frame import open_frame, seal_frame
+from zerochat.group.padding import bucket
+from zerochat.group.relationship import own_keys, pack, unpack
+from zerochat.group.state import Chain
+from zerochat.group.stimuli import Moment, Received, SendPost
+
+HERE = Path(__file__).parent
+REGRESSIONS = {
+    "R2 a nonce used twice": [
+        "test_regressions::test_r2_nothing_is_used_twice",
+        "test_security_list::test_09_no_nonce_comes_twice_in_either_direction",
+    ],
+    "R3 a failure that is overlooked": [
+        "test_regressions::test_r3_whatever_fails_to_open_raises",
+        "test_regressions::test_r3_with_zeros_for_failures_it_would_be_noticed",
+        "test_security_list::test_01_a_failed_decryption_is_not_read_as_zeros",
+    ],
+    "R4 another's key id comes first": [
+        "test_regressions::test_r4_a_key_id_of_somebody_else_comes_first",
+        "test_jwe::test_every_recipient_opens_what_was_sealed_for_several",
+        "test_rfc0019::test_an_envelope_that_names_two_of_our_keys_is_refused",
+    ],
+    "R5 labels that collide in the view": ["test_join::test_the_checksum_is_over_keys_and_not_over_labels"],
+    "R6 a clock that runs away": [
+        "test_regressions::test_r6_an_absurd_time_is_refused",
+        "test_hostile::test_nobody_runs_the_others_time_away",
+    ],
+    "R7 whoever was put out goes on": ["test_security_list::test_16_who_was_put_out_is_out_at_once"],
+    "R8 no doorkeeper, open door": ["test_strangers::test_with_the_doorkeeper_gone_nobody_gets_in_and_who_is_in_stays"],
+    "R9 refused once, refused for ever": [
+        "test_transport::test_a_joiner_who_comes_too_early_gets_in_as_soon_as_it_is_admitted"
+    ],
+    "R10 a connection that is dead and stays": [
+        "test_transport::test_a_flipped_bit_costs_one_connection_and_not_the_link",
+        "test_transport::test_a_peer_who_has_vanished_without_a_word_is_noticed_and_found_again",
+    ],
+    "R11 a host name that does not resolve": ["test_invitation::test_bad_endpoints_are_refused_wherever_they_stand"],
+    "R12 a topic of 200 kB": ["test_regressions::test_r12_an_enormous_topic_costs_one_connection"],
+    "R13 floods of subscriptions and of parts": [
+        "test_strangers::test_a_member_who_asks_for_any_number_of_queues_is_cut",
+        "test_strangers::test_a_member_who_never_finishes_a_message_is_cut",
+    ],
+    "R15 a name that gives a terminal orders": [
+        "test_terminal::test_nothing_comes_out_that_a_terminal_obeys",
+        "test_security_list::test_20_what_a_member_says_gives_no_orders_to_a_terminal",
+    ],
+    "R16 a message of nothing but line ends": ["test_terminal::test_long_texts_are_cut_and_say_so"],
+    "R17 a bomb that says how large it is": [
+        "test_frame::test_a_bomb_is_refused_by_what_it_says_of_itself",
+        "test_security_list::test_14_a_bomb_is_refused_by_what_it_says_of_itself",
+    ],
+    "R18 keys of low order": [
+        "test_crypto::test_x25519_refuses_points_that_agree_with_everybody",
+        "test_crypto::test_boxes_with_everybody_are_refused",
+        "test_packers::test_a_key_of_low_order_is_never_written_to",
+    ],
+}
+
+
+@cache
+def names_in(name):
+    tree = ast.parse((HERE / f"{name}.py").read_text(encoding="utf-8"))
+    return [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+@pytest.mark.parametrize("failure", REGRESSIONS)
+def test_the_test_of_a_known_failure_is_there(failure):
+    for place in REGRESSIONS[failure]:
+        name, _, test = place.partition("::")
+        assert test in names_in(name), place
+
+
+@pytest.fixture
+def both():
+    """A relationship, as Alice and as Bob have it."""
+    return pair(random.Random(), "alice", "bob")
+
+
+@pytest.fixture
+def people(tmp_path):
+    awake = []
+
+    def make(*names):
+        awake.extend(Watched(tmp_path, name).wake() for name in names)
+        return awake[-len(names) :]
+
+    yield make
+    at_rest(*awake)
+
+
+PACKER = PACKERS["didcomm/v2"]
+GROUP = "g" * 43
+HELLO = Message(type="https://zerochat.org/test/1.0/hello", id="1", body={"text": "hello"})
+
+
+def moment():
+    return Moment(1_750_000_000_000, os.urandom)
+
+
+# --- R2 -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [500, pytest.param(100_000, marks=pytest.mark.long)])
+def test_r2_nothing_is_used_twice(monkeypatch, both, times):
+    """Both directions of one pair, envelopes and frames: no content key, no nonce under a key and no ephemeral key
+    occurs twice. The sizes of the random parts are those that the encryptions ask for, so nothing is stretched."""
+    keys, under_keys, ephemeral = [], [], []
+
+    def recorded_seal(key, iv, plain, aad):
+        under_keys.append((key, iv))
+        assert len(key) == 32 and len(iv) == 24
+        return xc20p_seal(key, iv, plain, aad)
+
+    def recorded_wrap(kek, key):
+        keys.append(key)
+        return key_wrap(kek, key)
+
+    monkeypatch.setattr(frame, "xc20p_seal", recorded_seal)
+    monkeypatch.setattr(jwe, "key_wrap", recorded_wrap)
+    ivs, frames = [], []
+    for n in range(times // 2):
+        for relationship, me in zip(both, ("alice", "bob"), strict=True):
+            if n % 2:
+                one = seal_frame(b"the same words", GROUP, me, [relationship], moment())
+                frames.append(one[1:25])
+            else:
+                envelope = json.loads(pack(relationship, HELLO, PACKER, os.urandom))
+                ivs.append(envelope["iv"])
+                ephemeral.append(envelope["protected"])
+    assert len(set(keys)) == len(keys) == len(ivs) >= times // 2 - 1
+    assert len(set(under_keys)) == len(under_keys) == 2 * len(frames)
+    for parts in (ivs, frames, ephemeral):
+        assert len(set(parts)) == len(parts)
+    assert {len(key) for key in keys} == {64}
+
+
+# --- R3 -------------------------------------------------------------------------------------------------------------
+
+
+def flipped(data: bytes) -> bytes:
+    return bytes([data[0] ^ 1]) + data[1:]
+
+
+def openings():
+    """Everything in `crypto` that opens, with what would open but for one bit."""
+    for content in CONTENTS.values():
+        key, iv = os.urandom(content.key), os.urandom(content.iv)
+        sealed, tag = content.seal(key, iv, b"secret", b"")
+        yield content.name, lambda c=content, k=key, i=iv, s=sealed, t=tag: c.open(k, i, flipped(s), t, b"")
+        yield f"{content.name}'s tag", lambda c=content, k=key, i=iv, s=sealed, t=tag: c.open(k, i, s, flipped(t), b"")
+    kek, wrapped = os.urandom(32), key_wrap(bytes(32), os.urandom(64))
+    yield "key wrap", lambda: key_unwrap(kek, wrapped)
+    seed = os.urandom(32)
+    signature = ed25519_sign(seed, b"word")
+    yield "Ed25519", lambda: ed25519_verify(ed25519_public(seed), flipped(signature), b"word")
+    mine, theirs, nonce = os.urandom(32), os.urandom(32), os.urandom(24)
+    boxed = boxes.box(b"secret", nonce, public_key(theirs), mine)
+    yield "box", lambda: boxes.box_open(flipped(boxed), nonce, public_key(mine), theirs)
+    sealed_box = boxes.seal(b"secret", public_key(theirs), os.urandom(32))
+    yield "sealed box", lambda: boxes.seal_open(flipped(sealed_box), public_key(theirs), theirs)
+    key, sealed = os.urandom(32), boxes.chacha20_poly1305_seal(bytes(32), bytes(12), b"secret", b"")
+    yield "ChaCha20-Poly1305", lambda: boxes.chacha20_poly1305_open(key, bytes(12), sealed, b"")
+
+
+@pytest.mark.parametrize("name", [name for name, _ in openings()])
+def test_r3_whatever_fails_to_open_raises(name):
+    with pytest.raises((Unauthentic, Malformed)):
+        print("it opened:", dict(openings())[name]())
+
+
+def under_zeros(relationship):
+    """An envelope and a frame whose content is under the zero key, made by somebody who has no other key."""
+    plain = PACKER.dump(HELLO)
+    envelope = json.loads(pack(relationship, HELLO, PACKER, os.urandom))
+    iv = os.urandom(16)
+    ciphertext, tag = cbc_hs512_seal(bytes(64), iv, PACKER.dump(PACKER.parse(plain)), envelope["protected"].encode())
+    envelope |= {"iv": b64url(iv), "ciphertext": b64url(ciphertext), "tag": b64url(tag)}
+    envelope["recipients"][0]["encrypted_key"] = b64url(os.urandom(72))
+    content = (len(plain) + 1).to_bytes(4) + b"\0" + plain
+    nonce = os.urandom(24)
+    head = frame.VERSION + nonce + b"\1"
+    body = b"".join(xc20p_seal(bytes(32), nonce, content.ljust(bucket(len(content)), b"\0"), head))
+    return json.dumps(envelope).encode(), head + os.urandom(48) + body
+
+
+def test_r3_with_zeros_for_failures_it_would_be_noticed(monkeypatch, both):
+    """The forgery of `test_01` is one: with openings that give zeros where they fail, it is read."""
+    to_bob, bobs = both
+    envelope, one = under_zeros(to_bob)
+    with pytest.raises(Unauthentic):
+        PACKER.unpack(envelope, **keys_of(bobs))
+    with pytest.raises(Unauthentic):
+        open_frame(one, GROUP, "bob", bobs)
+
+    def careless(opening, zeros):
+        def opened(*arguments):
+            try:
+                return opening(*arguments)
+            except Unauthentic:
+                return bytes(zeros)
+
+        return opened
+
+    monkeypatch.setattr(frame, "xc20p_open", careless(xc20p_open, 32))
+    monkeypatch.setattr(jwe, "key_unwrap", careless(key_unwrap, 64))
+    assert PACKER.parse(PACKER.unpack(envelope, **keys_of(bobs)).plain).body == HELLO.body
+    assert PACKER.parse(open_frame(one, GROUP, "bob", bobs)[0]).body == HELLO.body
+
+
+def keys_of(relationship):
+    mine = own_keys(PACKER, relationship.mine)
+    theirs = resolve(relationship.theirs)
+    return {"secret_of": mine.get, "public_of": theirs.agreement_key}
+
+
+# --- R4, R6, R12 ----------------------------------------------------------------------------------------------------
+
+
+def test_r4_a_key_id_of_somebody_else_comes_first(both):
+    """Whose an envelope is does not follow from the first key id in it, and nobody is taken for somebody else."""
+    to_bob, bobs = both
+    to_carol, carols = pair(random.Random(4), "alice", "carol")
+    mine, hers = (json.loads(pack(one, HELLO, PACKER, os.urandom)) for one in (to_bob, to_carol))
+    assert unpack(bobs, json.dumps(mine).encode(), PACKER)[1].body == HELLO.body
+    both_first = {**mine, "recipients": [*hers["recipients"], *mine["recipients"]]}
+    renamed = {**mine, "recipients": [{**mine["recipients"][0], "header": hers["recipients"][0]["header"]}]}
+    for envelope in (both_first, renamed, hers):
+        for reader in (bobs, carols):
+            if (envelope, reader) != (hers, carols):
+                with pytest.raises(RemoteError):
+                    unpack(reader, json.dumps(envelope).encode(), PACKER)
+
+
+def test_r6_an_absurd_time_is_refused(people):
+    """Over sockets: no time of a peer's moves Alice's clock further than five minutes, and none wraps it around."""
+    alice, mallory = people("alice", "mallory")
+    meet(alice, mallory)
+    mallory.sleep()
+    with strangers() as make:
+        rogue = Rogue(mallory, alice, make)
+        now = int(time.time() * 1000)
+        for lamport in (2**63 - 1, 2**63, -(2**63), -1, 0, 2**53 - 1, 2**53, now + 10**12):
+            assert rogue.say_event(rogue.event(lamport=lamport)) in ("Malformed", "AheadOfTime"), lamport
+            assert rogue.say_event(rogue.event(time=lamport)) in ("Malformed", ""), lamport
+            chain = alice.group.chains.get(rogue.me, Chain())
+            if chain.seq > rogue.seq:  # its own time, which nothing is ordered by, is for its author to say
+                rogue.seq, rogue.tip = chain.seq, chain.tip
+        assert rogue.post("now") == "" and alice.group.lamport <= int(time.time() * 1000) + AHEAD_MS_MAX
+        alice.client.send("friends", "still in time")
+        assert texts(alice)[-1] == "still in time" and alice.is_well()
+
+
+def test_r12_an_enormous_topic_costs_one_connection():
+    """libzmq keeps topics in a tree that it takes apart by recursion: one of 200 kB would end the process."""
+    with peers(1) as (a,):
+        a.do(Admit(b"l" * 16, public_key(b"k" * 32), (b"q" * 32,)))
+        heard, honour = [], a.transport._queue._honour
+
+        def honoured(subscriber, word):
+            heard.append(len(word))
+            return honour(subscriber, word)
+
+        a.transport._queue._honour = honoured  # type: ignore[method-assign]
+        for size in (5_000, 200_000, 1_000_000):
+            member = RawMember(a.ports[1], b"k" * 32, a.transport.server_key, b"SUB")
+            member.socket.settimeout(0.01)
+            with suppress(OSError):  # the buffers are full, or it is cut in the middle of it
+                member.send(b"\1" + b"q" * size)
+            pumped_until(lambda member=member: gone(member), a)
+            member.close()
+        pumped_until(lambda: not a.transport._queue.connections, a)
+        assert not heard, "none of them gets as far as the tree"
+
+
+def gone(member):
+    try:
+        return not member.socket.recv(4096)
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+# --- floods, replays, and who is shut out ---------------------------------------------------------------------------
+
+
+def test_a_recorded_session_changes_nothing_in_any_order():
+    """T2: every frame that the three have sent each other, ten times over, in any order."""
+
+    frames = []
+
+    class Recording(Small):
+        def _frame(self, name, stimulus):
+            frames.append((name, stimulus))
+            super()._frame(name, stimulus)
+
+    world = Recording(envelope="didcomm/v2")
+    group = world.found()
+    world.join("n1", world.invite(group))
+    world.join("n2", world.invite(group, "n1"))
+    for name in world.nodes:
+        world.ask(name, SendPost(group, f"from {name}"))
+    world.run(for_ms=10_000)
+    assert all(sum(row.type == POST for row in node.log) == 3 for node in world.nodes.values())
+    logs = {name: list(node.log) for name, node in world.nodes.items()}
+    views = {name: (world.group(name).view, world.group(name).chains) for name in world.nodes}
+    again = [one for one in frames if isinstance(one[1], Received)] * 10
+    assert len(again) > 200
+    random.Random(2).shuffle(again)
+    for name, stimulus in again:
+        world.hear(name, stimulus)
+    world.run(for_ms=60_000)
+    assert {name: node.log for name, node in world.nodes.items()} == logs
+    assert {name: (world.group(name).view, world.group(name).chains) for name in world.nodes} == views
+
+
+def test_a_member_that_floods_is_heard_less_and_the_others_are_heard(people):
+    """T10: what is too much is passed over, not refused; it does not shut anybody out, and Bob is heard meanwhile."""
+    alice, bob, mallory = people("alice", "bob", "mallory")
+    meet(alice, bob, mallory)
+    mallory.sleep()
+    with strangers() as make:
+        rogue = Rogue(mallory, alice, make)
+        event = rogue.event(body={"text": "flood"})
+        flood = [rogue.sync_envelope() for _ in range(50)]
+        sent, looked = 0, 0
+        while not any(Measure("throttled") in effects for _, effects in alice.steps[looked:]):
+            assert sent < 10 * conduct.ENVELOPES_MAX
+            looked = len(alice.steps)
+            for _ in range(100):
+                rogue.dealer.socket.send(flood[sent % len(flood)])
+                sent += 1
+            until(lambda looked=looked: len(alice.steps) >= looked + 100, "hearing some of it")
+        assert sent >= conduct.ENVELOPES_MAX
+        assert bob.client.wait("friends", bob.client.send("friends", "can you hear me?").id, count=1).delivered
+        assert texts(alice) == ["can you hear me?"] and alice.transport.shut_out == 0
+        until(lambda: rogue.say_event(event) == "" and "flood" in texts(alice), "being heard again")
+        assert alice.is_well()
+
+
+def test_a_member_whose_words_are_junk_is_shut_out_for_a_while(people, monkeypatch):
+    monkeypatch.setattr(bans, "BAN_S", 2.0)
+    alice, bob, mallory = people("alice", "bob", "mallory")
+    meet(alice, bob, mallory)
+    mallory.sleep()
+    with strangers() as make:
+        rogue = Rogue(mallory, alice, make)
+        assert rogue.post("before") == ""
+        for n in range(STRIKES_MAX):
+            rogue.dealer.socket.send(b'{"junk":%d}' % n)
+        rogue.dealer.socket.send(b"the one too many")
+        until(lambda: alice.transport.counts["banned"] == 1 and rogue.dealer.saw(zmq.EVENT_DISCONNECTED), "the cut")
+        assert "refused" in alice.client.status().warning
+        assert bob.client.wait("friends", bob.client.send("friends", "meanwhile").id, count=1).delivered
+        until(lambda: not alice.transport.shut_out, "the end of the ban")
+        assert not alice.client.status().warning
+        again = Rogue(mallory, alice, make)
+        again.seq, again.tip = rogue.seq, rogue.tip
+        assert again.post("after") == "" and texts(alice) == ["before", "meanwhile", "after"]
+        assert alice.places.log.read_text().count("shut out") == 1
+        assert not any(isinstance(e, Remember) and b"junk" in e.record for _, effects in alice.steps for e in effects)
+
+
+def test_what_an_honest_member_may_cause_weighs_little():
+    world = Small(envelope="didcomm/v2")
+    group = world.found()
+    world.join("n1", world.invite(group))
+    alice, bob = world.nodes["n0"].agent, world.group("n1")
+    link = alice.groups[group].peers[bob.me].link
+    junk, dropped = Received(link, b"{}"), [Measure("dropped", "Unauthentic")]
+    assert gravity(alice, junk, dropped) == 1
+    for code in ("Malformed", "Refused"):
+        assert gravity(alice, junk, [Measure("dropped", code)]) == 1
+    assert gravity(alice, junk, [Measure("dropped", "AheadOfTime")]) == EXCUSABLE
+    for effects in ([], [Measure("throttled")], [Measure("dropped", "LimboFull")], [Measure("dropped", "ReadOnly")]):
+        assert not gravity(alice, junk, effects), "what was not refused"
+    relationship = bob.relationships[alice.groups[group].me]
+    for_others = seal_frame(b"x", group, bob.me, [relationship], moment())
+    assert gravity(alice, Received(link, for_others), dropped) == EXCUSABLE, "a frame may be for the others"
+    half = replace(alice.groups[group], relationships={})
+    half_met = replace(alice, groups={group: half})
+    assert gravity(half_met, junk, dropped) == EXCUSABLE, "whoever is not known yet goes on talking"
+    assert gravity(alice, Received(b"?" * 16, b"{}"), dropped) == 1, "a link of nobody's"
+    allowed = conduct.ENVELOPES_MAX + conduct.ENVELOPES_PER_S * STRIKES_S
+    assert allowed * EXCUSABLE < STRIKES_MAX, "who keeps to its share never comes near it"
