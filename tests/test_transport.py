@@ -477,3 +477,23 @@ def test_strikes_are_forgiven_and_bounded(monkeypatch):
         for _ in range(STRIKES_MAX + 1):
             many.strike(bytes([n]) * 16, 0.0)
     assert len(many) == 3 and len(many._strikes) <= 3
+
+
+def test_a_link_that_gets_queues_keeps_its_connection():
+    queue = b"q" * 32
+    with peers(2) as (a, b):
+        a.do(Admit(LINK, public_key(b"k" * 32), (queue,)))
+        b.dial(LINK, a, b"k" * 32)
+        until(lambda: b.is_up(LINK), a, b)
+        b.heard.clear()
+        b.dial(LINK, a, b"k" * 32, queue)
+        b.do(Dispatch(LINK, b"still there"))
+        until(lambda: a.envelopes(), a, b)
+        until(lambda: a.do(Publish(queue, b"heard")) or b.envelopes(), a, b)
+        assert not any(isinstance(item, LinkUp | LinkDown) for item in b.heard)
+        b.heard.clear()
+        b.dial(LINK, a, b"k" * 32)  # and loses them again
+        pump(a, b, timeout_ms=20)
+        a.do(Publish(queue, b"to nobody"))
+        pump(a, b, timeout_ms=20)
+        assert not b.heard

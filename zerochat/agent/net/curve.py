@@ -96,6 +96,6 @@ def _shared(public: bytes, secret: bytes) -> bytes:
 
 def _opened(boxed: bytes, nonce: bytes, key: bytes) -> bytes:
     try:
-        return bytes(sodium.crypto_box_open_easy_afternm(boxed, nonce, key))
+        return bytes(sodium.crypto_box_open_afternm(boxed, nonce, key))
     except (CryptoError, RuntimeError, ValueError):
         raise Unauthentic() from None

@@ -6,7 +6,7 @@ FILES_MAX = 65_536
 
 
 def allow_many_files() -> None:
-    """Raise the soft limit of open files, often 1,024 or 256, as far as it goes: a group of 256 needs about 2,500."""
+    """Raise the soft limit of open files, often 1,024 or 256, as far as it goes: a group of 256 needs about 1,100."""
     if sys.platform == "win32":
         return
     import resource

@@ -10,15 +10,15 @@ Who speaks on an inbound connection is never what the peer says of itself (its r
 has proved: libzmq puts it on every message as `User-Id`, and each time it is looked up among the admitted keys.
 
 Nothing here blocks but `poll`. What cannot be sent at once is dropped and counted: the group's log repairs. A peer who
-sends more than the agent reads is cut (`watch.py`), and may come back; one who sends what is refused over and over is
-shut out for a while (`bans.py`).
+sends more than the agent reads is cut if it has dialled us (`watch.py`), and may come back, and held back if we have
+dialled it; one who sends what is refused over and over is shut out for a while (`bans.py`).
 """
 
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType, TracebackType
 from typing import Self, TypeAlias, assert_never
 
@@ -388,7 +388,8 @@ class Transport:
         state = self._links.setdefault(dial.link, Link())
         if state.dial == dial:
             return
-        self._drop_lines(state)
+        same_pair = state.dial is not None and replace(state.dial, queue_at=dial.queue_at, queues=dial.queues) == dial
+        self._drop_lines(state, keep=1 if same_pair else 0)
         state.dial = dial
         if dial.link not in self._bans:
             self._dial_now(state)
@@ -398,7 +399,8 @@ class Transport:
         dial, now = state.dial, time.monotonic()
         if dial is None:
             return
-        for queues in ((), dial.queues) if dial.queue_at is not None and dial.queues else ((),):
+        wanted = [(), dial.queues] if dial.queue_at is not None and dial.queues else [()]
+        for queues in wanted[len(state.lines) :]:
             hear, settle = self._hear_line, self._settle_line
             line = Line(self._ears, dial, self.counts, now, hear, settle, queues=queues, socks=self._socks)
             state.lines.append(line)
@@ -413,11 +415,16 @@ class Transport:
             state.dial = None
             self._settle(link)
 
-    def _drop_lines(self, state: Link) -> None:
-        for line in state.lines:
+    def _drop_lines(self, state: Link, keep: int = 0) -> None:
+        """Close what was dialled, but for the first so many lines."""
+        now = time.monotonic()
+        for line in state.lines[keep:]:
             del self._lines[line]
-            line.close(time.monotonic())
-        state.lines.clear()
+            line.close(now)
+        del state.lines[keep:]
+        for line in state.lines:
+            line.nudge(now)
+            self._due = min(self._due, line.due())
 
     def _dispatch(self, link: bytes, envelope: bytes) -> None:
         state = self._links.get(link)
