@@ -27,8 +27,9 @@ from zerochat.group.contact import (
     sign_possession,
     sign_proof,
     transport_name,
+    transport_secret,
 )
-from zerochat.group.effects import Admit, Dial, Dispatch
+from zerochat.group.effects import Admit, Dial, Dispatch, Hangup
 from zerochat.group.envelope import Opened, open_first, pack_to
 from zerochat.group.event import Did, Id, load_event
 from zerochat.group.membership import (
@@ -304,6 +305,12 @@ def _hear_response(turn: Turn, link: bytes, opened: Opened) -> None:
     turn.change(joins={**turn.agent.joins, link: join})
     seating.tell(turn, join, "asking", f"Asking to join {name}…")
     _send(turn, link, join)
+    invitation = join.invitation
+    if invitation.endpoint is not None:
+        # As a member we have another key, and so another connection. By the time that it must be let in the inviter
+        # has heard what we ask; if not, it is dialled again.
+        ours = transport_secret(join.seed)
+        turn.say(Dial(seating.link_to_inviter(join), invitation.endpoint, invitation.server_key, ours))
 
 
 def _hear_pending(turn: Turn, link: bytes, body: PendingBody) -> None:
@@ -315,6 +322,7 @@ def _hear_pending(turn: Turn, link: bytes, body: PendingBody) -> None:
         deadline = min(join.invitation.expires * 1000, turn.now + PENDING_MS_MAX)
         join = replace(join, pending=1, deadline=max(deadline, join.deadline))
         turn.change(joins={**turn.agent.joins, link: join})
+        turn.say(Hangup(seating.link_to_inviter(join)))
         seating.tell(turn, join, "asking", PENDING.format(name=join.name))
 
 

@@ -62,6 +62,8 @@ def meet(turn: Turn, name: str, member: str) -> None:
     turn.edit(name, peers={**group.peers, member: peer})
     dial(turn, name, member)
     _request(turn, name, member)
+    if peer.link in turn.agent.up:  # a newcomer has dialled whoever has invited it before it was let in
+        link_up(turn, name, member)
 
 
 def dial(turn: Turn, name: str, member: str) -> None:

@@ -12,6 +12,7 @@ from zerochat.crypto.primitives import ed25519_to_x25519_public
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import LocalError, Refused
 from zerochat.group import agreement, leave, mail, peers, sync
+from zerochat.group.contact import member_link
 from zerochat.group.effects import Hangup, Notify, Revoke
 from zerochat.group.membership import View
 from zerochat.group.notices import Disagreement, JoinPhase, JoinProgress, Seating, ViewChanged
@@ -63,7 +64,14 @@ def end(turn: Turn, link: bytes, phase: JoinState) -> Join:
     if join.invitation.endpoint is None and (key := inviter_key(turn, join)) is not None:
         turn.say(Revoke(key))
     turn.say(Hangup(link))
+    if phase == "failed" and join.group:
+        turn.say(Hangup(link_to_inviter(join)))
     return join
+
+
+def link_to_inviter(join: Join) -> bytes:
+    """The link between us and whoever has invited us, as members."""
+    return member_link(join.group, join.me, join.relationship.member)
 
 
 def fail(turn: Turn, link: bytes, why: str, remedy: str, contradiction: Contradiction | None = None) -> None:

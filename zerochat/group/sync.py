@@ -175,7 +175,7 @@ def lacks(group: Group, member: str) -> bool:
 
 
 def expect_acknowledgement(turn: Turn, name: str, seq: int, audience: Iterable[str]) -> None:
-    """Fresh events went out, `seq` and later ones: from now on their readers are expected to say that they have them."""
+    """Fresh events went out, `seq` and later ones: from now on their readers are expected to acknowledge them."""
     group = turn.group(name)
     changed = {
         member: replace(
