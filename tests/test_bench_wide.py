@@ -44,7 +44,7 @@ def test_the_phases_of_a_join_are_the_whole_join():
     began = {"dialling": 0.0, "exchanging": 5.0, "asking": 6.5, "welcomed": 8.0, "connecting": 9.0, "joined": 11.0}
     whole = Join(began, whole=True)
     assert whole.phase_ms() == {"dialling": 5.0, "exchanging": 1.5, "asking": 1.5, "welcomed": 3.0}
-    assert (whole.from_nothing, whole.over_open_link) == (11.0, 6.0)
+    assert (whole.from_nothing, whole.from_request) == (11.0, 4.5)
     passed_over = Join({"dialling": 0.0, "exchanging": 5.0, "joined": 7.0}, whole=True)
     assert passed_over.phase_ms() == {"dialling": 5.0, "exchanging": 2.0, "asking": 0.0, "welcomed": 0.0}
 
@@ -118,6 +118,6 @@ def test_a_real_join_over_a_short_line():
         assert found.whole
         assert next(iter(found.began_ms)) == "dialling"
         assert sum(found.phase_ms().values()) + found.began_ms["dialling"] == pytest.approx(found.from_nothing)
-        assert 0 < found.over_open_link < found.from_nothing
+        assert 0 < found.from_request < found.from_nothing
         case = wan.burst(line, group, alice, [bob], 3)
         assert case.arrived == case.of == 3
