@@ -159,21 +159,6 @@ def test_a_full_disk_loses_nothing(people, monkeypatch):
     assert not bob.client.status().warning
 
 
-def test_a_profile_that_ends_by_force_again_and_again_starts_without_dialling(people):
-    alice, bob = people("alice", "bob")
-    meet(alice, bob)
-    bob.sleep()
-    with Journal.open(bob.places.journal, unlock(bob.places, None)) as journal:
-        journal.meta_set("unclean", " ".join([str(int(time.time()))] * 3).encode())
-    bob.wake()
-    assert "dials nobody" in bob.client.status().warning
-    sent = bob.client.send("friends", "they can still reach me")
-    assert bob.client.wait("friends", sent.id).complete
-    bob.sleep()
-    bob.wake()
-    assert not bob.client.status().warning, "a clean end is forgiven"
-
-
 def test_leaving_does_not_make_an_undelivered_message_delivered(people):
     alice, bob = people("alice", "bob")
     meet(alice, bob)

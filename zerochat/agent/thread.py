@@ -38,7 +38,6 @@ from zerochat.group.clock import AheadOfTime
 from zerochat.group.effects import (
     Answer,
     Answered,
-    Dial,
     Effect,
     Hold,
     Measure,
@@ -84,12 +83,6 @@ SHUT_OUT_WARNING = (
     "Somebody has sent so much that had to be refused that nothing is heard from there for ten minutes. `zerochat"
     " locate log` names the file that says since when."
 )
-UNCLEAN_MAX, UNCLEAN_S = 3, 60
-QUIET_WARNING = (
-    f"The agent has ended by force {UNCLEAN_MAX} times within a minute, so this time it dials nobody and only lets"
-    " others come. If a member of a group has caused that, leave the group now; if not, stop the agent and start it"
-    " again."
-)
 
 
 class AgentFailed(LocalError):
@@ -101,19 +94,6 @@ class AgentFailed(LocalError):
 class InternalFault(LocalError):
     """zerochat itself has a fault here ({what}), and nothing was done. The agent's log has the details
     (`zerochat locate log`)."""
-
-
-def _ended_badly(journal: Journal, now_s: int) -> bool:
-    """Whether the last few runs of this profile were cut short, each soon after the one before.
-
-    A host that we dial can end the whole process through libzmq (it asserts that the host's key is a good one). A
-    profile must not be lost to that: after a few such ends it starts without dialling anybody.
-    """
-    before = [int(start) for start in (journal.meta_get("unclean") or b"").split()]
-    recent = [start for start in before if 0 <= now_s - start <= UNCLEAN_S]
-    with suppress(LocalError):  # on a full disk one can still read
-        journal.meta_set("unclean", " ".join(map(str, [*recent, now_s])).encode())
-    return len(recent) >= UNCLEAN_MAX
 
 
 Connectivity: TypeAlias = LinkUp | LinkDown | WebUp | WebDown | Started
@@ -160,7 +140,6 @@ class AgentThread(threading.Thread):
         self._begun = time.monotonic()
         self._warning = ""
         self._clocks_differ_until = 0.0
-        self._quiet = False
         self.failure: BaseException | None = None
 
     # --- from other threads -------------------------------------------------------------------------------------
@@ -255,7 +234,6 @@ class AgentThread(threading.Thread):
                 self._pair, self._queue = Endpoint(host, ports[0]), Endpoint(host, ports[1])
                 transport.watch(self._ear.fileno())
                 self._watched: dict[int, bool] = {}
-                self._quiet = _ended_badly(journal, int(time.time()))
                 hidden = self._hidden or settings.hidden
                 web = postman.start(hidden)
                 started = Started(self._pair, self._queue, x25519_public(secret), web, hidden, settings.cover)
@@ -265,8 +243,6 @@ class AgentThread(threading.Thread):
                 self._ready.set()
                 while not (self._stop_asked.is_set() or self._desk.stopping):
                     self._turn(self._wait())
-                with suppress(LocalError):
-                    journal.meta_set("unclean", b"")
                 self._log.info("stopped")
 
     # --- waiting ----------------------------------------------------------------------------------------------------
@@ -391,15 +367,12 @@ class AgentThread(threading.Thread):
                     news.append(notice)
                     if isinstance(notice, Forked):
                         self._log.warning("two events claim place %d of one author's chain", notice.seq)
-                case Dial() if self._quiet:
-                    pass
                 case Measure(name, detail):
                     self._log.info("%s %s", name, detail)
                     if detail == AheadOfTime.__name__:
                         self._clocks_differ_until = time.monotonic() + CLOCK_WARNING_S
                 case Post() | Answered() | Hold() | Release():
-                    if not self._quiet:
-                        self._postman.perform(effect)
+                    self._postman.perform(effect)
                 case _:
                     self._transport.perform(effect)
         self._desk.tell(news, self._agent)
@@ -421,7 +394,7 @@ class AgentThread(threading.Thread):
         """What a person should know, in a sentence; the most urgent first."""
         clocks = CLOCK_WARNING if time.monotonic() < self._clocks_differ_until else ""
         shut_out = SHUT_OUT_WARNING if self._transport.shut_out else ""
-        return self._warning or (QUIET_WARNING if self._quiet else "") or clocks or shut_out
+        return self._warning or clocks or shut_out
 
     # --- what it says of itself -------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ What it answers:
 
 - 200 to an admitted key, with the key (Z85) as `User-Id`, which libzmq then puts on everything that comes in over this
   connection. Nothing that strangers do can delay this answer: they have no bucket in common with admitted keys.
-- 400 to any other. The connection is closed at once, and libzmq's client stops dialling for ever; that is why our own
-  dialling side dials again by itself (`dial.py`). It says no more than "no": whether the key was ever known, or will
+- 400 to any other. The connection is closed at once, and libzmq's own client would stop dialling for ever; ours
+  dials again (`dial.py`). It says no more than "no": whether the key was ever known, or will
   be, stays here. A joiner who comes a moment too early learns at once that it must try again.
 - 300 to a stranger whose address has been refused too often. libzmq sends nothing at all to it and lets its handshake
   time out, so an address that tries many keys gets silence.
