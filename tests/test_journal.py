@@ -482,7 +482,7 @@ def test_what_is_no_journal_is_not_touched(make: Any, path: Path):
 
 def test_a_newer_journal_is_not_touched(path: Path):
     with Journal.create(path, KEY) as journal:
-        journal._db.pragma("user_version", 2)
+        journal._db.pragma("user_version", journal_module.SCHEMA_VERSION + 1)
     before = everything(path)
     with pytest.raises(NewerJournal, match="newer"):
         Journal.open(path, KEY)

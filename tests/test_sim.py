@@ -3,14 +3,19 @@
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
 from zerochat.group import sync
 from zerochat.group.effects import Remember
+from zerochat.group.event import CONTROL
+from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule
+from zerochat.group.modes import MODES
 from zerochat.sim import Faults, Violation, World, play
 
 EVERYDAY, THOROUGH = 60, 1000
+EVERYTHING = {*CONTROL, *MODES, *get_args(JoinRule), *get_args(RemoveRule), *get_args(AgreementRule), "active", "left"}
 
 
 @pytest.mark.parametrize("first", range(0, EVERYDAY, 10))
@@ -44,6 +49,19 @@ def test_a_seed_replays_exactly_in_another_process_too():
 
 def test_seed_808_a_late_copy_of_a_request_does_not_bring_a_leaver_back():
     play(808)
+
+
+def test_the_histories_have_everything_in_them():
+    seen = set()
+    for seed in range(40):
+        world = play(seed)
+        for node in world.nodes.values():
+            for group in node.agent.groups.values():
+                seen |= {event.type for event in group.control.values()} | {group.profile.keys, group.state}
+                seen |= {group.view.policy.join, group.view.policy.remove, group.view.policy.agreement}
+        if seen >= EVERYTHING:
+            return
+    raise AssertionError(EVERYTHING - seen)
 
 
 # --- the simulator would notice -------------------------------------------------------------------------------------

@@ -53,15 +53,17 @@ def settle(turn: Turn, name: str, final: bool = False, forced: bool = False) -> 
         close(turn, name)
 
 
-def close(turn: Turn, name: str) -> None:
-    """Close everything towards a group: we have left it, or were put out."""
+def close(turn: Turn, name: str, *, goodbye: bool = True) -> None:
+    """Close everything towards a group: we have left it; or were put out, and whoever does not know it yet must still be
+    able to read that it is so."""
     log.publish(turn, name)  # what this turn has still to say
     group = turn.group(name)
     for link, open_ in turn.agent.invitations.items():
         if open_.group == name:
             invite.close(turn, link)
     for member, peer in group.peers.items():
-        peers.end(turn, name, member)
+        if goodbye:
+            peers.end(turn, name, member)
         turn.say(Hangup(peer.link))
         peers.shut(turn, name, member)
     # What the peers had acknowledged stays: it says who has what was said.

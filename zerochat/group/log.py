@@ -7,6 +7,7 @@ as their own causes are there, whoever brought them.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from zerochat.errors import Malformed, Refused, RemoteError
@@ -241,7 +242,7 @@ def _hear_chain(turn: Turn, name: str, event: Event) -> None:
         raise Refused(why="an event by somebody who is not a member any more")
     if event.seq <= chain.seq:
         if event.seq == chain.seq and chain.tip not in ("", event.id):
-            turn.say(Notify(Forked(name, event.author, event.seq)))
+            _accuse(turn, name, event)
         sync.owe(turn, name, event.author)  # our acknowledgement was lost
         return
     if _is_next(turn.group(name), event):
@@ -256,6 +257,15 @@ def _hear_chain(turn: Turn, name: str, event: Event) -> None:
     sync.owe(turn, name, event.author)
 
 
+def _accuse(turn: Turn, name: str, event: Event) -> None:
+    """The author has said two things in one place: say so once, however often it repeats either."""
+    group = turn.group(name)
+    chain = group.chains[event.author]
+    if chain.forked != event.seq:
+        turn.edit(name, chains={**group.chains, event.author: replace(chain, forked=event.seq)})
+        turn.say(Notify(Forked(name, event.author, event.seq)))
+
+
 def _is_next(group: Group, event: Event) -> bool:
     """Whether this is its author's next event and every membership event that it names is there."""
     chain = group.chains.get(event.author, Chain())
@@ -267,7 +277,7 @@ def _take(turn: Turn, name: str, event: Event) -> None:
     group = turn.group(name)
     chain = group.chains.get(event.author, Chain())
     if chain.tip and event.pre != chain.tip:
-        turn.say(Notify(Forked(name, event.author, event.seq)))
+        _accuse(turn, name, event)
         return
     if event.lamport <= chain.lamport:
         raise Refused(why="a clock that runs backwards")
@@ -324,8 +334,9 @@ def _deliver(turn: Turn, name: str, event: Event) -> None:
     late = event.lamport < group.lamport
     known = event.id in group.control
     counts = event.is_control or may_post(group.view, event.author, event.seq)
-    begun = not event.is_control or group.chains.get(event.author, Chain()).begun
-    chains = {**group.chains, event.author: Chain(event.seq, event.id, event.lamport, begun)}
+    chain = group.chains.get(event.author, Chain())
+    begun = not event.is_control or chain.begun
+    chains = {**group.chains, event.author: Chain(event.seq, event.id, event.lamport, begun, chain.forked)}
     covered = {event.pre, *event.deps, *event.conc}
     heads = set(group.heads) - covered if known or not counts else {*group.heads, event.id} - covered
     turn.edit(name, chains=chains, heads=tuple(sorted(heads)), lamport=max(group.lamport, event.lamport))

@@ -5,7 +5,7 @@ agent when such an event has come.
 """
 
 from zerochat.errors import LocalError, NotAMember
-from zerochat.group import leave, log
+from zerochat.group import leave, log, outbox
 from zerochat.group.effects import Changed, Measure, Notify, Voted
 from zerochat.group.event import LABEL, REMOVE, ROLE, VOTE
 from zerochat.group.find import find_group, find_member
@@ -123,9 +123,15 @@ def settle(turn: Turn, name: str) -> None:
     if group.state == "left":
         return
     if group.me not in group.view.members and group.state == "active":
-        by = [e.author for e in group.control.values() if e.type == REMOVE and remove_of(e).member == group.me]
+        why = [e for e in group.control.values() if e.type == REMOVE and remove_of(e).member == group.me]
+        by = [event.author for event in why]
+        # Whoever has put us out may have told nobody else, and the others would wait for us for ever.
+        causes = [group.control[cause] for event in why for cause in event.deps]
+        others = [did for did in group.others if did in group.peers]
+        if why:
+            outbox.publish(turn, name, [*causes, *why], others, status=True)
         turn.edit(name, removed_by=min(by, default=group.me))
-        leave.close(turn, name)
+        leave.close(turn, name, goodbye=False)
         turn.say(Notify(Removed(name, min(by, default=""))))
         return
     if group.view.policy.remove != "quorum" or group.state != "active":

@@ -344,11 +344,16 @@ def part(turn: Turn, name: str, member: str) -> None:
 
 
 def farewell(turn: Turn, name: str, member: str) -> None:
-    """Close everything towards a member who has left."""
-    group = turn.group(name)
-    peer = group.peers.get(member)
-    if peer is None or member in group.view.members:
-        return  # it has been closed already, or what put the member out was void
+    """Close everything towards a member who has left, unless what put it out was void."""
+    if member not in turn.group(name).view.members:
+        close(turn, name, member)
+
+
+def close(turn: Turn, name: str, member: str) -> None:
+    """Close everything towards a member, whether it is one still or not."""
+    peer = turn.group(name).peers.get(member)
+    if peer is None:
+        return
     end(turn, name, member)
     turn.say(Hangup(peer.link))
     shut(turn, name, member)

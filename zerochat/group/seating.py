@@ -144,7 +144,7 @@ def settle(turn: Turn, name: str) -> None:
         turn.edit(name, quarantine=found)
         for did in found:
             if did in group.peers:
-                peers.farewell(turn, name, did)
+                peers.close(turn, name, did)
         for did in group.quarantine:
             if did not in found and did in group.view.members:
                 peers.meet(turn, name, did)

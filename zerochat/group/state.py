@@ -88,6 +88,8 @@ class Chain:
     lamport: int = 0
     begun: bool = False
     """True once a post has been delivered, and not only membership events, which everybody gets."""
+    forked: int = 0
+    """The last place for which the author has been accused of two different events; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,17 @@ gives one history, to the last byte, so whatever goes wrong can be played again:
 --trace`. In one run of four some members only dial out, behind simulated mediators. There, and in some other runs,
 envelopes are really encrypted; elsewhere a transparent packer of the same shape stands in for them, so that a thousand
 histories fit into a minute or two.
+
+    history     those in which everybody keeps the rules (`--byzantine`: those of byzantine.py)
+    doings      what people do in them
+    byzantine   those in which some members break the rules, and what must hold for the others all the same
+    adversary   a member that breaks the rules
+    attacks     what it tries (forgeries.py: that of it which forges)
+    world       nodes, their network and their clock
+    node        one node, and what must hold of what it has kept
 """
 
+from zerochat.sim.byzantine import play_byzantine
 from zerochat.sim.history import main, play
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.world import EPOCH_MS, SIMULATED_PACKERS, Faults, Node, Violation, World
@@ -22,4 +31,5 @@ __all__ = [
     "World",
     "main",
     "play",
+    "play_byzantine",
 ]

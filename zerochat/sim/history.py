@@ -7,25 +7,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict
 
-from zerochat.didcomm.invitation import Invitation
-from zerochat.group.effects import (
-    Answer,
-    InvitationCreated,
-)
+from zerochat.group.membership import Policy
 from zerochat.group.modes import MODES
-from zerochat.group.stimuli import (
-    AcceptInvitation,
-    CreateGroup,
-    CreateInvitation,
-    LeaveGroup,
-    SendPost,
-)
+from zerochat.group.stimuli import CreateGroup
+from zerochat.sim.byzantine import Tally, play_byzantine
+from zerochat.sim.doings import People, drawn_policy
 from zerochat.sim.world import Faults, Violation, World
 
 MEDIATED_EVERY = 4
-JOIN_AGAIN_MS = 70_000
 TROUBLE_MS, AWAY_MS_MAX = 30_000, 30_000
 """How long the web makes trouble, and how long a mediator may be away."""
+RESTART_EVERY = 5
+"""In one history of so many somebody's process ends in the middle, and starts again."""
 
 
 def play(
@@ -35,62 +28,52 @@ def play(
     faults: Faults | None = None,
     say: Callable[[str], None] | None = None,
 ) -> World:
-    """One whole history: a group is founded, people join while others talk, one may leave, and all must agree.
+    """One whole history: a group is founded, people join while others talk, change names and roles, put somebody out
+    or go, and all who are in must agree.
 
     Returns the world at its end. Raises Violation with the seed when a promise is broken.
     """
-    world = World(seed, members or 3 + seed % 3, faults, say=say, **_mediated(seed, members or 3 + seed % 3))
+    count = members or 3 + seed % 3
+    world = World(seed, count, faults, say=say, **_mediated(seed, count))
     _trouble(world)
-    dice, names = world.dice, list(world.nodes)
+    dice, names = random.Random(f"people {seed}"), list(world.nodes)
+    people = People(world, dice, names)
+    world.heed = people.heed
+    policy = Policy() if seed % 3 == 0 else drawn_policy(dice)
     keys = list(MODES)[seed % 7 % len(MODES)]
-    world.ask(names[0], CreateGroup("sim", names[0], world.envelope, keys))
-    group = world.group(names[0]).id
-    talked = 0
+    world.ask(names[0], CreateGroup("sim", names[0], world.envelope, keys, policy))
+    deeds = dice.randint(0, 6)
 
-    def talk(most: int) -> None:
-        nonlocal talked
+    def pass_time(most: int) -> None:
+        nonlocal deeds
         for _ in range(dice.randint(0, most)):
-            inside = [n for n in names if n in world.nodes and world.nodes[n].agent.groups]
-            speaker = dice.choice(inside)
-            if talked < posts and world.group(speaker).state == "active":
-                talked += 1
-                world.ask(speaker, SendPost(group, f"word {talked}"))
+            if people.said < posts:
+                people.say()
+            if deeds and dice.random() < 0.4:
+                deeds -= 1
+                people.do()
             world.run(for_ms=dice.randint(0, 300))
 
+    def inside(name: str) -> bool:
+        return bool(world.nodes[name].agent.groups)
+
     for name in names[1:]:
-        insiders = [n for n in names if world.nodes[n].agent.groups and world.group(n).state == "active"]
-        inviter = dice.choice(insiders)
-        answer = world.ask(inviter, CreateInvitation(group, 86_400, 1))
-        assert isinstance(answer, Answer) and isinstance(answer.result, InvitationCreated)
-        _join(world, name, answer.result.invitation)
-        talk(3)
+        people.join(name, names)
+        pass_time(3)
         if dice.random() < 0.6:  # else the next one joins while this one still does
-            world.run(lambda name=name: bool(world.nodes[name].agent.groups), for_ms=300_000)  # type: ignore[misc]
+            world.run(lambda name=name: inside(name), for_ms=300_000)  # type: ignore[misc]
     for name in names:
-        if not world.run(lambda name=name: bool(world.nodes[name].agent.groups), for_ms=600_000):  # type: ignore[misc]
+        if not world.run(lambda name=name: inside(name) or not people.active(), for_ms=900_000):  # type: ignore[misc]
             raise Violation(f"seed {seed}: {name} never got into the group")
-    if dice.random() < 0.3:
-        talk(3)
-        world.ask(dice.choice(names[1:]), LeaveGroup(group))
-    while talked < posts:
-        talk(4)
+    while people.said < posts and people.active():
+        pass_time(4)
     world.run(lambda: world.seated() and not any(world.missing()), for_ms=1_800_000)
-    world.check()
+    if people.active():
+        world.check()
+    for node in world.nodes.values():
+        if any(join.contradiction is not None for join in node.agent.joins.values()):
+            raise Violation(f"seed {seed}: {node.name} has evidence against members who keep the rules")
     return world
-
-
-def _join(world: World, name: str, invitation: Invitation) -> None:
-    """Begin to join; the core itself repeats what the network loses. A mediator may be away for longer than a joiner
-    has patience: then it tries again."""
-
-    def again() -> None:
-        if not world.nodes[name].agent.groups:
-            world.ask(name, AcceptInvitation(invitation, name))
-            world.after(JOIN_AGAIN_MS, again)
-
-    world.ask(name, AcceptInvitation(invitation, name))
-    if world.web.mediators:
-        world.after(JOIN_AGAIN_MS, again)
 
 
 def _mediated(seed: int, members: int) -> "Mediated":
@@ -117,7 +100,12 @@ class Mediated(TypedDict, total=False):
 def _trouble(world: World) -> None:
     """Have WebSockets break, mediators go away for a while, and nodes start again, now and then."""
     dice, web = world.dice, world.web
-    if world.faults.loss == 0 or not web.mediators:
+    if world.faults.loss == 0:
+        return
+    if not web.mediators:
+        if world.seed % RESTART_EVERY == 0:
+            node = dice.choice(list(world.nodes))
+            world.after(dice.randint(0, TROUBLE_MS), lambda: world.restart(node))
         return
     for node in dice.sample(list(world.nodes), dice.randint(0, 2)):
         world.after(dice.randint(0, TROUBLE_MS), lambda node=node: world.restart(node))  # type: ignore[misc]
@@ -139,21 +127,31 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="play this one only")
     parser.add_argument("--loss", type=float, default=Faults().loss)
     parser.add_argument("--duplication", type=float, default=Faults().duplication)
-    parser.add_argument("--trace", action="store_true", help="tell what happens")
+    parser.add_argument("--byzantine", action="store_true", help="have some members break the rules")
+    parser.add_argument("--trace", "--verbose", action="store_true", help="tell what happens")
     parser.add_argument("--twice", action="store_true", help="play each seed twice and compare")
     options = parser.parse_args(arguments)
     faults = Faults(options.loss, options.duplication)
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
     begun, steps, failed = time.monotonic(), 0, []
+    say, tally, kind = print if options.trace else None, Tally(), " --byzantine" if options.byzantine else ""
+
+    def once(seed: int, tally: Tally) -> World:
+        if options.byzantine:
+            return play_byzantine(seed, faults=faults, say=say, tally=tally)
+        return play(seed, faults=faults, say=say)
+
     for seed in seeds:
         try:
-            world = play(seed, faults=faults, say=print if options.trace else None)
+            world = once(seed, tally)
             steps += world.steps
-            if options.twice and play(seed, faults=faults).digest.digest() != world.digest.digest():
+            if options.twice and once(seed, Tally()).digest.digest() != world.digest.digest():
                 raise Violation(f"seed {seed}: a second run went another way")
         except Violation as violation:
             failed.append(seed)
-            print(f"{violation}\n  again: python -m zerochat.sim --seed {seed} --trace", file=sys.stderr)
+            print(f"{violation}\n  again: python -m zerochat.sim{kind} --seed {seed} --verbose", file=sys.stderr)
     took = time.monotonic() - begun
+    if options.byzantine:
+        print(tally.table())
     print(f"{len(seeds)} histories, {len(failed)} broken, {steps} steps, {took:.1f} s")
     return 1 if failed else 0

@@ -4,7 +4,7 @@ import hashlib
 import heapq
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
@@ -36,8 +36,8 @@ from zerochat.group.effects import (
     SetTimer,
 )
 from zerochat.group.engine import step
-from zerochat.group.event import CONTROL, load_event
-from zerochat.group.notices import Delivered, Disagreement, Forked
+from zerochat.group.membership import View, may_post, resolve_view
+from zerochat.group.notices import Delivered, Disagreement, Forked, Notice
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import (
     Ask,
@@ -54,8 +54,11 @@ from zerochat.group.stimuli import (
     TurnOver,
 )
 from zerochat.sim.mediator import SimulatedMediator
+from zerochat.sim.node import Node, Violation, check_logs
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.web import SimulatedWeb
+
+__all__ = ["EPOCH_MS", "SIMULATED_PACKERS", "Faults", "Node", "Violation", "World"]
 
 EPOCH_MS = 1_750_000_000_000
 """When every simulated world begins, UTC milliseconds."""
@@ -79,32 +82,6 @@ class Faults:
     delay_ms_max: int = 400
 
 
-@dataclass(slots=True)
-class Node:
-    """One simulated machine: the core's state, its log, its timers and its connections."""
-
-    name: str
-    address: Endpoint
-    queue_address: Endpoint
-    server_key: bytes
-    agent: Agent
-    log: list[Remember] = field(default_factory=list)
-    timers: dict[str, int] = field(default_factory=dict)
-    admitted: dict[bytes, Admit] = field(default_factory=dict)
-    dialled: dict[bytes, Dial] = field(default_factory=dict)
-    connected: dict[bytes, str] = field(default_factory=dict)
-    """Our links that are up, with the node at the other end."""
-    answers: dict[int, Effect] = field(default_factory=dict)
-    audiences: dict[str, frozenset[str]] = field(default_factory=dict)
-    """For each post of ours, the members that it was meant for when it was made."""
-    dropped: dict[str, int] = field(default_factory=dict)
-    hidden: bool = False
-
-
-class Violation(AssertionError):
-    """A promise was broken; the message says which, where and in which seed."""
-
-
 class World:
     """Some agents, their network and their clock, all from one seed."""
 
@@ -125,6 +102,10 @@ class World:
         self.dice = random.Random(seed)
         self.faults = faults or Faults()
         self.say = say
+        self.heed: Callable[[str, Notice], None] | None = None
+        """Told what each node tells its faces."""
+        self.made: set[str] = set()
+        """The ids of everything that somebody here has really said."""
         self.now = EPOCH_MS
         self.digest = hashlib.sha256()
         self.steps = 0
@@ -197,9 +178,18 @@ class World:
         """One turn of one core, of one stimulus, and everything that it says."""
         node = self.nodes[name]
         moment, effects = Moment(self.now, self.dice.randbytes), []
+        before = {key: group.seq for key, group in node.agent.groups.items()}
         for heard in (stimulus, TurnOver()):
-            node.agent, said = step(node.agent, heard, moment, SIMULATED_PACKERS)
+            try:
+                node.agent, said = step(node.agent, heard, moment, SIMULATED_PACKERS)
+            except Exception as error:
+                raise Violation(f"seed {self.seed}: {name} stumbles over {type(heard).__name__}: {error!r}") from error
             effects += said
+        for effect in effects:
+            if isinstance(effect, Remember):
+                group = node.agent.groups[effect.group]
+                if group.me == effect.author and before.get(effect.group, 0) < effect.seq <= group.seq:
+                    self.made.add(effect.id)
         self.steps += 1
         self.digest.update(f"{self.now} {name} {type(stimulus).__name__} {len(effects)}\n".encode())
         for effect in effects:
@@ -274,16 +264,17 @@ class World:
             case Answer(ticket, result):
                 node.answers[ticket] = effect
                 if isinstance(result, Posted):
-                    peers = node.agent.groups[result.group].peers
-                    meant = frozenset(m for m, peer in peers.items() if peer.base < result.seq)
-                    node.audiences[result.id] = meant
+                    said_in = node.agent.groups[result.group]
+                    meant = (m for m, peer in said_in.peers.items() if peer.base < result.seq)
+                    node.audiences[result.id] = frozenset(m for m in meant if m in said_in.view.members)
+                    node.places[result.id] = result.seq
             case Refuse(ticket, _):
                 node.answers[ticket] = effect
             case Notify(notice):
-                if isinstance(notice, Forked):
-                    raise Violation(f"seed {self.seed}: {node.name} accuses {notice.author} of a fork")
-                if isinstance(notice, Disagreement):
-                    raise Violation(f"seed {self.seed}: {node.name} sees members disagree: {notice.text}")
+                if isinstance(notice, Forked | Disagreement):
+                    self._accused(node, notice)
+                if self.heed is not None:
+                    self.heed(node.name, notice)
                 if self.say and not isinstance(notice, Delivered):
                     self.say(f"{(self.now - EPOCH_MS) / 1000:9.3f} {node.name} {notice}")
             case Measure(name, detail):
@@ -359,12 +350,39 @@ class World:
         (group,) = self.nodes[name].agent.groups.values()
         return group
 
+    def _accused(self, node: Node, notice: Forked | Disagreement) -> None:
+        """A node says that somebody has broken the rules, which nobody here does."""
+        raise Violation(f"seed {self.seed}: {node.name} accuses a member who keeps the rules: {notice}")
+
+    def inside(self) -> dict[str, Group]:
+        """By node: whoever is in the group, as far as can be said from what they know all together.
+
+        Somebody who was put out need not know, and goes on for itself.
+        """
+        active = {node.name: group for node in self.nodes.values() for group in node.agent.groups.values()}
+        return self._agreed({name: group for name, group in active.items() if group.state == "active"})
+
+    def _agreed(self, active: dict[str, Group]) -> dict[str, Group]:
+        known = active
+        while known:
+            view = self._together(known)
+            rest = {name: group for name, group in known.items() if group.me in view.members}
+            if len(rest) == len(known):
+                break
+            known = rest
+        if not known:
+            return {}
+        view = self._together(known)
+        return {name: group for name, group in active.items() if group.me in view.members}
+
+    def _together(self, groups: dict[str, Group]) -> View:
+        return resolve_view({key: event for group in groups.values() for key, event in group.control.items()})
+
     def seated(self) -> bool:
         """Whether everybody who is in the group is in everybody's view, with a relationship to each."""
-        groups = [node.agent.groups for node in self.nodes.values()]
-        if any(not g for g in groups):
+        if any(not node.agent.groups for node in self.nodes.values()):
             return False
-        active = [group for g in groups for group in g.values() if group.state == "active"]
+        active = self.inside().values()
         return len({group.view.checksum for group in active}) == 1 and all(
             group.relationships.get(m) is not None and group.relationships[m].established
             for group in active
@@ -376,60 +394,28 @@ class World:
         for node in self.nodes.values():
             if not node.agent.groups:
                 yield f"{node.name} is not in the group"
-        active = {n.name: self.group(n.name) for n in self.nodes.values() if n.agent.groups}
-        active = {name: group for name, group in active.items() if group.state == "active"}
-        if len({group.view.checksum for group in active.values()}) > 1:
+        yield from self.lacking(self.inside())
+
+    def _told_view(self, group: Group) -> str:
+        """The view that a member tells the others of."""
+        return group.view.checksum
+
+    def lacking(self, active: dict[str, Group]) -> Iterator[str]:
+        """The same of some members who should agree."""
+        if len({self._told_view(group) for group in active.values()}) > 1:
             yield "the views differ"
         owner = {group.me: name for name, group in active.items()}
-        for name in active:
-            for post, meant in self.nodes[name].audiences.items():
-                for member in meant:
-                    if member in owner and not any(row.id == post for row in self.nodes[owner[member]].log):
+        kept = {name: {row.id for row in self.nodes[name].log} for name in active}
+        for name, group in active.items():
+            node = self.nodes[name]
+            for post, meant in node.audiences.items():
+                for member in sorted(meant & owner.keys()):
+                    other = active[owner[member]].view
+                    if post not in kept[owner[member]] and may_post(other, group.me, node.places[post]):
                         yield f"{owner[member]} lacks a post of {name}"
 
     def check(self) -> None:
         """Raise Violation unless everybody has everything, once, in one order, with every cause before its effect."""
         for lack in self.missing():
             raise Violation(f"seed {self.seed}: {lack}")
-        meant: dict[str, set[str]] = {}
-        for node in self.nodes.values():
-            group = self.group(node.name)
-            for post, audience in node.audiences.items():
-                meant[post] = {*audience, group.me}
-        orders = {}
-        for node in self.nodes.values():
-            group = self.group(node.name)
-            ids = [row.id for row in node.log]
-            if len(ids) != len(set(ids)):
-                raise Violation(f"seed {self.seed}: {node.name} delivered an event twice")
-            places: dict[str, int] = {}
-            known: dict[str, int] = {}
-            for row in node.log:
-                event = load_event(row.record)
-                if event.id != row.id:
-                    raise Violation(f"seed {self.seed}: {node.name} keeps a record under another name")
-                if row.type not in CONTROL:
-                    if row.seq <= places.get(row.author, 0):
-                        raise Violation(f"seed {self.seed}: {node.name} broke the order of {row.author}")
-                    places[row.author] = row.seq
-                    if group.me not in meant.get(row.id, {group.me}):
-                        raise Violation(f"seed {self.seed}: {node.name} got a post that was not meant for it")
-                if any(known.get(cause, 0) >= row.lamport for cause in (event.pre, *event.deps)):
-                    raise Violation(f"seed {self.seed}: {node.name} shows an effect before its cause")
-                if any(dep not in known for dep in event.deps):
-                    raise Violation(f"seed {self.seed}: {node.name} delivered before a cause")
-                known[row.id] = row.lamport
-            orders[node.name] = [
-                row.id for row in sorted(node.log, key=lambda r: (r.lamport, r.author, r.id)) if row.type not in CONTROL
-            ]
-            _check_serialises(node.agent, self.seed)
-        for one, first in orders.items():
-            for other, second in orders.items():
-                both = set(first) & set(second)
-                if [i for i in first if i in both] != [i for i in second if i in both]:
-                    raise Violation(f"seed {self.seed}: {one} and {other} disagree about the order")
-
-
-def _check_serialises(agent: Agent, seed: int) -> None:
-    if msgspec.msgpack.decode(msgspec.msgpack.encode(agent), type=Agent) != agent:
-        raise Violation(f"seed {seed}: a state does not survive serialisation")
+        check_logs(self.seed, list(self.nodes.values()), self.made)

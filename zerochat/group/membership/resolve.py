@@ -241,7 +241,8 @@ class _Graph:
         kills = self.by.get(target, 0) & ~self.past[at] & ~self.of_type.get(LEAVE, 0)
         if cut.type == ROLE:
             by_right = REMOVE if self.policy.remove == "admins" else ROLE
-            return kills & (self.of_type[ROLE] | self.of_type.get(by_right, 0))
+            kills &= self.of_type[ROLE] | self.of_type.get(by_right, 0)
+            return kills & ~self._after(at, kills)
         answers = kills & self.of_type[REMOVE]
         while answers:  # two removals of each other both hold
             bit = answers & -answers
@@ -250,6 +251,16 @@ class _Graph:
             if remove_of(self.events[other]).member == cut.author and not self.past[other] >> at & 1:
                 kills ^= bit
         return kills
+
+    def _after(self, at: int, events: int) -> int:
+        """Those of these events that had seen this one."""
+        found = 0
+        while events:
+            bit = events & -events
+            events ^= bit
+            if self.past[bit.bit_length() - 1] >> at & 1:
+                found |= bit
+        return found
 
     def _closure(self, dead: int) -> int:
         """These events, and all that rest on them."""

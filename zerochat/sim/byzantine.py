@@ -1,0 +1,316 @@
+"""Histories in which some members break the rules: what they may never get, whatever they sign and send.
+
+Checked at the end, of those who keep the rules (the *honest*): nobody has stumbled; nobody has accused one of them;
+nobody believes what was forged; all who know of each other agree on the members, and have each other's posts once and
+in one order; and nobody has sent anything to whom it knew to be out. Each attack has then been *detected* (somebody has
+accused its author) or was *harmless*.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from zerochat.group import agreement
+from zerochat.group.contact import member_link
+from zerochat.group.effects import Admit, Dial, Dispatch, Effect, Publish
+from zerochat.group.event import ADD, load_event
+from zerochat.group.membership import add_of, resolve_view
+from zerochat.group.modes import MODES
+from zerochat.group.notices import Disagreement, Forked
+from zerochat.group.state import Group
+from zerochat.group.stimuli import AnswerRequest, Command, CreateGroup, CreateInvitation, Received, Stimulus
+from zerochat.sim.adversary import HEARD_MAX, Adversary
+from zerochat.sim.attacks import ATTACKS
+from zerochat.sim.doings import People, drawn_policy
+from zerochat.sim.forgeries import Spoils
+from zerochat.sim.node import Node, Violation, check_logs
+from zerochat.sim.transparent import TransparentPacker
+from zerochat.sim.world import Faults, World
+
+CALM_MS, ROUND_MS = 900_000, 15_000
+"""How long the honest may take to agree once nobody does anything new, and how often that is looked at."""
+
+
+@dataclass
+class Tally:
+    """How often each attack was tried, and what came of it.
+
+    What has come of it can only be told where an adversary has done nothing else: of these it is counted how many were
+    accused by somebody (detected), and how many not, while nobody had any harm (harmless).
+    """
+
+    tried: dict[str, int] = field(default_factory=dict)
+    alone: dict[str, set[tuple[int, str]]] = field(default_factory=dict)
+    """By attack: seeds and adversaries."""
+    detected: dict[str, int] = field(default_factory=dict)
+    quarantines: int = 0
+    """How often somebody honest kept away from a member whom nobody had confirmed."""
+
+    def table(self) -> str:
+        rows = [f"{'attack':28}{'tried':>8}{'alone':>8}{'detected':>10}{'harmless':>10}"]
+        for name, tried in sorted(self.tried.items()):
+            alone, seen = len(self.alone.get(name, ())), self.detected.get(name, 0)
+            rows.append(f"{name:28}{tried:8}{alone:8}{seen:10}{alone - seen:10}")
+        return "\n".join([*rows, f"members kept in quarantine for a while: {self.quarantines}"])
+
+
+class Arena(World):
+    """A world with some byzantine nodes."""
+
+    def __init__(
+        self,
+        seed: int,
+        members: int,
+        bad: Sequence[str],
+        faults: Faults | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.adversaries: dict[str, Adversary] = {}
+        super().__init__(seed, members, faults, "didcomm/v2" if seed % 20 == 0 else TransparentPacker.name, say)
+        for name in bad:
+            self.adversaries[name] = Adversary(self, name)
+            self.adversaries[name].accomplices = frozenset(bad)
+        self.accused: set[str] = set()
+        """The adversaries (by node) of whom somebody honest has said that they break the rules."""
+        self.spoils: list[tuple[str, Spoils]] = []
+        self.tries: list[tuple[str, str]] = []
+        """Adversary and attack."""
+        self.quarantined: set[tuple[str, str]] = set()
+        """Honest nodes, and members with whom they had nothing to do at some time."""
+
+    @property
+    def honest(self) -> list[str]:
+        return [name for name in self.nodes if name not in self.adversaries]
+
+    # --- what the adversaries may do --------------------------------------------------------------------------------
+
+    def hear(self, name: str, stimulus: Stimulus) -> None:
+        if name in self.adversaries:
+            self.adversaries[name].hear(stimulus)
+        else:
+            super().hear(name, stimulus)
+
+    def ask(self, name: str, command: Command) -> Effect:
+        one = self.adversaries.get(name)
+        if one is None or not one.two_faced:
+            return super().ask(name, command)
+        face = one.face
+        if isinstance(command, CreateInvitation):
+            face = one.opens
+        elif isinstance(command, AnswerRequest):
+            face = one.face_with(command.who)
+        with one.wearing(face):
+            return super().ask(name, command)
+
+    def _perform(self, node: Node, effect: Effect) -> None:
+        one = self.adversaries.get(node.name)
+        for allowed in one.filtered(effect) if one else [effect]:
+            if one and isinstance(allowed, Dispatch | Publish):
+                self._record(one, allowed)
+            if one is None:
+                self._check_apart(node, allowed)
+            super()._perform(node, allowed)
+
+    def _check_apart(self, node: Node, effect: Effect) -> None:
+        """Nobody lets somebody in, or dials her, of whom it has been told by one alone."""
+        for group in node.agent.groups.values():
+            for member in group.quarantine:
+                self.quarantined.add((node.name, member))
+                apart = member_link(group.id, group.me, member)
+                if isinstance(effect, Admit | Dial) and effect.link == apart:
+                    raise Violation(f"seed {self.seed}: {node.name} meets somebody whom nobody has confirmed")
+
+    def _record(self, one: Adversary, said: Dispatch | Publish) -> None:
+        links = (said.link,) if isinstance(said, Dispatch) else said.links
+        for name, did in one.members().items():
+            group = one.known[did][0] if did in one.known else None
+            for link in links:
+                if group is not None and did in group.peers and group.peers[did].link == link:
+                    one.sent.append((name, link, said.envelope))
+        del one.sent[:-HEARD_MAX]
+
+    def _frame(self, name: str, stimulus: Received) -> None:
+        one = self.adversaries.get(name)
+        for member, post in one.overhear(stimulus.link, stimulus.envelope) if one else ():
+            self._check_meant(name, member, post)
+        super()._frame(name, stimulus)
+
+    def _check_meant(self, name: str, author: str, post: str) -> None:
+        """Somebody sends an adversary this post now."""
+        for other in self.honest:
+            for group in self.nodes[other].agent.groups.values():
+                reader = next((one.me for one in self.nodes[name].agent.groups.values() if one.id == group.id), "")
+                if group.me == author and post in self.nodes[other].audiences and reader not in group.view.members:
+                    raise Violation(f"seed {self.seed}: {other} sends {name} a post, and knows that it is out")
+
+    def attack(self, name: str, attack: str) -> None:
+        """Have an adversary try something."""
+        spoils = ATTACKS[attack](self.adversaries[name])
+        if spoils is not None:
+            self.tries.append((name, attack))
+            self.spoils.append((attack, spoils))
+            if self.say:
+                self.say(f"{(self.now) % 10**8 / 1000:9.3f} {name} tries: {attack}")
+
+    # --- what the honest say ----------------------------------------------------------------------------------------
+
+    def owner(self, did: str) -> str:
+        """The node of whoever has this key; empty where no node has it."""
+        for name, node in self.nodes.items():
+            if any(group.me == did for group in node.agent.groups.values()):
+                return name
+        return ""
+
+    def _accused(self, node: Node, notice: Forked | Disagreement) -> None:
+        if node.name in self.adversaries:
+            return
+        if isinstance(notice, Forked):
+            blamed = {notice.author}
+        elif notice.member:
+            blamed = {notice.member}
+        else:  # one of these two, and nobody can say which
+            group = node.agent.groups[notice.group]
+            blamed = {group.control[group.entry].author, *group.disputed[-1:]}
+        self._blame(node, blamed, str(notice))
+
+    def _blame(self, node: Node, blamed: set[str], text: str) -> None:
+        found = {self.owner(did) for did in blamed}
+        if not found.isdisjoint(self.honest) and found <= {*self.honest, ""}:
+            raise Violation(f"seed {self.seed}: {node.name} accuses a member who keeps the rules: {text}")
+        self.accused |= found & self.adversaries.keys()
+
+    # --- checking ---------------------------------------------------------------------------------------------------
+
+    def circles(self) -> Iterator[dict[str, Group]]:
+        """The honest who know of each other, and who are in the group by what they know together.
+
+        Whoever has come in through an adversary that tells nobody of it is alone, and nobody can help that.
+        """
+        groups = {name: group for name in self.honest for group in self.nodes[name].agent.groups.values()}
+        rest = {name: group for name, group in groups.items() if group.state == "active"}
+        known = {
+            name: {add_of(event).member if event.type == ADD else event.author for event in group.control.values()}
+            for name, group in rest.items()
+        }
+        while rest:
+            todo = [next(iter(rest))]
+            circle = {}
+            while todo:
+                one = todo.pop()
+                if one in rest:
+                    circle[one] = rest.pop(one)
+                    todo += [
+                        other
+                        for other, group in rest.items()
+                        if group.me in known[one] and circle[one].me in known[other]
+                    ]
+            yield self._agreed(circle)
+
+    def _told_view(self, group: Group) -> str:
+        held = agreement.withheld(group)
+        if not held:
+            return group.view.checksum
+        return resolve_view({name: event for name, event in group.control.items() if name not in held}).checksum
+
+    def troubles(self) -> Iterator[str]:
+        """What the honest still lack."""
+        for circle in self.circles():
+            yield from self.lacking(circle)
+
+    def check(self) -> None:
+        for lack in self.troubles():
+            raise Violation(f"seed {self.seed}: {lack}")
+        for name in self.honest:
+            for group in self.nodes[name].agent.groups.values():
+                if not group.peers.keys().isdisjoint(group.quarantine):
+                    raise Violation(f"seed {self.seed}: {name} has still to do with somebody in quarantine")
+        for name in self.honest:
+            for join in self.nodes[name].agent.joins.values():
+                if join.contradiction is not None:
+                    blamed = {member for member, _ in join.contradiction.words}
+                    if not blamed:
+                        blamed = {load_event(record).author for record in join.contradiction.records}
+                    self._blame(self.nodes[name], blamed, "evidence")
+        check_logs(self.seed, [self.nodes[name] for name in self.honest], self.made)
+        for attack, spoils in self.spoils:
+            for name in self.honest:
+                self._check_spoils(attack, spoils, name)
+
+    def _check_spoils(self, attack: str, spoils: Spoils, name: str) -> None:
+        node = self.nodes[name]
+        kept = {row.id for row in node.log}
+        for group in node.agent.groups.values():
+            believed = (kept | group.control.keys()) - self.made  # chance may have somebody really say the same
+            if not believed.isdisjoint(spoils.events):
+                raise Violation(f"seed {self.seed}: {name} believes what was forged: {attack}")
+            if not kept.isdisjoint(spoils.unshown):
+                raise Violation(f"seed {self.seed}: {name} shows what does not count: {attack}")
+            if not (group.view.members.keys() - set(group.quarantine)).isdisjoint(spoils.strangers):
+                raise Violation(f"seed {self.seed}: {name} takes a stranger for a member: {attack}")
+
+    def count(self, tally: Tally) -> None:
+        kinds = {name: {attack for who, attack in self.tries if who == name} for name in self.adversaries}
+        for name, attack in self.tries:
+            tally.tried[attack] = tally.tried.get(attack, 0) + 1
+            alone = tally.alone.setdefault(attack, set())
+            if len(kinds[name]) == 1 and (self.seed, name) not in alone:
+                alone.add((self.seed, name))
+                tally.detected[attack] = tally.detected.get(attack, 0) + (name in self.accused)
+        tally.quarantines += len(self.quarantined)
+
+
+def play_byzantine(
+    seed: int,
+    faults: Faults | None = None,
+    say: Callable[[str], None] | None = None,
+    tally: Tally | None = None,
+    attacks: Sequence[str] = (),
+) -> Arena:
+    """One whole history of four to seven members, of whom at most all but two break the rules (with these attacks;
+    drawn by lot where none are named). Raises Violation with the seed when that has got them anything."""
+    dice = random.Random(f"byzantine {seed}")
+    count = dice.randint(4, 7)
+    names = [f"n{number}" for number in range(count)]
+    bad = sorted(dice.sample(names, dice.randint(1, count - 2)))
+    arena = Arena(seed, count, bad, faults, say)
+    people, rogues = People(arena, dice, arena.honest), People(arena, dice, bad)
+    arena.heed = lambda name, notice: (rogues if name in arena.adversaries else people).heed(name, notice)
+    plans = {name: list(attacks) or dice.sample(list(ATTACKS), dice.choice((1, 1, 2, 3))) for name in bad}
+    arena.ask(names[0], CreateGroup("sim", names[0], arena.envelope, dice.choice(list(MODES)), drawn_policy(dice)))
+    deeds = dice.randint(0, 5)
+
+    def live(most: int) -> None:
+        nonlocal deeds
+        for _ in range(dice.randint(0, most)):
+            (rogues if dice.random() < 0.3 else people).say()
+            if deeds and dice.random() < 0.3:
+                deeds -= 1
+                people.do()
+            if dice.random() < 0.3:
+                villain = dice.choice(bad)
+                arena.attack(villain, dice.choice(plans[villain]))
+            arena.run(for_ms=dice.randint(0, 2_000))
+
+    for name in names[1:]:
+        (rogues if name in arena.adversaries else people).join(name, names)
+        live(3)
+        if dice.random() < 0.7:
+            arena.run(lambda name=name: bool(arena.nodes[name].agent.groups), for_ms=100_000)  # type: ignore[misc]
+    arena.run(for_ms=dice.randint(0, 60_000))
+    live(6)
+    for villain in bad:
+        for attack in plans[villain]:
+            for _ in range(2):
+                arena.attack(villain, attack)
+                arena.run(for_ms=dice.randint(0, 10_000))
+    live(4)
+    people.stop()
+    rogues.stop()
+    for _ in range(CALM_MS // ROUND_MS):
+        arena.run(for_ms=ROUND_MS)
+        if not any(arena.troubles()):
+            break
+    arena.check()
+    if tally is not None:
+        arena.count(tally)
+    return arena

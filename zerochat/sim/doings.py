@@ -1,0 +1,151 @@
+"""What people do in a group beside joining it: they talk, change names and roles, put somebody out, go."""
+
+import random
+from collections.abc import Sequence
+from typing import get_args
+
+from zerochat.group.effects import Answer, Effect, InvitationCreated
+from zerochat.group.membership import (
+    ADMIN,
+    OWNER,
+    READER,
+    WRITER,
+    Policy,
+    label_free,
+    may_change_role,
+    may_remove,
+    may_vote,
+)
+from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule, RoleRule
+from zerochat.group.notices import JoinAsked, Notice
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    AnswerRequest,
+    ChangeLabel,
+    ChangeRole,
+    Command,
+    CreateInvitation,
+    LeaveGroup,
+    RemoveMember,
+    SendPost,
+)
+from zerochat.sim.world import World
+
+JOIN_AGAIN_MS = 70_000
+"""A joiner whom nobody has let in by then looks for another invitation."""
+DECIDE_MS_MAX = 3_000
+"""How long somebody may think about whether to let somebody in."""
+
+
+def drawn_policy(dice: random.Random) -> Policy:
+    """Some rules that fit together."""
+    while True:
+        policy = Policy(
+            join=dice.choice(get_args(JoinRule)),
+            remove=dice.choice(get_args(RemoveRule)),
+            quorum=dice.choice((0, 2, 3)),
+            roles=dice.choice(get_args(RoleRule)),
+            agreement=dice.choice(get_args(AgreementRule)),
+        )
+        if not policy.fault:
+            return policy
+
+
+class People:
+    """The people at some nodes of a world, who keep the rules."""
+
+    def __init__(self, world: World, dice: random.Random, names: Sequence[str]) -> None:
+        self.world, self.dice, self.names = world, dice, list(names)
+        self.said = 0
+        self.tried: dict[str, int] = {}
+        """How often each took an invitation."""
+        self.over = False
+
+    def heed(self, name: str, notice: Notice) -> None:
+        """Whoever is asked whether somebody may come in says yes, after a moment."""
+        if isinstance(notice, JoinAsked):
+            answer = AnswerRequest(notice.group, notice.member, admit=True)
+            self.world.after(self.dice.randint(0, DECIDE_MS_MAX), lambda: self._command(name, answer))
+
+    def active(self, among: Sequence[str] | None = None) -> list[str]:
+        """Those who are in a group, as far as they know themselves."""
+        nodes = self.world.nodes
+        groups = {name: nodes[name].agent.groups for name in among or self.names}
+        return [name for name, found in groups.items() if any(one.state == "active" for one in found.values())]
+
+    def _ask(self, name: str, command: Command) -> Effect:
+        return self.world.ask(name, command)
+
+    def _command(self, name: str, command: Command) -> None:
+        self._ask(name, command)
+
+    # --- joining ----------------------------------------------------------------------------------------------------
+
+    def join(self, name: str, inviters: Sequence[str]) -> None:
+        """Begin to join, with an invitation of one of these; begin anew with another one if that leads nowhere."""
+        if self.world.nodes[name].agent.groups or self.over:
+            return
+        insiders = self.active(inviters)
+        if insiders:
+            inviter = self.dice.choice(insiders)
+            group = self.world.group(inviter).id
+            made = self._ask(inviter, CreateInvitation(group, 86_400, 1))
+            if isinstance(made, Answer) and isinstance(made.result, InvitationCreated):
+                self.tried[name] = self.tried.get(name, 0) + 1
+                label = name if self.tried[name] == 1 else f"{name} {self.tried[name]}"
+                role = READER if self.dice.random() < 0.1 else WRITER
+                self._ask(name, AcceptInvitation(made.result.invitation, label, role))
+        self.world.after(JOIN_AGAIN_MS, lambda: self.join(name, inviters))
+
+    def stop(self) -> None:
+        """Whoever is not in by now tries no more."""
+        self.over = True
+
+    # --- in the group -----------------------------------------------------------------------------------------------
+
+    def say(self, text: str = "") -> None:
+        """One of them says something."""
+        inside = self.active()
+        if inside:
+            self.said += 1
+            name = self.dice.choice(inside)
+            self._ask(name, SendPost(self.world.group(name).id, text or f"word {self.said} of {name}"))
+
+    def do(self) -> None:
+        """One of them does something else, if there is something that it may do."""
+        inside = self.active()
+        if inside:
+            self.dice.choice((self.rename, self.rename, self.role, self.role, self.put_out, self.go))(
+                self.dice.choice(inside)
+            )
+
+    def rename(self, name: str) -> None:
+        group = self.world.group(name)
+        label = f"{name}-{self.dice.randint(0, 5)}"
+        if label_free(group.view, label, but=group.me):
+            self._ask(name, ChangeLabel(group.id, label))
+
+    def role(self, name: str) -> None:
+        group = self.world.group(name)
+        wanted = [
+            (member, role)
+            for member in group.view.members
+            for role in (READER, WRITER, ADMIN)
+            if group.view.members[member].role not in (role, OWNER)
+            and may_change_role(group.view, group.me, member, role)
+        ]
+        if wanted:
+            self._ask(name, ChangeRole(group.id, *self.dice.choice(wanted)))
+
+    def put_out(self, name: str) -> None:
+        """This one and some others want somebody out."""
+        target = self.dice.choice([*self.world.group(name).others, ""])
+        several = self.world.group(name).view.policy.remove == "quorum"
+        for actor in self.active() if several else [name]:
+            group = self.world.group(actor)
+            if may_vote(group.view, group.me, target) or may_remove(group.view, group.me, target):
+                self._ask(actor, RemoveMember(group.id, target))
+
+    def go(self, name: str) -> None:
+        if len(self.active()) > 2:
+            self._ask(name, LeaveGroup(self.world.group(name).id))
