@@ -160,7 +160,9 @@ def read(events, sender=""):
 
 class TestRuns:
     def test_what_is_read_is_what_was_written_to_the_byte(self):
-        events = chain(300)
+        events = chain(RUN_EVENTS_MAX)
+        with pytest.raises(Malformed):
+            read([*events, *chain(1)])
         signed = [event.signed(b"a" * 32) for event in chain(3, type=ADD, body={"member": "x"}, deps=("d" * 43,))]
         mixed = [events[0], *signed, *events[1:7], events[9]]
         for some in (events, signed, mixed):

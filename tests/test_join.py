@@ -277,7 +277,7 @@ def test_junk_on_every_link_changes_nothing(envelope):
     for link in links:
         for envelope in junk:
             after, effects = deliver(world, "n0", Received(link, envelope, b"handle"))
-            assert after is agent
+            assert after == agent
             assert [type(e).__name__ for e in effects] == ["Measure"]
 
 

@@ -362,7 +362,14 @@ def answer_request(turn: Turn, wanted: str, who: str, admit: bool) -> Changed:
             answer(claim.relationship.theirs, _problem(turn, open_, claim.relationship, code, request.thread))
     else:
         _drop_request(turn, group.id, request.member)
-        _add(turn, request.link, request.claimant, request.asked)
+        kept = turn.agent, len(turn.effects)
+        try:
+            _add(turn, request.link, request.claimant, request.asked)
+        except RemoteError:  # it has asked twice with one key, say, or somebody else has let it in
+            turn.agent = kept[0]
+            del turn.effects[kept[1] :]
+            turn.say(Notify(JoinAnswered(group.id, request.member, request.label, admitted=False)))
+            return Changed(group.id)
         with suppress(RemoteError):  # it asks again, and has its welcome then
             _welcome(turn, request.link, request.claimant, request.thread, answer)
     turn.say(Notify(JoinAnswered(group.id, request.member, request.label, not code)))

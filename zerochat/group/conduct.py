@@ -29,3 +29,10 @@ def spend(turn: Turn, name: str, member: str, size: int) -> bool:
     if heard or passed >= 1000 // ENVELOPES_PER_S or turn.now < one.at:  # a clock may have been set back
         turn.edit_peer(name, member, conduct=replace(one, envelopes=envelopes, bytes=room, at=turn.now))
     return heard
+
+
+def charge(turn: Turn, name: str, member: str, size: int) -> None:
+    """Count so many bytes more, of what an envelope held when it was opened: a few may stand for many."""
+    peer = turn.group(name).peers.get(member)
+    if peer is not None:
+        turn.edit_peer(name, member, conduct=replace(peer.conduct, bytes=peer.conduct.bytes - size))

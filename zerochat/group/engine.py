@@ -18,6 +18,7 @@ from zerochat.errors import (
 from zerochat.group import (
     admission,
     commands,
+    conduct,
     connection,
     hearing,
     invite,
@@ -55,6 +56,10 @@ from zerochat.group.stimuli import (
     WebUp,
 )
 from zerochat.group.turn import Turn
+
+
+class NotPossible(LocalError):
+    """The group does not allow this as it is now: {why}"""
 
 
 def step(
@@ -105,8 +110,11 @@ def step(
         mediators.settle(turn)
     except RemoteError as error:
         if isinstance(stimulus, Ask):
-            raise  # nobody at this machine can cause that: it is a fault of ours
-        return agent, [Measure("dropped", error.code)]
+            return agent, [Refuse(stimulus.ticket, NotPossible(why=error.sentence()))]
+        refused = Turn(agent, moment, packers)
+        if isinstance(stimulus, Received) and (found := hearing.whose(agent, stimulus.link)) is not None:
+            conduct.spend(refused, *found, len(stimulus.envelope))
+        return refused.agent, [Measure("dropped", error.code)]
     except LocalError as error:
         assert isinstance(stimulus, Ask)
         return agent, [Refuse(stimulus.ticket, error)]

@@ -327,12 +327,18 @@ def _hear_pending(turn: Turn, link: bytes, body: PendingBody) -> None:
 
 
 def _hear_problem(turn: Turn, link: bytes, body: ProblemBody) -> None:
+    join = turn.agent.joins[link]
+    if body.code == "e.p.req.role" and join.role == WRITER:
+        join = replace(join, role=READER)
+        turn.change(joins={**turn.agent.joins, link: join})
+        text = f"This invitation is for reading only. Asking to join {join.name} as a reader…"
+        seating.tell(turn, join, "asking", text)
+        _send(turn, link, join)
+        return
     why = PROBLEMS.get(body.code, "the inviter refused")
     remedy = "Ask for a fresh invitation."
     if body.code == "e.p.req.name-taken":
         remedy = "Join with the same invitation under another name (`zerochat join … --name OTHER`)."
-    elif body.code == "e.p.req.role":
-        remedy = "Join with the same invitation as a reader (`zerochat join … --role reader`)."
     elif body.code == "e.p.req.busy":
         remedy = "Try again later with the same invitation."
     fail(turn, link, why, remedy)

@@ -54,8 +54,8 @@ def settle(turn: Turn, name: str, final: bool = False, forced: bool = False) -> 
 
 
 def close(turn: Turn, name: str, *, goodbye: bool = True) -> None:
-    """Close everything towards a group: we have left it; or were put out, and whoever does not know it yet must still be
-    able to read that it is so."""
+    """Close everything towards a group. Without `goodbye` we were put out, and whoever does not know that yet must
+    still be able to read it."""
     log.publish(turn, name)  # what this turn has still to say
     group = turn.group(name)
     for link, open_ in turn.agent.invitations.items():

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from zerochat.errors import Malformed, Refused, RemoteError
-from zerochat.group import agreement, clock, mail, outbox, peers, sync
+from zerochat.group import agreement, clock, conduct, mail, outbox, peers, sync
 from zerochat.group.effects import Measure, Notify, Remember
 from zerochat.group.event import CONC_MAX, CONTROL, DEPS_MAX, GENESIS, POST, Event, load_event, parse_event
-from zerochat.group.membership import check_control, heads_of, may_post, resolve_view
+from zerochat.group.membership import ancestors, check_control, heads_of, may_post, resolve_view
 from zerochat.group.modes import MODES
 from zerochat.group.notices import Delivered, Forked, ViewChanged
 from zerochat.group.run import Run, portions, read_runs, runs_in
@@ -29,6 +29,8 @@ LIMBO_BYTES_MAX = 1 << 20
 """And their bytes, for one author."""
 WAITING_MAX = 64
 """Membership events from one sender that wait for their causes: as many as one repair brings."""
+WAITING_ALL_MAX = 4 * WAITING_MAX
+"""And from all together: when what they wait for comes, they take effect in one turn."""
 
 
 def supported(profile: Profile) -> bool:
@@ -43,10 +45,7 @@ def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
     """Make the next event of our own chain and deliver it here; everybody else gets it at the end of the turn."""
     group = turn.group(name)
     chain = group.chains.get(group.me, Chain())
-    # Our own last one first: where there are too many heads, others must not push it out, or what we do next would look
-    # as if we had done it without knowing what we did before.
-    ground = heads_of(agreement.ground(group, kind, body.get("member")))
-    control_heads = sorted(ground, key=lambda head: (group.control[head].author != group.me, head))
+    control_heads = _grounds_first(group, heads_of(agreement.ground(group, kind, body.get("member"))), body)
     # What an earlier event of our own has named need not be named again: `pre` covers it. What does not fit, the next
     # one names.
     deps = [head for head in control_heads if kind in CONTROL or head not in group.named][:DEPS_MAX]
@@ -72,6 +71,21 @@ def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
     heads = tuple(head for head in heads_of(turn.group(name).control) if head in named)
     turn.edit(name, named=heads, fresh=(*group.fresh, event))
     return event
+
+
+def _grounds_first(group: Group, heads: tuple[str, ...], body: Mapping[str, Any]) -> list[str]:
+    """The heads of the membership events, so that what an event of ours rests on is not pushed out where there are too
+    many of them: our own last one, what has made us what we are, and whatever is about the same member."""
+    if len(heads) <= DEPS_MAX:
+        return list(heads)
+    about = {group.me, body.get("member")}
+    grounds = [e for e in group.control.values() if e.author == group.me or e.body.get("member") in about]
+    past = {head: ancestors(group.control, [head]) for head in heads}
+    first: list[str] = []
+    for event in sorted(grounds, key=lambda e: (e.author != group.me, -e.lamport, e.id)):
+        if not any(event.id in past[head] for head in first):
+            first += [head for head in heads if event.id in past[head]][:1]
+    return [*first, *sorted(set(heads) - set(first), key=lambda head: (-group.control[head].lamport, head))]
 
 
 def publish(turn: Turn, name: str) -> None:
@@ -125,6 +139,7 @@ def _hear_runs(turn: Turn, name: str, sender: str, runs: Sequence[Run], *, posts
     """
     for place, event in enumerate(read_runs(name, runs, sender)):
         before, said = turn.agent, len(turn.effects)
+        conduct.charge(turn, name, sender, len(event.record))
         try:
             if not (posts or event.is_control):
                 raise Refused(why="a post on the queue for what concerns the group")
@@ -186,7 +201,8 @@ def _hear_control(turn: Turn, name: str, sender: str, event: Event) -> bool:
         return True
     if any(dep not in group.control for dep in event.deps):
         event.check_signature()
-        if sum(one.sender == sender for one in group.waiting.values()) < WAITING_MAX:
+        from_sender = sum(one.sender == sender for one in group.waiting.values())
+        if from_sender < WAITING_MAX and len(group.waiting) < WAITING_ALL_MAX:
             turn.edit(name, waiting={**group.waiting, event.id: Waiting(sender, event.record)})
         sync.ask(turn, name, sender)
         return False
@@ -198,6 +214,31 @@ def _hear_control(turn: Turn, name: str, sender: str, event: Event) -> bool:
 
 def _apply(turn: Turn, name: str, event: Event) -> None:
     """A membership event whose causes are all there takes effect, and whatever waited for it follows."""
+    _take_effect(turn, name, event)
+    while (follower := _unblocked(turn, name)) is not None:
+        try:
+            check_control(follower, turn.group(name).control)
+            clock.check(follower.lamport, turn.now)
+        except RemoteError as error:
+            turn.say(Measure("dropped", error.code))
+        else:
+            _take_effect(turn, name, follower)
+    for author in list(turn.group(name).limbo):
+        _release(turn, name, author)
+
+
+def _unblocked(turn: Turn, name: str) -> Event | None:
+    """A membership event that has waited and need not any more; it is no longer kept."""
+    group = turn.group(name)
+    for waiting, one in group.waiting.items():
+        event = load_event(one.record)
+        if all(dep in group.control for dep in event.deps):
+            turn.edit(name, waiting={key: other for key, other in group.waiting.items() if key != waiting})
+            return event
+    return None
+
+
+def _take_effect(turn: Turn, name: str, event: Event) -> None:
     before = turn.group(name)
     late = event.lamport < before.lamport
     control = {**before.control, event.id: event}
@@ -212,21 +253,6 @@ def _apply(turn: Turn, name: str, event: Event) -> None:
     for did in sorted(before.view.members.keys() - view.members.keys() - {before.me}):
         peers.part(turn, name, did)
     sync.spread_view(turn, name)
-    for waiting, one in turn.group(name).waiting.items():
-        follower = load_event(one.record)
-        if all(dep in turn.group(name).control for dep in follower.deps):
-            rest = {k: v for k, v in turn.group(name).waiting.items() if k != waiting}
-            turn.edit(name, waiting=rest)
-            try:
-                check_control(follower, turn.group(name).control)
-                clock.check(follower.lamport, turn.now)
-            except RemoteError as error:
-                turn.say(Measure("dropped", error.code))
-                continue
-            _apply(turn, name, follower)
-            break
-    for author in list(turn.group(name).limbo):
-        _release(turn, name, author)
 
 
 def _hear_chain(turn: Turn, name: str, event: Event) -> None:

@@ -4,7 +4,7 @@ The events themselves, and who may make them, are `membership`; here is what a p
 agent when such an event has come.
 """
 
-from zerochat.errors import LocalError, NotAMember
+from zerochat.errors import LocalError, NotAMember, RemoteError
 from zerochat.group import leave, log, outbox
 from zerochat.group.effects import Changed, Measure, Notify, Voted
 from zerochat.group.event import LABEL, REMOVE, ROLE, VOTE
@@ -62,7 +62,18 @@ def remove(turn: Turn, wanted: str, whom: str) -> Voted:
 
 
 def _put_out(turn: Turn, group: Group, member: str) -> None:
-    log.append(turn, group.id, REMOVE, {"member": member, "after": group.chains.get(member, Chain()).seq})
+    log.append(turn, group.id, REMOVE, {"member": member, "after": _heard_of(group, member)})
+
+
+def _heard_of(group: Group, member: str) -> int:
+    """Up to where we have a member's chain, as far as anybody else has it too.
+
+    Where a chain begins for us its author says, and may say anything; so nothing counts that we have not been shown,
+    nor what it has shown to us alone.
+    """
+    chain = group.chains.get(member, Chain())
+    others = [peer.acked.get(member, 0) for did, peer in group.peers.items() if did != member]
+    return min(chain.seq, max(others, default=chain.seq)) if chain.tip else 0
 
 
 def change_role(turn: Turn, wanted: str, whom: str, role: str) -> Changed:
@@ -73,7 +84,7 @@ def change_role(turn: Turn, wanted: str, whom: str, role: str) -> Changed:
         return Changed(group.id)
     if not may_change_role(group.view, group.me, member, role):
         raise NoRight(group=group.name, why=_why_no_role(group, member, role))
-    after = group.seq + 1 if member == group.me else group.chains.get(member, Chain()).seq
+    after = group.seq + 1 if member == group.me else _heard_of(group, member)
     log.append(turn, group.id, ROLE, {"member": member, "role": role, "after": after})
     return Changed(group.id)
 
@@ -142,5 +153,10 @@ def settle(turn: Turn, name: str) -> None:
         if target in group.view.members and may_remove(
             group.view, group.me, target, votes_for(group.control, group.view, target)
         ):
-            _put_out(turn, group, target)
-            turn.say(Measure("removed", "quorum"))
+            before, said = turn.agent, len(turn.effects)
+            try:
+                _put_out(turn, group, target)
+            except RemoteError as error:  # what somebody else has done must not cost us what we have just heard
+                turn.agent = before
+                del turn.effects[said:]
+                turn.say(Measure("dropped", error.code))

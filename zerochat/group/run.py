@@ -21,6 +21,7 @@ from zerochat.errors import Malformed
 from zerochat.group.event import POST, VERSION, Did, Event, parse_event
 
 RUN_EVENTS_MAX = 256
+"""Events in one message."""
 RUNS_MAX = 64
 RUN_BYTES_MAX = 48 * 1024
 """Records in one message, as they stand in the log; one that is larger travels alone."""
@@ -73,7 +74,9 @@ def _item(event: Event, before: Event | None) -> Item:
 
 def read_runs(group: str, runs: Sequence[Run], sender: str = "") -> Iterator[Event]:
     """The events in runs from this member about the group with this id, checked as `parse_event` does. Raises
-    Malformed."""
+    Malformed, and before anything else for more than a message of ours ever holds."""
+    if sum(len(run.items) for run in runs) > RUN_EVENTS_MAX:
+        raise Malformed(why="more events than a message may hold")
     for run in runs:
         pre, lamport = run.pre, 0
         for place, item in enumerate(run.items):

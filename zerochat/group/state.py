@@ -73,7 +73,8 @@ class Peer:
     """When we last sent it what it lacked of the membership events, UTC ms."""
     ended: int = 0
     """When it last gave up its DID for nothing, UTC ms; 0: never."""
-    conduct: Conduct = Conduct()
+    conduct: Conduct = field(default=Conduct(), compare=False)
+    """Not a part of what we know: it also counts what was refused, which changes nothing else."""
     breaker: Breaker = Breaker()
     """Problem reports between us: a conversation about errors must end."""
 
