@@ -91,6 +91,7 @@ class FakeAgent:
         self.connections: list[ConnectionInfo] = []
         self.letters: list[schema.LetterInfo] = []
         self.hidden = False
+        self.joins: list[JoinStatus] = []
         self.early: list[tuple[str, msgspec.Struct]] = []
         """News that go out together with the answer to the next question of a peer, before it."""
         self._threads = 0
@@ -183,6 +184,7 @@ class FakeAgent:
             self=author.did == group.info.me,
             late=late,
             delivery=Delivery(delivered, len(group.members) - 1 if of is None else of),
+            then="" if type == "message" else str(body.get("was", author.nick)),
         )
         insort(group.events, event, key=place_of)
         return event
@@ -302,6 +304,7 @@ class FakeAgent:
             hidden=self.hidden,
             web=["http://192.0.2.7:8080"] if self.hidden else [],
             mediators=[one for one in self.connections if one.mediator],
+            joins=self.joins,
         )
 
     def _groups(self, params: NoParams) -> list[GroupInfo]:

@@ -634,6 +634,20 @@ def test_leaving_is_asked_first(run, agent) -> None:
     assert run("leave hikers", stdin=b"y\n", tty=True)[:2] == (0, "GROUPID\n")
 
 
+def test_joins_under_way_are_listed(run, usual) -> None:
+    from msgspec.structs import replace
+
+    asking = joining("asking", "A member was asked…", name="crew two", words=["apple"], until="2026-07-02T12:04:00Z")
+    failed = joining("failed", "You did not get in: nobody answered.")
+    usual.answers["status"] = lambda _: replace(STATUS, joins=[asking, failed])
+    _, out, _ = run("status")
+    assert "joining crew two  waits for an answer until 2026-07-02 12:04  A member was asked…\n" in out
+    assert "joining           failed" in out and "nobody answered" in out
+    assert json.loads(run("status --format jsonl")[1])["joins"][0]["name"] == "crew two"
+    usual.answers["status"] = lambda _: replace(STATUS, groups=[replace(HIKERS, state="left", members=0)])
+    assert "hikers  left   -        -          -               -     GROUPID" in run("status")[1]
+
+
 # --- single peers ---------------------------------------------------------------------------------------------------
 
 KEY = "did:peer:4zQmVTheirDidWhichIsQuiteLong7xQp#key-2"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from tests import test_cli
 from tests.test_cli import ALICE, BOB, CAROL, HIKERS, INVITATION, event, follow, joining, of
 from zerochat.agent import plain
 from zerochat.agent.places import places
+from zerochat.agent.roster import NotTheWords
 from zerochat.agent.schema import (
     CONTRADICTION,
     AnswerParams,
@@ -40,6 +42,7 @@ from zerochat.agent.schema import (
 )
 from zerochat.agent.thread import AgentThread
 from zerochat.agent.vault import create_profile, unlock
+from zerochat.errors import GroupExists
 
 home, agent, run, alone = test_cli.home, test_cli.agent, test_cli.run, test_cli.alone
 
@@ -276,11 +279,17 @@ def test_putting_somebody_out_is_asked_first(run, crew) -> None:
 
 
 def test_roles_and_names(run, crew) -> None:
-    assert run("role hikers bob admin") == (0, "", "Bob is an admin in hikers now.\n")
+    assert run("role hikers bob admin") == (0, "", "Bob is an admin in hikers already.\n")
+    assert run("role hikers bob reader") == (0, "", "Bob is a reader in hikers now.\n")
     assert run("role hikers reader") == (0, "", "You are a reader in hikers now.\n")
     assert run(["rename", "hikers", "Alice B."]) == (0, "", "You are called Alice B. in hikers now.\n")
-    assert of(crew, "role") == [RoleParams("GROUPID", "admin", "bob"), RoleParams("GROUPID", "reader")]
+    assert of(crew, "role") == [
+        RoleParams("GROUPID", "admin", "bob"),
+        RoleParams("GROUPID", "reader", "bob"),
+        RoleParams("GROUPID", "reader"),
+    ]
     assert of(crew, "rename") == [RenameParams("hikers", "Alice B.")]
+    assert run("rename hikers alice")[2] == "You are called alice in hikers already.\n"
     assert json.loads(run("role hikers bob writer --format jsonl")[1])["role"] == "writer"
 
 
@@ -295,6 +304,60 @@ def test_an_agent_of_its_own_stays_until_the_others_have_heard_of_it(run, alone,
     alone["groups"] = lambda _: [HIKERS]
     monkeypatch.setattr("zerochat.cli.members.SPREAD_S_MAX", 0.0)
     assert "Not everybody has heard of it yet" in run("rename hikers al")[2]
+
+
+def test_what_need_not_be_changed_is_said_to_be_so(run, crew) -> None:
+    vote = VoteInfo(group="GROUPID", did=CAROL, nick="carol\x1b", votes=1, needed=2, mine=True)
+    code, out, err = run(["remove", "hikers", "carol\x1b", "--yes"])
+    assert (code, out.split(";")[0], err) == (0, "1 of 2 votes", "You had voted already.\n")
+    assert json.loads(run(["remove", "hikers", "carol\x1b", "--yes", "--format", "jsonl"])[1])["votes"] == vote.votes
+    assert of(crew, "remove") == []
+    crew.answers["requests"] = lambda _: []
+    assert run("admit hikers bob") == (0, "", "Bob is in hikers already.\n")
+    crew.answers["groups"] = lambda _: [replace(CREW, policy=PolicyInfo())]
+    asks_nobody = "In hikers nobody has to ask: anybody with an invitation gets in.\n"
+    assert run("requests hikers") == (0, "", asks_nobody)
+    assert run("admit hikers eve") == (1, "", asks_nobody) and of(crew, "answer") == []
+    assert run("verify hikers bob --mark")[2].endswith("Bob is verified already.\n")
+
+
+def test_a_group_that_is_over_says_so_everywhere(run, crew) -> None:
+    crew.answers["groups"] = lambda _: [replace(CREW, state="left")]
+    crew.answers["members"] = lambda _: [replace(one, view_agrees=None, trust="unverified") for one in PEOPLE[1:]]
+    code, out, err = run("info hikers")
+    assert code == 0 and "you             left" in out and "members" not in out.split("keys ")[0].split("getting")[0]
+    assert "You have left hikers." in err
+    code, out, err = run("leave hikers --yes")
+    assert (code, out) == (0, "") and "You have left hikers." in err and of(crew, "leave") == []
+    crew.answers["words"] = lambda _: WordsInfo(group="GROUPID", did=BOB, nick="Bob", words=WORDS, trust="unverified")
+    assert "--mark" not in run("verify hikers bob")[2]
+    bob, al = Author(BOB, "Bob"), Author(CAROL, "Al")
+    crew.answers["groups"] = lambda _: [replace(CREW, state="left", removed_by=bob, voters=[al, bob])]
+    code, _, err = run("leave hikers --yes")
+    assert code == 8 and "You are no longer in hikers: Al and Bob have voted you out." in err
+    assert "Al and Bob have voted you out." in run("info hikers")[2]
+
+
+def test_an_owner_who_leaves_is_warned(run, crew) -> None:
+    crew.answers["leave"] = lambda _: replace(CREW, state="left")
+    code, _, err = run("leave hikers", stdin=b"n\n", tty=True)
+    assert code == 1 and "without you nobody can make admins any more" in err and of(crew, "leave") == []
+    code, _, err = run("leave hikers --yes")
+    assert code == 0 and err.startswith("Careful: You are the owner")
+    crew.answers["groups"] = lambda _: [replace(CREW, role="admin")]
+    assert "Careful" not in run("leave hikers --yes")[2]
+
+
+def test_commands_in_sentences_can_be_pasted(run, crew) -> None:
+    crew.answers["groups"] = lambda _: [replace(CREW, name="old $HOME's")]
+    _, _, err = run(["requests", "old $HOME's"])
+    command = next(part for part in err.split("`") if part.startswith("zerochat admit"))
+    assert shlex.split(command)[2] == "old $HOME's"
+    _, _, err = run(["verify", "old $HOME's", "eve"])
+    command = next(part for part in err.split("`") if part.startswith("zerochat members"))
+    assert shlex.split(command)[2] == "old $HOME's"
+    assert "`zerochat leave 'a b'`" in GroupExists(group="a b").sentence()
+    assert "called a b." in GroupExists(group="a b").sentence()
 
 
 # --- trust ----------------------------------------------------------------------------------------------------------
@@ -332,9 +395,21 @@ def test_words_that_were_read_out_are_compared(run, crew) -> None:
     code, _, err = run(["verify", "hikers", "bob", "--words", " ".join(WORDS)])
     assert code == 0 and "The words are the same." in err
     assert of(crew, "verify") == []
+    usual = crew.answers["words"]
+
+    def like_an_agent(params: WordsParams) -> WordsInfo:
+        if params.said and len(params.said.split()) != 8:
+            raise NotTheWords(why="Eight words are needed; you gave 1.")
+        words: WordsInfo = usual(params)
+        return replace(words, differ=[1, 8] if params.said == other else [])
+
+    crew.answers["words"] = like_an_agent
     for other in ("apple", "", "  "):
-        code, _, err = run(["verify", "hikers", "bob", "--words", other, "--mark"])
-        assert code == 1 and "The words differ." in err and "verified" not in err
+        code, out, err = run(["verify", "hikers", "bob", "--words", other, "--mark"])
+        assert (code, out) == (2, "") and "you gave 1" in err and "differ" not in err
+    other = " ".join(["stone", *WORDS[1:7], "stone"])
+    code, _, err = run(["verify", "hikers", "bob", "--words", other, "--mark"])
+    assert code == 1 and "The words differ at places 1 and 8." in err and "verified" not in err
     assert of(crew, "verify") == [], "what differs is never marked"
     assert run(["verify", "hikers", "bob", "--words", " ".join(WORDS), "--mark"])[0] == 0
     assert run("verify hikers bob --unmark")[2].endswith("Bob is not verified any more.\n")

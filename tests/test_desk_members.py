@@ -152,11 +152,45 @@ def test_whoever_was_put_out_is_told_by_whom() -> None:
     assert world.heard_news("n2", "removed") == [schema.RemovedNews(world.id, by, "n1")]
     info = world.info("n2")
     assert info.state == "left" and info.removed_by == schema.Author(by, "n1")
-    assert plain.remover_of(info) == "n1"
+    assert plain.removers_of(info) == ["n1"]
     with pytest.raises(PutOut, match="n1 has put you out") as refused:
         world.call("n2", "send", group="friends", text="still here?")
     assert refused.value.exit_code == 8
     assert world.member("n0", "n1").may == ["remove"] and world.call("n2", "members", group="friends")[0].may == []
+
+
+def test_whoever_was_voted_out_is_told_by_whom() -> None:
+    world = Offices(4)
+    world.call("n2", "remove", group="friends", member="n3")
+    world.call("n0", "remove", group="friends", member="n3")
+    info = world.info("n3")
+    assert [one.nick for one in info.voters] == ["n0", "n2"] == plain.removers_of(info)
+    assert world.heard_news("n3", "removed")[-1].voters == ["n0", "n2"]
+    assert all(one.view_agrees is None for one in world.call("n3", "members", group="friends"))
+    with pytest.raises(PutOut, match="n0 and n2 have voted you out"):
+        world.call("n3", "send", group="friends", text="why?")
+    assert world.info("n0").voters == []
+
+
+def test_joins_under_way_are_a_part_of_the_status() -> None:
+    world = Offices(3, Policy(join="ask"))
+    status = schema.Status(
+        profile="p", nick="n", version="0", pid=1, uptime_s=0, pair="", queue="", closed=False, groups=[]
+    )
+    for desk in world.desks.values():
+        desk.status = lambda agent: status
+    asked = world.call("n0", "requests", group="friends")
+    (join,) = world.call("n1", "status").joins
+    assert (join.phase, join.name, join.group) == ("asking", "friends", world.id) and join.words == asked[0].words
+    (ours,) = world.nodes["n1"].agent.joins.values()
+    assert join.until == report.timestamp(ours.deadline) and ours.phase == "asking"
+    assert world.call("n0", "status").joins == []
+    world.call("n0", "answer", group="friends", who="n1", admit=True)
+    world.call("n0", "answer", group="friends", who="n2", admit=False)
+    assert world.call("n1", "status").joins == []
+    (failed,) = world.call("n2", "status").joins
+    assert failed.phase == "failed" and failed.text and not failed.words
+    assert world.call("n0", "status").joins == []
 
 
 def test_roles_and_what_they_allow() -> None:
@@ -185,6 +219,15 @@ def test_a_new_name_and_the_one_before() -> None:
     bodies = [event.body for event in world.history("n0") if event.type == "member_renamed"]
     assert bodies == [{"did": me, "nick": "bob", "was": "n1"}, {"did": me, "nick": "robert", "was": "bob"}]
     assert {event.author.nick for event in world.history("n0") if event.author.did == me} == {"robert"}
+    world.call("n1", "send", group="friends", text="hello")
+    names = [(event.type, event.then) for event in world.history("n0") if event.author.did == me]
+    assert names == [("member_renamed", "n1"), ("member_renamed", "bob"), ("message", "")]
+    (joined,) = [event.body for event in world.history("n0") if event.type == "member_joined"]
+    assert joined["nick"] == "n1"
+    world.call("n0", "remove", group="friends", member="robert")
+    world.call("n0", "rename", group="friends", name="n1")
+    gone = [event for event in world.history("n0") if event.type in ("removal_voted", "member_removed")]
+    assert {(event.then, event.body["nick"]) for event in gone} == {("n0", "robert")}
 
 
 def test_words_are_the_same_at_both_ends_and_the_mark_is_ones_own() -> None:
@@ -194,7 +237,20 @@ def test_words_are_the_same_at_both_ends_and_the_mark_is_ones_own() -> None:
     assert mine.words == theirs.words and theirs.same is True and mine.same is None and len(mine.words) == WORDS
     assert (mine.nick, mine.trust) == ("n1", "unverified")
     assert world.call("n2", "words", group="friends", member="n0").words != mine.words
-    assert world.call("n0", "words", group="friends", member="n1", said="no").same is False
+    # What was misheard or mistyped is no sign of an attack; eight real words that differ may be.
+    for said, why in (
+        ("-", "Eight words are needed; you gave none."),
+        (" ".join(mine.words[:4]), "Eight words are needed; you gave 4."),
+        (" ".join(["zzzz", *mine.words[1:]]), "zzzz is none of the words."),
+        ("zzzz yyyy", "Eight words are needed; you gave 2. zzzz, yyyy are none of the words."),
+    ):
+        with pytest.raises(roster.NotTheWords, match=f"^{why} Ask to hear it once more.$") as strange:
+            world.call("n0", "words", group="friends", member="n1", said=said)
+        assert strange.value.exit_code == 2
+    swapped = " ".join([mine.words[1], mine.words[0], *(word[:4] for word in mine.words[2:])])
+    other = world.call("n0", "words", group="friends", member="n1", said=swapped)
+    assert (other.same, other.differ, theirs.differ) == (False, [1, 2], [])
+    assert plain.places(other.differ) == " at places 1 and 2" and plain.places([3]) == " at place 3"
     for name in ("n0", "n1", "n2"):
         everybody = world.call(name, "words", group="friends")
         assert (everybody.did, everybody.trust) == ("", None)

@@ -132,7 +132,8 @@ def test_a_chain_of_two_mediators(envelope):
     first, second = world.web.mediators.values()
     (way,) = reach_of(resolve(world.group("n1").contact.did)).mail
     assert way.uri == first.http and way.routing_keys[:2] == (first.did, second.did) and len(way.routing_keys) == 3
-    world.post(group, "n1", b64url(world.dice.randbytes(POST_BYTES_MAX // 4 * 3)))  # every layer makes it a third longer
+    noise = b64url(world.dice.randbytes(POST_BYTES_MAX // 4 * 3))
+    world.post(group, "n1", noise)  # every layer makes it a third longer
     world.settle()
     assert len(world.texts("n2")) == 1
     assert not first.mailboxes and second.mailboxes, "the first one knows no recipient"

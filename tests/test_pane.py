@@ -290,7 +290,7 @@ def test_what_happens_to_members_is_told_quietly(tmp_path):
         "12:01        —   alice made carol a writer\n"
         "12:01        —   alice made bob an admin\n"
         "12:01        —   carol only reads from now on\n"
-        "12:01        —   bob was rob before\n"
+        "12:01        —   rob is called bob now\n"
         "12:01        —   bob wants carol out\n"
         "12:01        —   alice put carol out\n"
         "12:01        —   bob left\n"
@@ -300,17 +300,43 @@ def test_what_happens_to_members_is_told_quietly(tmp_path):
     )
 
 
+def test_what_happened_to_members_is_told_under_the_names_of_that_time(tmp_path):
+    from msgspec.structs import replace as change
+
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("crew", ["Bob", "Eve"])
+    bob, eve = group.members[1].did, group.members[2].did
+    agent._log(group, 0, "member_joined", {"did": bob, "nick": "Bob"}, minute=1)
+    agent._log(group, 1, "member_joined", {"did": eve, "nick": "Eve"}, minute=1)
+    group.members[1] = change(group.members[1], nick="ally")
+    agent._log(group, 1, "member_renamed", {"did": bob, "nick": "ally", "was": "Bob"}, minute=2)
+    group.members[2] = change(group.members[2], nick="Bob")
+    agent._log(group, 2, "member_renamed", {"did": eve, "nick": "Bob", "was": "Eve"}, minute=3)
+    agent.post(group, 1, "hello", minute=4)
+    nicks = {member.did: member.nick for member in group.members}
+    group.events = [change(each, author=change(each.author, nick=nicks[each.author.did])) for each in group.events]
+    told = golden(conversation(agent, group), (60, 20))
+    # Who was called so is not who is called so now: letters of the key tell them apart.
+    for line in ("alice let Bob in", "Bob·0Bob let Eve in", "Bob·0Bob is called ally now", "Eve is called Bob now"):
+        assert line in told
+    assert "ally │ hello" in told
+
+
 @pytest.mark.parametrize(
     ("text", "kept", "said"),
     [
-        ("\n".join(f"n{number}" for number in range(1_500)), 399, "… 1,101 more lines: zerochat history GROUP"),
-        ("x" * 20_000, 1, "… 3,617 more characters: zerochat history GROUP"),
+        (
+            "\n".join(f"n{number}" for number in range(1_500)),
+            399,
+            "… 1,101 more lines: zerochat history 'a b' --format",
+        ),
+        ("x" * 20_000, 1, "… 3,617 more characters: zerochat history 'a b' --format"),
         ("and so on…", 1, ""),
     ],
 )
 def test_what_is_cut_says_how_much(tmp_path, text, kept, said):
     agent = FakeAgent(tmp_path / "s")
-    group = agent.add_group("g")
+    group = agent.add_group("a b")
     agent.post(group, 1, text)
     known = conversation(agent, group)
     row = known.timeline.rows[-1]

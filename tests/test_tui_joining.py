@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from tests.fake_agent import URL, WORDS, FakeAgent, Refusal
 from tests.test_tui import run, scene, utc, weekend  # noqa: F401  # utc is a fixture
 from zerochat.agent.plain import rules_of
-from zerochat.agent.schema import PolicyInfo, RequestNews
+from zerochat.agent.schema import JoinStatus, PolicyInfo, RequestNews
 from zerochat.tui.create import CreateScreen
 from zerochat.tui.requests import RequestsScreen
 
@@ -48,13 +48,20 @@ def test_who_asks_to_join_is_seen_and_takes_no_focus(tmp_path):
     run(play())
 
 
-def test_the_sheet_of_those_who_ask(tmp_path):
+def test_the_sheet_of_those_who_ask(tmp_path, monkeypatch):
+    monkeypatch.setattr("zerochat.tui.requests.DEAF_S", 3600.0)
+
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.say("/requests")
-            await it.until(lambda: "Nobody asks to join here." in it.told())
+            await it.until(lambda: "Nobody has to ask here: an invitation is enough." in it.told())
             group = it.agent.groups["g1"]
+            group.info = replace(group.info, policy=PolicyInfo(join="ask"))
+            it.agent.view(group)
+            await it.until(lambda: it.app.chat.conversations.open.info.policy.join == "ask")
+            await it.say("/requests")
+            await it.until(lambda: "Nobody asks to join here." in it.told())
             it.agent.ask(group, "dora")
             it.agent.ask(group, "emil", "reader")
             await it.shows("? F4: dora and emil ask to join.")
@@ -72,14 +79,16 @@ def test_the_sheet_of_those_who_ask(tmp_path):
                 "since 20 Nov 12:20, key …dora\n"
                 "\n"
                 "\n"
-                "a lets in   r refuses   u takes that back   Esc closes"
+                "a lets in   r refuses   Esc closes"
             )
             await it.press("down")
             await it.shows("key …emil")
             await it.press("a", "a", "a")  # One key, but held down it lets nobody else in.
-            await it.shows("emil comes in now.", "Choose somebody with the arrows.")
+            await it.shows("emil comes in now.", "key …dora")
             assert asked(it.agent, "answer") == [{"group": "g1", "who": "did:key:z6MkAsksemil", "admit": True}]
-            await it.press("down", "a")
+            monkeypatch.setattr("zerochat.tui.requests.DEAF_S", 0.0)
+            it.app.screen._deaf_until = 0.0
+            await it.press("a")  # The last one need not be looked for.
             await it.shows("dora comes in now.", "Nobody waits.")
             await it.press("a", "r")
             await it.press("escape")
@@ -98,14 +107,15 @@ def test_a_refusal_can_be_taken_back(tmp_path, monkeypatch):
             it.agent.ask(group, "emil")
             await it.shows("ask to join")
             await it.press("f4", "r")
-            await it.shows("✗ refused: dora", "dora is refused. u takes it back.", "key …emil")
+            await it.shows("✗ refused: dora", "dora is refused. u takes it back.", "key …emil", "u takes that back")
             await it.press("u")
-            await it.shows("dora waits again.")
+            await it.shows("dora waits again.", "key …dora")
             await it.gone("✗ refused")
+            await it.gone("u takes that back")
             await it.press("u")
             await it.shows("There is nothing to take back.")
             assert it.agent.count("answer") == 0
-            await it.press("up", "r", "escape")  # Whoever closes the sheet has made up their mind.
+            await it.press("r", "escape")  # Whoever closes the sheet has made up their mind.
             await it.until(lambda: it.agent.count("answer") == 1)
             assert asked(it.agent, "answer")[0] == {"group": "g1", "who": "did:key:z6MkAsksdora", "admit": False}
             await it.shows("? F4: emil asks to join.")
@@ -138,7 +148,9 @@ def test_a_refusal_that_goes_out_moves_nothing_under_the_hands(tmp_path, monkeyp
     run(play())
 
 
-def test_who_was_answered_elsewhere_disappears_and_no_key_goes_astray(tmp_path):
+def test_who_was_answered_elsewhere_disappears_and_no_key_goes_astray(tmp_path, monkeypatch):
+    monkeypatch.setattr("zerochat.tui.requests.DEAF_S", 3600.0)
+
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
@@ -150,12 +162,13 @@ def test_who_was_answered_elsewhere_disappears_and_no_key_goes_astray(tmp_path):
             await it.shows("key …dora")
             group.info = replace(group.info, requests=[emil])
             it.agent.tell("request", RequestNews(group="g1", member=dora.did, nick="dora", state="refused"))
-            await it.shows("Choose somebody with the arrows.")
+            await it.shows("key …emil")
             await it.press("a", "r")  # It was meant for dora.
             await it.gone("dora, to")
             assert it.agent.count("answer") == 0
             it.agent.refuse["answer"] = Refusal("Nobody called emil waits to be let in.", "NobodyAsks")
-            await it.press("down", "a")
+            it.app.screen._deaf_until = 0.0
+            await it.press("a")
             await it.shows("Nobody called emil waits to be let in.", "emil, to read and write")
             group.info = replace(group.info, requests=[])
             it.agent.tell("request", RequestNews(group="g1", member=emil.did, nick="emil", state="refused"))
@@ -339,5 +352,56 @@ def test_a_name_and_enter_make_the_usual_group(tmp_path):
             [params] = asked(it.agent, "new")
             assert (params["join"], params["remove"], params["quorum"]) == ("invited", "quorum", 2)
             assert (params["roles"], params["agreement"], params["keys"]) == ("flat", "permissive", "pairwise-multi")
+
+    run(play())
+
+
+def test_a_join_that_waits_is_seen_without_being_asked_for(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.joining("asking", "A member was asked…", words=WORDS, name="crew")
+            await it.shows("joining crew: waits for an answer (F8)")
+            it.agent.joining("joined", "You are in crew.")
+            await it.gone("joining crew")
+            it.agent.joins = [JoinStatus(join="j2", phase="asking", text="…", name="band")]
+            it.app.chat._ask_status()
+            await it.shows("joining band… (F8)")
+            await it.press("f12")
+            await it.shows("joining band")
+
+    run(play())
+
+
+def test_a_group_that_is_over_is_marked_and_not_left_again(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(110, 24), setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            group.info = replace(group.info, state="left")
+            it.agent.view(group)
+            await it.shows("weekend  you left", "1 weekend    left")
+            await it.press("f10")
+            await it.until(lambda: "You have left this group." in it.told())
+            assert it.agent.count("leave") == 0 and it.app.chat.on_top
+            await it.say("/verify bob")
+            await it.shows("verified     no")
+            assert "different from mine" not in it.text and "v type the words" not in it.text
+            await it.press("escape", "f12")
+            await it.shows("weekend      you left")
+
+    run(play())
+
+
+def test_an_owner_who_leaves_is_warned(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            group.info = replace(group.info, role="owner", policy=PolicyInfo(roles="admins"))
+            it.agent.view(group)
+            await it.until(lambda: it.app.chat.conversations.open.info.role == "owner")
+            await it.press("f10")
+            await it.shows("You are the owner, and there are no admins")
 
     run(play())

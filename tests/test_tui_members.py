@@ -40,7 +40,7 @@ def test_putting_somebody_out_takes_votes(tmp_path):
             await it.until(lambda: "1 of 2 votes; one more member has to say the same." in it.told())
             await it.shows("● bob 1/2 out", "alice wants bob out")
             await it.say("/remove bob")
-            await it.until(lambda: "You have said so already: 1 of 2 votes" in it.told())
+            await it.until(lambda: "You had voted already: 1 of 2 votes" in it.told())
             group = it.agent.groups["g1"]
             group.info = replace(group.info, votes=[replace(group.info.votes[0], mine=False)])
             it.agent.view(group)
@@ -148,7 +148,7 @@ def test_renaming(tmp_path):
             await it.until(lambda: "/rename takes the name" in it.told())
             await it.say("/rename Alice B.")
             await it.until(lambda: "You are called Alice B. here now." in it.told())
-            await it.shows("Alice B. was alice before", "Alice B. │ seven at the station")
+            await it.shows("alice is called Alice B. now", "Alice B. │ seven at the station")
             it.app.chat.status_line.flash = ""
             await it.shows("[Alice B.]")
 

@@ -5,6 +5,7 @@ arguments; so it names the remedy. A `LocalError` answers somebody at this machi
 a peer sent: it is counted, never shown in full, and never changes any state.
 """
 
+import shlex
 from typing import ClassVar
 
 
@@ -23,8 +24,11 @@ class ZerochatError(Exception):
         return type(self).__name__
 
     def sentence(self) -> str:
-        """The docstring with the fields filled in, on one line."""
-        return " ".join((type(self).__doc__ or "").format(**self.fields).split())
+        """The docstring with the fields filled in, on one line; in a command, as a shell wants them."""
+        pieces = (type(self).__doc__ or "").split("`")
+        typed = {name: shlex.quote(value) if isinstance(value, str) else value for name, value in self.fields.items()}
+        said = (piece.format(**(typed if place % 2 else self.fields)) for place, piece in enumerate(pieces))
+        return " ".join("`".join(said).split())
 
 
 class LocalError(ZerochatError):

@@ -84,6 +84,8 @@ class Desk:
     _subscribers: dict[int, _Subscriber] = field(default_factory=dict)
     _waits: list[_Wait] = field(default_factory=list)
     _names: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    _joins: dict[str, schema.JoinStatus] = field(default_factory=dict)
+    """What was last told of each join, by its id."""
     stopping: bool = False
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -141,7 +143,8 @@ class Desk:
     def _serve_plain(self, client: int, request: Request, agent: Agent) -> None:
         match request.method:
             case "status":
-                self.server.respond(client, request.id, self.status(agent))
+                joins = report.joins(agent, self._joins)
+                self.server.respond(client, request.id, replace(self.status(agent), joins=joins))
             case "groups":
                 groups = [report.group_info(agent, group) for group in agent.groups.values()]
                 self.server.respond(client, request.id, groups)
@@ -275,6 +278,9 @@ class Desk:
     def tell(self, news: Iterable[notices.Notice], agent: Agent) -> None:
         """Pass the core's notices on to whoever subscribed."""
         told = [item for notice in news if (item := report.news(notice, agent, self._labels)) is not None]
+        self._joins |= {item.join: item for _, _, item in told if isinstance(item, schema.JoinStatus)}
+        known = {one.id for one in agent.joins.values()}
+        self._joins = {join: status for join, status in self._joins.items() if join in known}
         for client, subscriber in self._subscribers.items():
             for method, group, params in told:
                 if subscriber.groups is None or not group or group in subscriber.groups:
@@ -297,5 +303,4 @@ def _why(error: LocalError, command: Command, agent: Agent) -> LocalError:
     group = find_group(agent, wanted)
     if not group.removed_by:
         return error
-    by = report.labels(group).get(group.removed_by, "") if group.removed_by != group.me else ""
-    return PutOut(sentence=plain.put_out(group.name, by))
+    return PutOut(sentence=plain.put_out(group.name, plain.removers_of(report.group_info(agent, group))))

@@ -4,9 +4,10 @@ Faces show them and the desk goes by them, so one place has the words. It needs 
 there for a verb that must start at once.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from zerochat.agent.schema import GroupInfo, PolicyInfo, VoteInfo
+from zerochat.agent.schema import GroupInfo, MemberInfo, PolicyInfo, VoteInfo
 from zerochat.errors import LocalError
 
 JOIN_RULES: Final = ("invited", "ask", "open")
@@ -131,6 +132,24 @@ def number(count: int) -> str:
     return _NUMBERS[count] if 0 <= count < len(_NUMBERS) else str(count)
 
 
+def places(differ: Sequence[int]) -> str:
+    """Which of the words that somebody read out differ, for the end of a sentence; empty where that is not known."""
+    if not differ:
+        return ""
+    *first, last = (str(place) for place in differ)
+    where = f"{', '.join(first)} and {last}" if first else last
+    return f" at {'places' if first else 'place'} {where}"
+
+
+def owner_leaves(group: GroupInfo, members: Sequence[MemberInfo]) -> str:
+    """What a group loses with its owner, in a sentence; empty where we are not its owner, or nobody else is there."""
+    if group.role != "owner" or len(members) < 2:
+        return ""
+    if any(one.role == "admin" for one in members):
+        return "You are the owner: without you nobody can make admins any more; those that there are stay."
+    return "You are the owner, and there are no admins: without you nobody can say any more who may write."
+
+
 # --- what has become of somebody ------------------------------------------------------------------------------------
 
 
@@ -145,13 +164,24 @@ def removal(vote: VoteInfo, who: str) -> str:
     return f"{count}; {number(left)} more {'member has' if left == 1 else 'members have'} to say the same"
 
 
-def put_out(group: str, by: str) -> str:
-    """That we were put out of a group; `by`: who has done it, empty where it only follows from somebody else's going.
-    Both made printable."""
-    why = f"{by} has put you out" if by else "whoever let you in was put out before"
-    return f"You are no longer in {group}: {why}. Its history stays here; to come back you need a new invitation."
+def put_out(group: str, by: Sequence[str]) -> str:
+    """That we were put out of a group, and `by` whom. All made printable."""
+    return (
+        f"You are no longer in {group}: {why_out(by)}. Its history stays here; to come back you need a new invitation."
+    )
 
 
-def remover_of(info: GroupInfo) -> str:
-    """What whoever has put us out is called; empty: nobody did, or it only follows from somebody else's going."""
-    return info.removed_by.nick if info.removed_by and info.removed_by.did != info.me else ""
+def why_out(by: Sequence[str]) -> str:
+    """What has put us out, without a full stop; `by`: who has done it or voted for it, nobody where it only follows
+    from somebody else's going. Made printable."""
+    if not by:
+        return "whoever let you in was put out before"
+    *first, last = by
+    return f"{', '.join(first)} and {last} have voted you out" if first else f"{last} has put you out"
+
+
+def removers_of(info: GroupInfo) -> list[str]:
+    """What those are called who have put us out; nobody did where it only follows from somebody else's going."""
+    if info.removed_by is None or info.removed_by.did == info.me:
+        return []
+    return [one.nick for one in info.voters] or [info.removed_by.nick]

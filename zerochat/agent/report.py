@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.agent import roster, schema
 from zerochat.agent.journal import Row
@@ -35,7 +36,7 @@ from zerochat.group.event import ADD, GENESIS, LABEL, LEAVE, POST, REMOVE, ROLE,
 from zerochat.group.event import Event as Record
 from zerochat.group.mediators import live_uri
 from zerochat.group.membership import add_of, genesis_of, label_of, remove_of, role_of, vote_of
-from zerochat.group.state import Agent, Connection, Group
+from zerochat.group.state import Agent, Connection, Group, Join
 from zerochat.group.stimuli import Moment
 from zerochat.group.turn import Turn
 
@@ -135,7 +136,8 @@ def event(group: Group, row: Row, replayed: bool, names: Mapping[str, str] | Non
         parents=list(dict.fromkeys([*([record.pre] if record.pre else []), *record.deps, *record.conc])),
         sent_at=timestamp(record.time),
         received_at=timestamp(row.received),
-        body=_body(record, group, names),
+        body=_body(record, group),
+        then="" if record.type == POST else roster.label_before(group, record.author, record.lamport),
         self=record.author == group.me,
         replayed=replayed,
         late=row.late,
@@ -151,7 +153,7 @@ def _load(row: Row) -> Record:
         return Record(row.group, "unreadable", row.author, row.position, "", (), (), row.lamport, row.received, {})
 
 
-def _body(record: Record, group: Group, names: Mapping[str, str]) -> dict[str, Any]:
+def _body(record: Record, group: Group) -> dict[str, Any]:
     """What an event says, in the control protocol's words.
 
     A record of our log is authentic, but what an author put into a post may still be nonsense: it is shown as such and
@@ -159,7 +161,7 @@ def _body(record: Record, group: Group, names: Mapping[str, str]) -> dict[str, A
     """
 
     def about(did: str) -> dict[str, Any]:
-        return {"did": did, "nick": names.get(did, "")}
+        return {"did": did, "nick": roster.label_before(group, did, record.lamport)}
 
     try:
         match record.type:
@@ -178,7 +180,7 @@ def _body(record: Record, group: Group, names: Mapping[str, str]) -> dict[str, A
                 changed = role_of(record)
                 return {**about(changed.member), "role": changed.role}
             case "label":
-                was = roster.label_before(group, record.author, record.seq)
+                was = roster.label_before(group, record.author, record.lamport)
                 return {"did": record.author, "nick": label_of(record).label, "was": was}
             case "post":
                 text = record.body.get("text")
@@ -207,6 +209,7 @@ def group_info(agent: Agent, group: Group) -> GroupInfo:
         policy=roster.policy_info(group.view.policy),
         role=roster.role(group, group.me),
         removed_by=Author(group.removed_by, labels(group).get(group.removed_by, "")) if group.removed_by else None,
+        voters=[Author(did, labels(group).get(did, "")) for did in roster.voters(group)],
         votes=roster.votes(group),
         requests=requests(group),
         forked=sorted(group.view.forked),
@@ -246,8 +249,9 @@ def member_infos(agent: Agent, group: Group) -> list[MemberInfo]:
         peer = group.peers.get(did)
         connection, via = reach(agent, group, did)
         agrees = heard = None
-        if did != group.me and peer is not None:
+        if did != group.me and peer is not None and group.state == "active":
             agrees = peer.view == group.view.checksum if peer.view else None
+        if did != group.me and peer is not None:
             heard = timestamp(peer.heard) if peer.heard else None
         trust = roster.trust(group, did)
         found.append(
@@ -341,20 +345,12 @@ def news(
         case notices.JoinProgress(join, phase, text, group, connected, members, error):
             # Nobody who waits for a join knows yet which group it will be.
             ours = next((one for one in agent.joins.values() if one.id == join), None)
-            words = roster.key_words(ours.me) if ours and ours.pending and phase == "asking" else []
             if phase == "failed" and ours and ours.contradiction:
                 error = schema.CONTRADICTION
             status = schema.JoinStatus(
-                join=join,
-                phase=phase,
-                text=text,
-                group=group,
-                connected=connected,
-                members=members,
-                error=error,
-                words=words,
+                join=join, phase=phase, text=text, group=group, connected=connected, members=members, error=error
             )
-            return "join", "", status
+            return "join", "", _about_join(status, ours) if ours else status
         case notices.InvitationUsed(group, label, uses_left):
             return "invitation", group, schema.InvitationNews(group, label, uses_left)
         case notices.Rotated(group, member, mine):
@@ -373,6 +369,30 @@ def news(
             return method, notice.group, shape
         case _:
             return _peer_news(notice, agent)
+
+
+def joins(agent: Agent, told: Mapping[str, schema.JoinStatus]) -> list[schema.JoinStatus]:
+    """Our joins that are under way, and the last one that has failed, as it was `told` (by id)."""
+    found, failed = [], None
+    for one in agent.joins.values():
+        last = told.get(one.id)
+        if one.phase == "failed":
+            failed = last if last is not None and last.phase == "failed" else failed
+        elif one.phase != "done" or not one.seated:
+            text = f"On the way into {one.name}." if one.name else "Looking for whoever invited you."
+            begun = schema.JoinStatus(
+                join=one.id, phase="connecting" if one.phase == "done" else one.phase, text=text, group=one.group
+            )
+            found.append(_about_join(last if last is not None and last.phase != "failed" else begun, one))
+    return [*found, failed] if failed is not None else found
+
+
+def _about_join(status: schema.JoinStatus, ours: Join) -> schema.JoinStatus:
+    """What is known of a join besides what it was told."""
+    words = roster.key_words(ours.me) if ours.pending and ours.phase == "asking" and status.phase != "failed" else []
+    # With everybody away a newcomer is in all the same, and waits for them for as long as that takes.
+    until = timestamp(ours.deadline) if ours.phase in ("exchanging", "asking") else ""
+    return replace(status, words=words, name=ours.name, until=until)
 
 
 def _member_news(
@@ -396,7 +416,8 @@ def _member_news(
         case notices.Seating(group, member, connected, members):
             return "seating", schema.SeatingNews(group, member, nick(group, member), connected, members)
         case notices.Removed(group, by):
-            return "removed", schema.RemovedNews(group, by, nick(group, by))
+            voters = [nick(group, did) for did in roster.voters(agent.groups[group])]
+            return "removed", schema.RemovedNews(group, by, nick(group, by), voters)
         case notices.TrustChanged(group, member):
             trust = roster.trust(agent.groups[group], member)
             return "trust", schema.TrustNews(group, member, nick(group, member), trust)

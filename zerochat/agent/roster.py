@@ -1,11 +1,13 @@
 """Who may do what in a group, whom to trust, and which words to compare, in the words of the control protocol."""
 
+import re
 from collections.abc import Collection, Mapping
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
-from zerochat.agent import schema
+from zerochat.agent import plain, schema
 from zerochat.agent.schema import Deed, PolicyInfo, Role, Trust, VoteInfo, WordsInfo
-from zerochat.crypto.words import group_words, pair_words, safety_words, same_words
+from zerochat.crypto.words import PREFIX_CHARS, WORDS, dictionary, group_words, pair_words, safety_words, same_words
+from zerochat.errors import LocalError
 from zerochat.group.event import ADD, GENESIS, LABEL, VOTE
 from zerochat.group.membership import (
     Policy,
@@ -16,6 +18,7 @@ from zerochat.group.membership import (
     may_remove,
     may_vote,
     vote_of,
+    votes_for,
     votes_needed,
 )
 from zerochat.group.state import Group
@@ -24,6 +27,14 @@ from zerochat.group.trust import trust_of
 _ROLES: frozenset[str] = frozenset(get_args(Role))
 _GIVEN: tuple[Literal["reader", "writer", "admin"], ...] = ("reader", "writer", "admin")
 """The roles that one member can give another: an owner is one from the beginning."""
+_STRANGE_MAX, _STRANGE_CHARS_MAX = 3, 32
+"""How many words that there are not are named, and how much of each."""
+
+
+class NotTheWords(LocalError):
+    """{why} Ask to hear it once more."""
+
+    exit_code: ClassVar[int] = 2
 
 
 def policy_info(policy: Policy) -> PolicyInfo:
@@ -102,6 +113,15 @@ def _tally(group: Group) -> dict[str, set[str]]:
     return found
 
 
+def voters(group: Group) -> list[str]:
+    """Who has voted us out, in the order of their names; nobody where that takes no votes, or we are in."""
+    view = group.view
+    if not group.removed_by or view.policy.remove != "quorum":
+        return []
+    labels = {did: member.label for did in votes_for(group.control, view, group.me) if (member := view.known(did))}
+    return sorted(labels, key=lambda did: (labels[did].casefold(), did))
+
+
 # --- words ----------------------------------------------------------------------------------------------------------
 
 
@@ -111,7 +131,11 @@ def key_words(did: str) -> list[str]:
 
 
 def words_info(group: Group, did: str, said: str) -> schema.WordsInfo:
-    """The words of a member and ours, or (`did` empty) of all; and whether `said` is the same, unless it is empty."""
+    """The words of a member and ours, or (`did` empty) of all; and whether `said` is the same, unless it is empty.
+
+    Raises NotTheWords where `said` cannot be such words: what was misheard or mistyped is no sign of an attack.
+    """
+    typed = _typed(said) if said.strip() else []
     words = pair_words(group.id, group.me, did) if did else group_words(group.id, group.view.members)
     return WordsInfo(
         group=group.id,
@@ -119,19 +143,40 @@ def words_info(group: Group, did: str, said: str) -> schema.WordsInfo:
         nick=group.view.members[did].label if did else "",
         words=list(words),
         trust=trust(group, did) if did else None,
-        same=same_words(said, words) if said.strip() else None,
+        same=same_words(said, words) if typed else None,
+        differ=[place for place, one in enumerate(typed, 1) if one != words[place - 1]],
     )
+
+
+def _typed(said: str) -> list[str]:
+    """The eight words that somebody typed, each in full. Raises NotTheWords."""
+    words, strange = [], []
+    for each in re.findall(r"[^\W\d_]+", said.casefold()):
+        known = (one for one in dictionary() if one == each or (len(each) >= PREFIX_CHARS and one.startswith(each)))
+        words.append(next(known, ""))
+        if not words[-1]:
+            strange.append(each[:_STRANGE_CHARS_MAX])
+    why = []
+    if len(words) != WORDS:
+        count = "none" if not words else str(len(words))
+        why.append(f"{plain.number(WORDS).capitalize()} words are needed; you gave {count}.")
+    if strange:
+        verb = "is" if len(strange) == 1 else "are"
+        why.append(f"{', '.join(strange[:_STRANGE_MAX])} {verb} none of the words.")
+    if why:
+        raise NotTheWords(why=" ".join(why))
+    return words
 
 
 # --- names ----------------------------------------------------------------------------------------------------------
 
 
-def label_before(group: Group, did: str, position: int) -> str:
-    """What somebody was called before the event in this place of its own chain."""
+def label_before(group: Group, did: str, lamport: int) -> str:
+    """What somebody was called before an event of the log that has this Lamport time."""
     first, latest = "", (0, "")
     for event in group.control.values():
-        if event.type == LABEL and event.author == did and event.seq < position:
-            latest = max(latest, (event.seq, label_of(event).label))
+        if event.type == LABEL and event.author == did and event.lamport < lamport:
+            latest = max(latest, (event.lamport, label_of(event).label))
         elif event.type == ADD and add_of(event).member == did:
             first = add_of(event).label
         elif event.type == GENESIS and event.author == did:

@@ -81,7 +81,10 @@ class Event(Struct, frozen=True, kw_only=True):
     body: dict[str, Any]
     """`message`: {"text"}. `group_created`: {"name"}. `member_joined`: {"did", "nick", "role"}. `member_left`: {"did"}.
     `member_removed` and `removal_voted`: {"did", "nick"}, whom the author puts out, or wants out. `role_changed`:
-    {"did", "nick", "role"}. `member_renamed`: {"did", "nick", "was"}, the author's new name and the one before."""
+    {"did", "nick", "role"}. `member_renamed`: {"did", "nick", "was"}, the author's new name and the one before. Each
+    `nick` is the name of that time."""
+    then: str = ""
+    """What the author was called at that time, while `author.nick` is what it is called now; empty for a message."""
     reply_to: str | None = None
     mentions: list[str] = field(default_factory=list)
     attachments: list[dict[str, Any]] = field(default_factory=list)
@@ -164,6 +167,8 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """What I am in it. A reader cannot send."""
     removed_by: Author | None = None
     """Who has put me out, where that is why I am no longer in (`state` is `left`)."""
+    voters: list[Author] = field(default_factory=list)
+    """Who has voted me out, where a quorum puts members out and that is why I am no longer in."""
     votes: list[VoteInfo] = field(default_factory=list)
     """The members whom somebody wants out."""
     requests: list[RequestInfo] = field(default_factory=list)
@@ -213,6 +218,8 @@ class WordsInfo(Struct, frozen=True, kw_only=True):
     """Of the member; None: they are for all."""
     same: bool | None = None
     """Whether what the other one has `said` is the same; None: nothing was said."""
+    differ: list[int] = field(default_factory=list)
+    """The places, from 1, of the words that are not the same."""
 
 
 class MemberDelivery(Struct, frozen=True):
@@ -310,6 +317,10 @@ class JoinStatus(Struct, frozen=True, kw_only=True):
     """The code of what went wrong, when `failed`; `CONTRADICTION` among them."""
     words: list[str] = field(default_factory=list)
     """While a person there has to let me in: the eight words that this person sees (`RequestInfo.words`)."""
+    name: str = ""
+    """What the group is called; empty until whoever invited me has said so."""
+    until: str = ""
+    """When it is given up."""
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -331,6 +342,8 @@ class Status(Struct, frozen=True, kw_only=True):
     web: list[str] = field(default_factory=list)
     """The URIs under which others reach this agent over HTTP and WebSocket."""
     mediators: list[ConnectionInfo] = field(default_factory=list)
+    joins: list[JoinStatus] = field(default_factory=list)
+    """My joins that are under way, and the last one that has failed since the agent started."""
 
 
 class Hello(Struct, frozen=True, kw_only=True):
@@ -412,6 +425,8 @@ class RemovedNews(Struct, frozen=True):
     group: str
     by: str
     nick: str
+    voters: list[str] = field(default_factory=list)
+    """What those are called who have voted for it, where a quorum puts members out."""
 
 
 class TrustNews(Struct, frozen=True):
@@ -582,7 +597,8 @@ class RenameParams(Struct, frozen=True):
 
 class WordsParams(Struct, frozen=True):
     """`member`: as in `RemoveParams`; empty: the words of the whole group. `said`: what the other one has read out,
-    however spaced and capitalised; four letters of a word are enough."""
+    however spaced and capitalised; four letters of a word are enough. What cannot be such words at all (another number
+    of them, a word that there is not) is refused as `NotTheWords`."""
 
     group: str
     member: str = ""

@@ -9,7 +9,17 @@ from zerochat.agent.schema import CONTRADICTION, DisagreementNews, GroupInfo, In
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.links import invitation_text, qr_lines
-from zerochat.cli.output import Output, find_group, local_time, name_of, narrate, split_words, table
+from zerochat.cli.output import (
+    Output,
+    find_group,
+    local_time,
+    name_of,
+    narrate,
+    put_out_sentence,
+    quoted,
+    split_words,
+    table,
+)
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
 from zerochat.terminal import printable, printable_line
@@ -46,7 +56,7 @@ def new(options: Options, out: Output) -> ExitCode:
             agreement=rules.agreement,
         )
         out.data(group, [group.id])
-        narrate(f"Made the group {name_of(group.name)}. Bring others in with `zerochat invite {name_of(group.name)}`.")
+        narrate(f"Made the group {name_of(group.name)}. Bring others in with `zerochat invite {quoted(group.name)}`.")
     return ExitCode.OK
 
 
@@ -162,18 +172,22 @@ def _follow(client: "Client", status: JoinStatus, timeout_s: float) -> tuple[Joi
 
 
 def leave(options: Options, out: Output) -> ExitCode:
-    if not options.yes:
-        if sys.stdin is None or not sys.stdin.isatty():
-            raise NotConfirmed(group=options.group)
-        print(f"Leave {name_of(options.group)}? Coming back needs a new invitation. [y/N] ", end="", file=sys.stderr)
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            narrate("Nothing was changed.")
-            return ExitCode.REFUSED
+    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise NotConfirmed(group=options.group)
     with attached(options) as agent:
         client = agent.client
+        group = find_group(client.groups(), options.group)
+        if group.state == "left":
+            narrate(_over(group))
+            return ExitCode.REMOVED if group.removed_by else ExitCode.OK
+        warning = plain.owner_leaves(group, client.members(group.id)) if group.role == "owner" else ""
+        if options.yes and warning:
+            narrate(f"Careful: {warning}")
+        if not options.yes and not _confirmed(group, warning):
+            narrate("Nothing was changed.")
+            return ExitCode.REFUSED
         client.subscribe()
-        group = client.leave(options.group)
+        group = client.leave(group.id)
         if agent.own:
             group = _farewell(client, group)
         out.data(group, [group.id])
@@ -187,6 +201,15 @@ def leave(options: Options, out: Output) -> ExitCode:
         else:
             narrate(f"You are leaving {name_of(group.name)}; the agent goes on telling those who do not know it yet.")
     return ExitCode.OK
+
+
+def _confirmed(group: GroupInfo, warning: str) -> bool:
+    """Whether the person at the terminal means it; `warning`: what else to think of, if anything."""
+    if warning:
+        narrate(warning)
+    question = f"Leave {name_of(group.name)}? Coming back needs a new invitation. [y/N] "
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _farewell(client: "Client", group: GroupInfo) -> GroupInfo:
@@ -206,18 +229,24 @@ def info(options: Options, out: Output) -> ExitCode:
         group = find_group(agent.client.groups(), options.group)
         members = agent.client.members(group.id)
     out.data(group, [*_info_lines(group, members), "", *plain.limits_of(group)])
-    if group.removed_by:
-        remover = plain.remover_of(group)
-        narrate(plain.put_out(name_of(group.name), name_of(remover) if remover else ""))
+    if group.state == "left":
+        narrate(_over(group))
     return ExitCode.OK
+
+
+def _over(group: GroupInfo) -> str:
+    """That one is no longer in a group, and why."""
+    if group.removed_by:
+        return put_out_sentence(group)
+    return f"You have left {name_of(group.name)}. Its history stays here; to come back you need a new invitation."
 
 
 def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
     entry, exit_, writing, disagreement = plain.rules_of(group.policy)
     rows = [
         ("group", f"{name_of(group.name)} ({group.id})"),
-        ("you", f"{name_of(group.nick)}, {group.role}" if not group.removed_by else "put out"),
-        ("members", f"{group.members}; connected with {group.connected} of {max(group.members - 1, 0)}"),
+        ("you", _standing(group)),
+        *([] if group.state == "left" else [("members", _present(group))]),
         ("getting in", entry),
         ("being put out", exit_),
         ("writing", writing),
@@ -232,12 +261,24 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
     rows += _named("verified", [one for one in members if one.trust == "verified"])
     rows += _named("not who they were", [one for one in members if one.trust == "changed"])
     rows += _named("two histories", [one for one in members if one.forked])
+    if group.state == "left":
+        return table(rows)
     rows += [
         ("voted against", f"{name_of(one.nick)}: {one.votes} of {one.needed}{', with yours' if one.mine else ''}")
         for one in group.votes
     ]
     rows += [("waits to get in", name_of(one.nick)) for one in group.requests]
     return table(rows)
+
+
+def _standing(group: GroupInfo) -> str:
+    if group.state == "active":
+        return f"{name_of(group.nick)}, {group.role}"
+    return "put out" if group.removed_by else group.state
+
+
+def _present(group: GroupInfo) -> str:
+    return f"{group.members}; connected with {group.connected} of {max(group.members - 1, 0)}"
 
 
 def _named(what: str, members: list[MemberInfo]) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, ClassVar
 
 from zerochat.agent import plain
-from zerochat.agent.schema import MemberInfo, RequestInfo
+from zerochat.agent.schema import GroupInfo, MemberInfo, RequestInfo
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import (
@@ -16,6 +16,7 @@ from zerochat.cli.output import (
     member_lines,
     name_of,
     narrate,
+    quoted,
     split_words,
     table,
 )
@@ -67,7 +68,7 @@ def changed_sentence(nick: str, group: str) -> str:
     who = name_of(nick)
     return (
         f"Careful: whom you verified as {who} was somebody else than who is called {who} now. Compare words again"
-        f" before you trust it: `zerochat verify {name_of(group)} {who}`."
+        f" before you trust it: `zerochat verify {quoted(group)} {quoted(nick)}`."
     )
 
 
@@ -90,13 +91,21 @@ def _absent(members: list[MemberInfo]) -> bool:
 def requests(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         found = agent.client.requests(options.group)
+        info = find_group(agent.client.groups(), options.group)
     out.data_list(found, [line for one in found for line in _request_lines(one)])
     if not found:
-        narrate("Nobody waits to be let in.")
+        narrate(nobody_asks(info) or "Nobody waits to be let in.")
     else:
-        group = name_of(options.group)
+        group = quoted(info.name)
         narrate(f"Let somebody in with `zerochat admit {group} WHO`, or not with `zerochat refuse {group} WHO`.")
     return ExitCode.OK
+
+
+def nobody_asks(group: GroupInfo) -> str:
+    """That a group asks nobody before it lets somebody in; empty where it does."""
+    if group.policy.join == "ask":
+        return ""
+    return f"In {name_of(group.name)} nobody has to ask: {plain.rules_of(group.policy)[0]}."
 
 
 def _request_lines(one: RequestInfo) -> list[str]:
@@ -114,9 +123,23 @@ def refuse(options: Options, out: Output) -> ExitCode:
     return _answer(options, out, admit=False)
 
 
+def _nothing_to_answer(client: "Client", options: Options, admit: bool) -> str:
+    """Why there is nobody to answer; empty where the agent says it better."""
+    info, wanted = find_group(client.groups(), options.group), options.peer.casefold()
+    if info.state != "active":
+        return ""
+    here = next((one for one in client.members(info.id) if wanted in (one.did.casefold(), one.nick.casefold())), None)
+    if admit and here is not None:
+        return f"{name_of(here.nick)} is in {name_of(info.name)} already."
+    return nobody_asks(info)
+
+
 def _answer(options: Options, out: Output, admit: bool) -> ExitCode:
     with attached(options) as agent:
         waiting = agent.client.requests(options.group)
+        if not waiting and (why := _nothing_to_answer(agent.client, options, admit)):
+            narrate(why)
+            return ExitCode.OK if admit and why.endswith("already.") else ExitCode.REFUSED
         group = agent.client.answer(options.group, options.peer, admit)
         left = {one.did for one in group.requests}
         # Whom it was about is whoever does not wait any more.
@@ -143,7 +166,12 @@ def remove(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         client = agent.client
         group = find_group(client.groups(), options.group)
-        whom = find_member(client.members(group.id), options.peer)
+        whom = find_member(client.members(group.id), options.peer, group.name)
+        before = next((one for one in group.votes if one.did == whom.did and one.mine), None)
+        if before is not None:
+            out.data(before, [plain.removal(before, name_of(whom.nick))])
+            narrate("You had voted already.")
+            return ExitCode.OK
         if not options.yes and not _confirmed(group.policy.remove, name_of(whom.nick), name_of(group.name)):
             narrate("Nothing was changed.")
             return ExitCode.REFUSED
@@ -162,11 +190,13 @@ def _confirmed(rule: str, who: str, group: str) -> bool:
 def role(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         group = find_group(agent.client.groups(), options.group)
+        before = {one.did: one.role for one in agent.client.members(group.id)}
         changed = agent.client.role(group.id, options.role, options.peer or "")
         out.data(changed, ())
         who = "You are" if changed.connection == "self" else f"{name_of(changed.nick)} is"
         article = "an" if changed.role in ("admin", "owner") else "a"
-        narrate(f"{who} {article} {changed.role} in {name_of(group.name)} now.")
+        since = "already" if before.get(changed.did) == changed.role else "now"
+        narrate(f"{who} {article} {changed.role} in {name_of(group.name)} {since}.")
         _spread(agent, group.id)
     return ExitCode.OK
 
@@ -174,9 +204,11 @@ def role(options: Options, out: Output) -> ExitCode:
 def rename(options: Options, out: Output) -> ExitCode:
     assert options.name is not None
     with attached(options) as agent:
+        before = find_group(agent.client.groups(), options.group).nick
         group = agent.client.rename(options.group, options.name)
         out.data(group, ())
-        narrate(f"You are called {name_of(group.nick)} in {name_of(group.name)} now.")
+        since = "already" if before == group.nick else "now"
+        narrate(f"You are called {name_of(group.nick)} in {name_of(group.name)} {since}.")
         _spread(agent, group.id)
     return ExitCode.OK
 

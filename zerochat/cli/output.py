@@ -6,6 +6,7 @@ its way into the text, and once more with the whole line.
 
 import os
 import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -14,8 +15,18 @@ from datetime import datetime
 
 from msgspec import Struct, to_builtins
 
+from zerochat.agent import plain
 from zerochat.agent.places import DEFAULT_PROFILE
-from zerochat.agent.schema import ConnectionInfo, DeliveryReport, Event, GroupInfo, MemberInfo, ProblemNews, Status
+from zerochat.agent.schema import (
+    ConnectionInfo,
+    DeliveryReport,
+    Event,
+    GroupInfo,
+    JoinStatus,
+    MemberInfo,
+    ProblemNews,
+    Status,
+)
 from zerochat.errors import AmbiguousGroup, LocalError, UnknownGroup
 from zerochat.terminal import Printable, cells, printable, printable_key, printable_line
 
@@ -119,6 +130,16 @@ def name_of(text: str) -> Printable:
     return shown if shown.strip() else Printable("?")
 
 
+def quoted(text: str) -> str:
+    """A name in a command that is to be typed; what the terminal could not show is replaced all the same."""
+    return shlex.quote(printable_line(text))
+
+
+def put_out_sentence(info: GroupInfo) -> str:
+    """That others have put us out of a group, and who."""
+    return plain.put_out(name_of(info.name), [name_of(nick) for nick in plain.removers_of(info)])
+
+
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows as columns of equal width, two spaces apart."""
     widths = [max(cells(cell) for cell in column) for column in zip(*rows, strict=True)]
@@ -152,7 +173,8 @@ class EventText:
 
     def lines(self, event: Event) -> list[str]:
         """One event; none at all for a kind that this version does not know."""
-        author = self.nick(event.author.did, event.author.nick)
+        was = event.then or str(event.body.get("was", "")) or event.author.nick
+        author = self.nick(event.author.did, was if event.type != "message" else event.author.nick)
         # An author's clock may be ahead; a message cannot have been written after it arrived.
         when = local_time(min(event.sent_at, event.received_at))
         match event.type:
@@ -175,8 +197,7 @@ class EventText:
                 new = _A_ROLE.get(str(event.body.get("role")), "something else")
                 what = self._about(event, author, f"is {new} now", f"made {{}} {new}")
             case "member_renamed":
-                was, now = (name_of(str(event.body.get(key, ""))) for key in ("was", "nick"))
-                return [f"{when}  * {was} is called {now} now"]
+                what = f"is called {self.nick(event.author.did, str(event.body.get('nick', '')))} now"
             case _:
                 return []
         return [f"{when}  * {author} {what}"]
@@ -260,18 +281,18 @@ def find_group(known: Sequence[GroupInfo], wanted: str) -> GroupInfo:
 
 
 class NoSuchMember(LocalError):
-    """{why}. `zerochat members GROUP` lists the members, with their keys."""
+    """{why}. `zerochat members {group}` lists the members, with their keys."""
 
 
-def find_member(members: Sequence[MemberInfo], wanted: str) -> MemberInfo:
-    """The member with this name, this key, or one that begins so. Raises NoSuchMember."""
+def find_member(members: Sequence[MemberInfo], wanted: str, group: str) -> MemberInfo:
+    """The member of `group` with this name, this key, or one that begins so. Raises NoSuchMember."""
     found = [one for one in members if one.did == wanted]
     found = found or [one for one in members if one.nick.casefold() == wanted.casefold()]
     if not found and len(wanted) >= len("did:key:z6Mk") + PREFIX_MIN:
         found = [one for one in members if one.did.startswith(wanted)]
     if len(found) != 1:
         why = f"More than one member answers to {wanted}" if found else f"Nobody there is called {wanted}"
-        raise NoSuchMember(why=why)
+        raise NoSuchMember(why=why, group=group)
     return found[0]
 
 
@@ -281,15 +302,31 @@ def group_lines(groups: Sequence[GroupInfo]) -> list[str]:
         (
             name_of(group.name),
             "put out" if group.removed_by else group.state,
-            str(group.members),
-            f"{group.connected}/{max(group.members - 1, 0)}",
-            str(group.unacknowledged),
-            group.view[:8],
+            *(_figures(group) if group.state != "left" else ("-", "-", "-", "-")),
             group.id,
         )
         for group in groups
     ]
     return table(rows)
+
+
+def _figures(group: GroupInfo) -> tuple[str, str, str, str]:
+    """What holds in a group as long as one is in it."""
+    connected = f"{group.connected}/{max(group.members - 1, 0)}"
+    return str(group.members), connected, str(group.unacknowledged), group.view[:8]
+
+
+def join_lines(joins: Sequence[JoinStatus]) -> list[str]:
+    """One's own joins that are under way or have failed: the group, how far it is, until when, and what was said."""
+    rows = [
+        (
+            f"joining {name_of(one.name)}" if one.name else "joining",
+            f"waits for an answer until {local_time(one.until)}" if one.words else one.phase,
+            printable_line(one.text),
+        )
+        for one in joins
+    ]
+    return table(rows) if rows else []
 
 
 def status_lines(status: Status) -> list[str]:
@@ -308,6 +345,8 @@ def status_lines(status: Status) -> list[str]:
     if status.warning:
         rows.append(("warning", status.warning))
     lines = table(rows)
+    if status.joins:
+        lines += ["", *join_lines(status.joins)]
     return [*lines, "", *group_lines(status.groups)] if status.groups else [*lines, "", "no groups yet"]
 
 

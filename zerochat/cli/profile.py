@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zerochat.cli.agents import new_passphrase, places_of, warn_of_settings, with_passphrase
 from zerochat.cli.exits import ExitCode
-from zerochat.cli.output import Output, name_of, narrate, status_lines, table
+from zerochat.cli.output import Output, name_of, narrate, quoted, status_lines, table
 from zerochat.cli.parser import Options
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def status(options: Options, out: Output) -> ExitCode:
     for group in found.groups:
         if group.requests:
             who = ", ".join(name_of(one.nick) for one in group.requests)
-            narrate(f"Waiting to be let into {name_of(group.name)}: {who}. `zerochat requests {name_of(group.name)}`.")
+            narrate(f"Waiting to be let into {name_of(group.name)}: {who}. `zerochat requests {quoted(group.name)}`.")
     return ExitCode.OK
 
 

@@ -4,11 +4,19 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.agent import plain
 from zerochat.agent.schema import DisagreementNews, Event, RemovedNews, RequestNews
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
-from zerochat.cli.output import EventText, Output, delivery_lines, find_group, name_of, narrate
+from zerochat.cli.output import (
+    EventText,
+    Output,
+    delivery_lines,
+    find_group,
+    name_of,
+    narrate,
+    put_out_sentence,
+    quoted,
+)
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
 from zerochat.terminal import printable_line
@@ -131,13 +139,12 @@ def tail(options: Options, out: Output) -> ExitCode:
                 case RemovedNews():
                     gone = True
                 case RequestNews(nick=nick, state="asked"):
-                    group = name_of(options.group)
-                    narrate(f"{name_of(nick)} asks to be let in: `zerochat requests {group}` says more.")
+                    command = f"`zerochat requests {quoted(options.group)}`"
+                    narrate(f"{name_of(nick)} asks to be let in: {command} says more.")
                 case DisagreementNews():
                     narrate(f"Careful: {printable_line(news.item.text)}")
         info = find_group(client.groups(), options.group)
-    remover = plain.remover_of(info)
-    narrate(plain.put_out(name_of(info.name), name_of(remover) if remover else ""))
+    narrate(put_out_sentence(info))
     return ExitCode.REMOVED
 
 

@@ -2,11 +2,12 @@
 
 from typing import ClassVar
 
-from zerochat.agent.schema import MemberInfo, WordsInfo
+from zerochat.agent import plain
+from zerochat.agent.schema import GroupInfo, MemberInfo, WordsInfo
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.members import changed_sentence
-from zerochat.cli.output import TRUST, Output, find_group, find_member, name_of, narrate, split_words, table
+from zerochat.cli.output import TRUST, Output, find_group, find_member, name_of, narrate, quoted, split_words, table
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
 
@@ -38,14 +39,14 @@ def verify(options: Options, out: Output) -> ExitCode:
         client = agent.client
         group = find_group(client.groups(), options.group)
         members = client.members(group.id)
-        whom = find_member(members, options.peer).did if options.peer else ""
+        whom = find_member(members, options.peer, group.name).did if options.peer else ""
         words = client.words(group.id, whom, said or "")
-        differ = words.same is False
+        differ, known = words.same is False, words.trust
         if whom and not differ and (options.mark or options.unmark):
             client.verify(group.id, whom, options.mark)
             words = client.words(group.id, whom, said or "")
     out.data(words, [*_lines(words), *([] if whom else ["", *_states(members)])])
-    _tell(words, group.name, options)
+    _tell(words, group, options, known)
     return ExitCode.REFUSED if differ else ExitCode.OK
 
 
@@ -58,34 +59,37 @@ def _states(members: list[MemberInfo]) -> list[str]:
     return table([("NAME", "TRUST", "KEY"), *((name_of(one.nick), TRUST[one.trust], one.did) for one in others)])
 
 
-def _tell(words: WordsInfo, group: str, options: Options) -> None:
-    who = name_of(words.nick)
-    command = f"`zerochat verify {name_of(group)} {who}"
+def _tell(words: WordsInfo, group: GroupInfo, options: Options, before: str | None) -> None:
+    """`before`: what the trust was when the verb began."""
+    who, where = name_of(words.nick), plain.places(words.differ)
+    command = f"`zerochat verify {quoted(group.name)} {quoted(words.nick)}"
     match words.same:
         case None if words.did:
-            narrate(f"You and {who} see these words in {name_of(group)} if nobody is between you. {HOW}")
+            narrate(f"You and {who} see these words in {name_of(group.name)} if nobody is between you. {HOW}")
         case None:
-            narrate(f"Everybody in {name_of(group)} sees these words who sees the same members. {HOW}")
+            narrate(f"Everybody in {name_of(group.name)} sees these words who sees the same members. {HOW}")
         case True:
             narrate("The words are the same.")
         case False if words.did:
             narrate(
-                f"The words differ. Somebody was misheard, or somebody is between you and {who}: do not trust what is"
-                " said here before you have compared them once more."
+                f"The words differ{where}. Somebody was misheard, or somebody is between you and {who}: do not trust"
+                " what is said here before you have compared them once more."
             )
         case False:
             narrate(
-                "The words differ. Somebody was misheard, or you do not see the same members: compare"
-                f" `zerochat members {name_of(group)}` too, and wait for a join that is under way."
+                f"The words differ{where}. Somebody was misheard, or you do not see the same members: compare"
+                f" `zerochat members {quoted(group.name)}` too, and wait for a join that is under way."
             )
     if not words.did or words.same is False:
         return
     if options.unmark:
-        narrate(f"{who} is not verified any more.")
+        narrate(f"{who} is not verified{' any more' if before != 'unverified' else ', so nothing had to change'}.")
     elif words.trust == "changed":
-        narrate(changed_sentence(words.nick, group))
+        narrate(changed_sentence(words.nick, group.name))
     elif words.trust == "verified":
-        narrate(f"{who} is verified.")
+        narrate(f"{who} is verified{' already' if options.mark and before == 'verified' else ''}.")
+    elif group.state == "left":
+        narrate(f"You are no longer in {name_of(group.name)}.")
     elif words.same:
         narrate(f"To remember that: {command} --mark`.")
     else:

@@ -13,7 +13,7 @@ class UnknownPeer(LocalError):
 
 
 class UnknownMember(LocalError):
-    """Nobody in {group} is called {member}. `zerochat members GROUP` lists who is in it."""
+    """Nobody in {group} is called {member}. `zerochat members {group}` lists who is in it."""
 
 
 class AmbiguousPeer(LocalError):

@@ -37,7 +37,7 @@ class TopBar(Widget):
             return Content("zerochat")
         info = self.info
         name = clip(name_of(info.name), max(width - 14, 8))
-        gone = "put out" if info.removed_by else info.state
+        gone = "put out" if info.removed_by else "you left" if info.state == "left" else info.state
         parts = [
             f"{info.connected}/{max(info.members - 1, 0)} connected" if info.state == "active" else gone,
         ]
@@ -48,7 +48,7 @@ class TopBar(Widget):
                 parts.append(f"{self.verified[0]}/{self.verified[1]} verified")
             parts += [
                 " · ".join(printable_line(each, 20) for each in (info.keys, info.path, info.accountability)),
-                f"view {short_view(info)}",
+                *([f"view {short_view(info)}"] if info.state != "left" else []),
             ]
         while parts and cells(name) + 2 + cells(" · ".join(parts)) > width:
             parts.pop()
@@ -82,6 +82,8 @@ class StatusLine(Widget):
     elsewhere: reactive[int] = reactive(0)
     asking: reactive[int] = reactive(0)
     """How many wait to be let into other groups."""
+    joining: reactive[str] = reactive("")
+    """A printable sentence on a join of ours that is under way."""
     flash: reactive[str] = reactive("")
     """A printable sentence that stands here for some seconds."""
     trouble: reactive[bool] = reactive(False)
@@ -96,6 +98,8 @@ class StatusLine(Widget):
             left += f"  {self.elsewhere} unread elsewhere (Alt+A)"
         if self.asking:
             left += f"  ?{self.asking} to let in elsewhere" + ("" if self.elsewhere else " (Alt+A)")
+        if self.joining:
+            left += f"  {clip(self.joining, max(width - cells(left) - 10, 24))}"
         hints = list(self.HINTS)
         while hints and cells(left) + 2 + len("  ".join(hints)) > width:
             hints.pop(-2 if len(hints) > 1 else -1)

@@ -20,7 +20,7 @@ from zerochat.tui.bars import Banner, Notice, StatusLine, TopBar
 from zerochat.tui.composer import Composer
 from zerochat.tui.conversation import Conversation, Conversations
 from zerochat.tui.feed import Feed, GroupNews
-from zerochat.tui.hints import asks, attention, placeholder
+from zerochat.tui.hints import asks, attention, placeholder, under_way
 from zerochat.tui.link import AgentError, Link, LinkState
 from zerochat.tui.lists import GroupList, MemberList
 from zerochat.tui.pane import MessagePane
@@ -187,6 +187,7 @@ class Board(Screen[None]):
             self.joins.pop(status.join, None)
         else:
             self.joins[status.join] = status
+        self._draw_joins()
         if self.tell_join is not None:
             self.tell_join(status)
         elif status.phase in ("joined", "failed"):
@@ -211,6 +212,8 @@ class Board(Screen[None]):
 
     def status_told(self, status: Status) -> None:
         self._status = status
+        self.joins = {one.join: one for one in status.joins if one.phase != "failed"}
+        self._draw_joins()
         self._show_banner()
 
     def complain(self, sentence: Printable) -> None:
@@ -250,6 +253,9 @@ class Board(Screen[None]):
         nothing = Printable("/new NAME or /join INVITATION")
         hint = placeholder(conversation.info, conversation.members) if conversation else nothing
         self.composer.placeholder = Content(hint)
+
+    def _draw_joins(self) -> None:
+        self.status_line.joining = under_way(list(self.joins.values()))
 
     def toggle_members(self) -> None:
         """Show the members, or hide them, whatever the width would say."""

@@ -153,9 +153,10 @@ class Conversation:
         for event, line in events:
             self.relabelled |= self.names.learn(event.author.did, event.author.nick)
             did, nick = event.body.get("did"), event.body.get("nick")
-            if event.type == "member_joined" and isinstance(did, str) and isinstance(nick, str):
-                self.relabelled |= self.names.learn(did, nick)
-            if (row := row_of(event, line)) is not None:
+            told = event.type == "member_joined" and isinstance(did, str) and isinstance(nick, str)
+            if told and did not in self.names.nicks:  # the name of that time is better than none
+                self.relabelled |= self.names.learn(str(did), str(nick))
+            if (row := row_of(event, line, self.info.name)) is not None:
                 rows.append(row)
         return rows
 

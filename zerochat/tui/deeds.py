@@ -28,9 +28,9 @@ from zerochat.tui import letters, peers, people
 from zerochat.tui.bars import short_view
 from zerochat.tui.board import Board
 from zerochat.tui.conversation import Conversation
-from zerochat.tui.hints import NO_GROUP, silenced
+from zerochat.tui.hints import NO_GROUP, over, silenced
 from zerochat.tui.link import AgentError
-from zerochat.tui.text import name_of
+from zerochat.tui.text import clock_text, name_of
 
 
 def run(chat: Board, name: str, rest: str) -> None:
@@ -192,7 +192,13 @@ def _status(chat: Board, rest: str) -> None:
             ("gatekeeper", "dead: nobody new gets in, restart the agent" if status.closed else "on duty"),
             ("attention", printable_line(status.warning) or "nothing"),
         ]
+        for one in status.joins:
+            until = f"; until {clock_text(one.until)}" if one.until else ""
+            facts.append((f"joining {name_of(one.name)}" if one.name else "joining", printable(one.text) + until))
         for group in status.groups:
+            if group.state == "left":
+                facts.append((printable_line(group.name, 12), "put out" if group.removed_by else "you left"))
+                continue
             others = max(group.members - 1, 0)
             text = f"{group.state}, {group.connected}/{others} connected, {group.unacknowledged} not everywhere yet"
             facts.append((printable_line(group.name, 12), text))
@@ -224,6 +230,9 @@ def _leave(chat: Board, rest: str) -> None:
     conversation = _open(chat)
     if conversation is None:
         return
+    if conversation.info.state == "left":
+        chat.tell(over(conversation.info))
+        return
 
     async def leave() -> None:
         await chat.link.ask("leave", GroupParams(conversation.info.id), GroupInfo)
@@ -237,6 +246,8 @@ def _leave(chat: Board, rest: str) -> None:
     question = (
         f"Leave {conversation.name}? What was said stays readable here; to speak again you need a new invitation."
     )
+    if warning := plain.owner_leaves(conversation.info, conversation.members):
+        question = f"{warning} {question}"
     chat.app.push_screen(Confirm(printable_line(question), "Leave", "Stay"), answered)
 
 

@@ -40,6 +40,5 @@ def _quiet(event: Event) -> str | None:
                 return _ITSELF.get(role, f"is {ROLES.get(role, name_of(role))} now")
             return f"made {subject} {ROLES.get(role, name_of(role))}"
         case "member_renamed":
-            # The name that it has now stands before this.
-            return f"was {name_of(str(body.get('was', '')))} before"
+            return f"is called {subject} now"
     return None

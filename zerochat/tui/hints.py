@@ -4,7 +4,7 @@ nothing can be said. Plain values in, printable text out."""
 from collections.abc import Sequence
 
 from zerochat.agent import plain
-from zerochat.agent.schema import GroupInfo, MemberInfo, Status
+from zerochat.agent.schema import GroupInfo, JoinStatus, MemberInfo, Status
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.text import name_of
 
@@ -29,6 +29,17 @@ def asks(info: GroupInfo) -> Printable:
     wants = ", to read only" if [one.role for one in requests] == ["reader"] else ""
     verb = "asks" if len(requests) == 1 else "ask"
     return Printable(f"? F4: {somebody([one.nick for one in requests])} {verb} to join{wants}.")
+
+
+def under_way(joins: Sequence[JoinStatus]) -> Printable:
+    """That a join of ours goes on, and where to look at it; empty: none does."""
+    if not joins:
+        return Printable("")
+    if len(joins) > 1:
+        return Printable(f"joining {len(joins)} groups (F8)")
+    (one,) = joins
+    waits = ": waits for an answer" if one.words else "…"
+    return Printable(f"joining{' ' + name_of(one.name) if one.name else ''}{waits} (F8)")
 
 
 def attention(status: Status | None, alarms: Sequence[Printable]) -> Printable:
@@ -75,6 +86,6 @@ def _may_write(members: Sequence[MemberInfo]) -> bool:
 def over(info: GroupInfo) -> Printable:
     """What stands below the last line of a group that we are no longer in."""
     if info.removed_by is not None:
-        by = plain.remover_of(info)
-        return printable_line(plain.put_out(name_of(info.name), name_of(by) if by else ""))
+        by = [name_of(nick) for nick in plain.removers_of(info)]
+        return printable_line(plain.put_out(name_of(info.name), by))
     return Printable("You have left this group. Its history stays readable.")

@@ -46,7 +46,7 @@ class QuietList(OptionList):
 
 
 class GroupList(QuietList):
-    """The conversations with their numbers and what is unread in them."""
+    """The conversations with their numbers, what is unread in them, and whether they are over."""
 
     BINDING_GROUP_TITLE = "Conversations"
 
@@ -74,10 +74,12 @@ class GroupList(QuietList):
 
 
 def group_line(number: int, conversation: Conversation, width: int, *, is_open: bool) -> Content:
-    """ "2 weekend  ?1 14": number, name, who asks to join, unread posts."""
+    """ "2 weekend  ?1 14": number, name, who asks to join, unread posts; or "left", "out" where we are not in it."""
     unread = str(min(conversation.unread, UNREAD_SHOWN_MAX)) if conversation.unread else ""
     if conversation.info.requests:
         unread = f"?{len(conversation.info.requests)} {unread}".rstrip()
+    if conversation.info.state == "left":
+        unread = f"{unread} {'out' if conversation.info.removed_by else 'left'}".lstrip()
     label = f"{number} " if number <= 9 else "  "
     name = clip(conversation.name, width - len(label) - len(unread) - 1)
     gap = " " * max(width - len(label) - cells(name) - len(unread), 1)

@@ -99,11 +99,14 @@ class MemberScreen(ModalScreen[None]):
 
     def _possible(self, member: MemberInfo) -> list[Binding]:
         """The bindings that do something to this member now."""
-        return [each for each in self.BINDINGS if isinstance(each, Binding) and _applies(each.action, member)]
+        return [each for each in self.BINDINGS if isinstance(each, Binding) and self._applies(each.action, member)]
+
+    def _applies(self, action: str, member: MemberInfo) -> bool:
+        return _applies(action, member, self._group().state != "left")
 
     def action_act(self, what: str) -> None:
         member = self._now()
-        if member is not None and _applies(f"act('{what}')", member):
+        if member is not None and self._applies(f"act('{what}')", member):
             self._act(what)
 
     def action_move(self, step: int) -> None:
@@ -113,12 +116,13 @@ class MemberScreen(ModalScreen[None]):
         self.dismiss(None)
 
 
-def _applies(action: str, member: MemberInfo) -> bool:
+def _applies(action: str, member: MemberInfo, within: bool) -> bool:
+    """Whether a key does something to this member now; `within`: whether we are in the group."""
     if not action.startswith("act("):
         return False
     what = action.removeprefix("act('").removesuffix("')")
     if what in ("type", "sight"):
-        return member.connection != "self" and member.trust != "verified"
+        return within and member.connection != "self" and member.trust != "verified"
     if what == "unmark":
         return member.trust == "verified"
     return what in member.may
@@ -138,9 +142,9 @@ def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str,
         found.append(("out", f"{vote.votes} of {vote.needed} votes for putting it out{mine_too}"))
     return [
         *found,
-        ("connection", "you" if mine else member.connection + how),
+        *([("connection", "you" if mine else member.connection + how)] if group.state != "left" else []),
         ("last heard", clock_text(member.last_heard) if member.last_heard else "-"),
-        ("its members", agrees),
+        *([("its members", agrees)] if group.state != "left" else []),
         ("joined", clock_text(member.joined_at)),
         ("let in by", names.label(member.added_by) if member.added_by else "-"),
         ("bot", "yes" if member.bot else "no"),

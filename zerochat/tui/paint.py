@@ -143,7 +143,7 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette) -> lis
 
 def _quiet(timeline: Timeline, row: Row, names: Names, palette: Palette) -> Strip:
     columns = timeline.columns
-    text = f"{names.byline(row.author, max(columns.width // 3, 8))} {row.text}"
+    text = f"{names.byline_then(row.author, row.nick, max(columns.width // 3, 8))} {row.text}"
     if columns.stacked:
         return Strip([Segment(clip(f"— {text}", columns.width), palette["quiet"])])
     gutter = f"{row.time:5} {'—':>{columns.nick}}   "

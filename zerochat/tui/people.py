@@ -47,10 +47,10 @@ def show(chat: Board, news: GroupNews) -> None:
             chat.tell(Printable(f"{name_of(nick)} asks to join {name}." + (" Esc, then F4 answers." if here else "")))
         case SeatingNews(nick=nick, connected=connected, members=members) if here:
             chat.flash(Printable(f"{name_of(nick)}: {connected}/{members} members connected."))
-        case RemovedNews(by=by, nick=nick):
+        case RemovedNews(by=by, nick=nick, voters=voters):
             known = nick and not (conversation and by == conversation.info.me)
-            why = f"{name_of(nick)} has put you out" if known else "whoever let you in is out"
-            chat.tell(Printable(f"You are no longer in {name}: {why}."), trouble=True)
+            out_by = [name_of(one) for one in voters or [nick]] if known else []
+            chat.tell(printable_line(f"You are no longer in {name}: {plain.why_out(out_by)}."), trouble=True)
         case TrustNews(member=did, nick=nick, trust="changed"):
             who = name_of(nick)
             if conversation is not None:
@@ -147,7 +147,9 @@ def requests(chat: Board, rest: str) -> None:
     if not conversation.info.requests:
         elsewhere = chat.conversations.asking_elsewhere()
         there = f" {len(elsewhere)} elsewhere: Alt+A." if elsewhere else ""
-        chat.flash(Printable(f"Nobody asks to join here.{there}"))
+        asks = conversation.info.policy.join == "ask"
+        why = "Nobody asks to join here." if asks else "Nobody has to ask here: an invitation is enough."
+        chat.flash(Printable(why + there))
         return
 
     async def answer(one: RequestInfo, admit: bool) -> None:
@@ -190,7 +192,7 @@ def _remove(chat: Board, conversation: Conversation, member: MemberInfo) -> None
         return
     vote = next((one for one in conversation.info.votes if one.did == member.did), None)
     if vote is not None and vote.mine:
-        chat.tell(Printable(f"You have said so already: {plain.removal(vote, who)}."))
+        chat.tell(Printable(f"You had voted already: {plain.removal(vote, who)}."))
         return
 
     async def put_out() -> None:
@@ -226,9 +228,11 @@ def role(chat: Board, rest: str) -> None:
 
 
 async def _change_role(chat: Board, conversation: Conversation, did: str, rank: str) -> None:
+    before = {one.did: one.role for one in conversation.members}
     changed = await chat.link.ask("role", RoleParams(conversation.info.id, rank, did), MemberInfo)
     who = "You are" if changed.connection == "self" else f"{name_of(changed.nick)} is"
-    chat.tell(Printable(f"{who} {ROLES.get(changed.role, name_of(changed.role))} here now."))
+    since = "already" if before.get(changed.did) == changed.role else "now"
+    chat.tell(Printable(f"{who} {ROLES.get(changed.role, name_of(changed.role))} here {since}."))
     await chat.feed.refresh()
 
 
@@ -241,8 +245,10 @@ def rename(chat: Board, rest: str) -> None:
         return
 
     async def change() -> None:
+        before = conversation.info.nick
         info = await chat.link.ask("rename", RenameParams(conversation.info.id, rest), GroupInfo)
-        chat.tell(Printable(f"You are called {name_of(info.nick)} here now."))
+        since = "already" if info.nick == before else "now"
+        chat.tell(Printable(f"You are called {name_of(info.nick)} here {since}."))
         await chat.feed.refresh()
 
     chat.attempt(change())

@@ -5,6 +5,7 @@ find another invitation, and a wrong key is pressed easily.
 """
 
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import ClassVar
 
 from textual import on
@@ -25,6 +26,9 @@ from zerochat.tui.text import clip, clock_text, key_suffix, name_of
 
 UNDO_S = 5.0
 """How long a refusal can be taken back."""
+DEAF_S = 0.7
+"""For this long no key answers to somebody who has just taken the place of another under it; longer than the pause
+before a key that is held down begins to repeat."""
 HOW = "Call them: these words must be the ones that they see."
 
 
@@ -53,10 +57,13 @@ class RequestsScreen(ModalScreen[None]):
         """Whom the agent has been told about, and who may stand in its list for a moment still."""
         self._refused: dict[str, tuple[RequestInfo, Timer]] = {}
         """The refusals that can still be taken back."""
+        self._deaf_until = 0.0
+        """Until then (monotonic clock) no key answers: what is looked at has only just been chosen, and not by hand."""
         # Held by name, not looked up: news may come when the screen is being taken down.
         self._list = QuietList(id="asking")
         self._about = Static(id="asking-about")
         self._said = Static(id="asking-said")
+        self._keys = Static(classes="hint")
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet"):
@@ -64,7 +71,7 @@ class RequestsScreen(ModalScreen[None]):
             yield self._list
             yield self._about
             yield self._said
-            yield Static(Content("a lets in   r refuses   u takes that back   Esc closes"), classes="hint")
+            yield self._keys
 
     def on_mount(self) -> None:
         self._list.again = self.renew
@@ -72,14 +79,30 @@ class RequestsScreen(ModalScreen[None]):
         self.renew()
         if self._list.option_count:
             self._list.highlighted = 0
+        self._deaf_until = 0.0
 
     def renew(self) -> None:
-        """Show who waits now. Where the one that was looked at is gone, nobody is: the next key must not answer to
-        somebody else."""
+        """Show who waits now. Where the one that was looked at is gone, nobody is, unless only one is left: the next
+        key must not answer to somebody else."""
         waiting = self._waiting()
         self._answered &= {one.did for one in waiting}
         self._list.put((one.did, self._line(one)) for one in waiting if one.did not in self._answered)
+        if self._list.highlighted is None and self._list.option_count == 1:
+            self._list.highlighted = 0
+            self._deaf_until = monotonic() + DEAF_S
+        self._show_keys()
         self._show()
+
+    def _show_keys(self) -> None:
+        undo = "   u takes that back" if self._refused else ""
+        self._keys.update(Content(f"a lets in   r refuses{undo}   Esc closes"))
+
+    def _heard(self) -> bool:
+        """Whether a key can be meant for whom it would answer to: not while one is held down since before."""
+        deaf = monotonic() < self._deaf_until
+        if deaf:
+            self._deaf_until = monotonic() + DEAF_S
+        return not deaf
 
     def _line(self, one: RequestInfo) -> Content:
         width = max(self._list.size.width - 2, 12)
@@ -107,14 +130,14 @@ class RequestsScreen(ModalScreen[None]):
     # --- answering -------------------------------------------------------------------------------------------------
 
     def action_admit(self) -> None:
-        """Nobody is looked at afterwards: a key that is held down must not let everybody in."""
-        if (one := self._chosen()) is not None:
+        """Nobody is looked at afterwards, or the last one only: a key that is held down must not let everybody in."""
+        if (one := self._chosen()) is not None and self._heard():
             self._forget(one.did)
             self._tell(one, True)
 
     def action_refuse(self) -> None:
         one = self._chosen()
-        if one is None or one.did in self._refused:
+        if one is None or one.did in self._refused or not self._heard():
             return
         self._refused[one.did] = (one, self.set_timer(UNDO_S, lambda: self._over(one)))
         self._say(f"{name_of(one.nick)} is refused. u takes it back.")
@@ -131,10 +154,16 @@ class RequestsScreen(ModalScreen[None]):
         self._forget(did)
         self._say(f"{name_of(one.nick)} waits again.")
         self.renew()
+        self._look_at(did)
+
+    def _look_at(self, did: str) -> None:
+        ids = [option.id for option in self._list.options]
+        self._list.highlighted = ids.index(did) if did in ids else None
 
     def _forget(self, did: str) -> None:
         if did in self._refused:
             self._refused.pop(did)[1].stop()
+            self._show_keys()
 
     def _over(self, one: RequestInfo) -> None:
         if one.did in self._refused:

@@ -133,6 +133,13 @@ class Names:
         suffix = "·" + key_suffix(did)
         return Printable(clip(nick, width - len(suffix)) + suffix)
 
+    def byline_then(self, did: str, nick: Printable, width: int) -> Printable:
+        """The byline of whoever was called `nick` then, with letters of the key where that is another's name now."""
+        if self.nicks.get(did) == nick:
+            return self.byline(did, width)
+        taken = self.holders.get(nick.casefold(), set()) - {did}
+        return Printable(clip(nick, width - SUFFIX_CHARS - 1) + "·" + key_suffix(did) if taken else clip(nick, width))
+
     def byline(self, did: str, width: int = NAME_CELLS_MAX) -> Printable:
         """The label of whoever did something, with a warning behind it where the name is not to be trusted."""
         if did not in self.changed:

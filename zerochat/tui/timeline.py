@@ -5,13 +5,14 @@ at the present width, and `tops`, the running sums. The row of a line is a bisec
 rebuilds the sums behind it. No Textual here, so that order and place can be tested with plain values.
 """
 
+import shlex
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from zerochat.agent.schema import Event
-from zerochat.terminal import Printable, printable
+from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.events import text_of
 from zerochat.tui.text import day_text, name_of, told_time, wrap
 
@@ -41,6 +42,7 @@ class Row:
     author: str
     """The DID; never shown as it is."""
     nick: Printable
+    """What the author was called; beside a post stands what it is called now."""
     text: Printable
     day: str
     time: str
@@ -62,19 +64,21 @@ class Row:
         return self.kind == "post" and (self.late or (self.own and self.of > 0))
 
 
-def row_of(event: Event, line: int) -> Row | None:
-    """The row for an event; None for a type that this version does not know."""
+def row_of(event: Event, line: int, group: str = "") -> Row | None:
+    """The row for an event of the group that is called so (empty: its id will do); None for a type that this version
+    does not know."""
     text = text_of(event)
     if text is None:
         return None
+    group = shlex.quote(printable_line(group or event.group))
     kind: Literal["post", "quiet"] = "post" if event.type == "message" else "quiet"
-    text, cut = _cut(text, str(event.body.get("text", ""))) if kind == "post" else (text, Printable(""))
+    text, cut = _cut(text, str(event.body.get("text", "")), group) if kind == "post" else (text, Printable(""))
     moment = told_time(event.sent_at, event.received_at)
     return Row(
         key=(event.lamport, event.author.did, event.id),
         kind=kind,
         author=event.author.did,
-        nick=name_of(event.author.nick),
+        nick=name_of(event.then or event.author.nick),
         text=text,
         cut=cut,
         day=day_text(moment) if moment else "",
@@ -88,7 +92,7 @@ def row_of(event: Event, line: int) -> Row | None:
     )
 
 
-def _cut(shown: Printable, text: str) -> tuple[Printable, Printable]:
+def _cut(shown: Printable, text: str, group: str) -> tuple[Printable, Printable]:
     """What is shown of `text` without its bare ellipsis, and a sentence on how much is missing, empty if nothing is."""
     if not shown.endswith("…"):
         return shown, Printable("")  # Nearly all messages.
@@ -98,7 +102,7 @@ def _cut(shown: Printable, text: str) -> tuple[Printable, Printable]:
     kept = shown.removesuffix("…").removesuffix("\n")
     lines = whole.count("\n") - kept.count("\n")
     missing = f"{lines:,} more line{'s' * (lines != 1)}" if lines else f"{len(whole) - len(kept):,} more characters"
-    return Printable(kept), Printable(f"… {missing}: zerochat history GROUP --format jsonl has all")
+    return Printable(kept), Printable(f"… {missing}: zerochat history {group} --format jsonl has all")
 
 
 @dataclass(frozen=True, slots=True)

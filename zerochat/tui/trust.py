@@ -2,6 +2,7 @@
 
 from textual.content import Content
 
+from zerochat.agent import plain
 from zerochat.agent.schema import MemberInfo, VerifyParams, WordsInfo, WordsParams
 from zerochat.terminal import Printable, printable_line
 from zerochat.tui.board import Board
@@ -45,10 +46,11 @@ def type_words(chat: Board, conversation: Conversation, member: MemberInfo) -> N
 
     async def compare(said: str) -> None:
         params = WordsParams(conversation.info.id, member.did, said)
-        if not (await chat.link.ask("words", params, WordsInfo)).same:
+        known = await chat.link.ask("words", params, WordsInfo)
+        if not known.same:
             raise AgentError(
-                f"The words differ. Somebody was misheard, or somebody is between you and {who}: do not trust what is"
-                " said here before you have compared them once more."
+                f"The words differ{plain.places(known.differ)}. Somebody was misheard, or somebody is between you and"
+                f" {who}: do not trust what is said here before you have compared them once more."
             )
         await set_mark(chat, conversation, member.did, True)
 
