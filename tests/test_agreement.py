@@ -201,7 +201,7 @@ def test_scenario_2_whoever_only_the_acceptor_knows_gets_nothing(skip):
     assert CAROL not in world.trapped and BOB not in world.trapped
     assert any(b"hello" in row.record for row in world.nodes[BOB].log), "the others are talked to"
     said = world.carols_words()
-    assert [notice.member for notice in said if notice.member] == [carol.view.members[world.alice].did] * (skip == 0)
+    assert [notice.member for notice in said if notice.member] == [carol.view.members[world.alice].did]
     (general,) = [notice for notice in said if not notice.member]
     assert "bob and alice do not say the same" in general.text
     assert EVE not in world.group(BOB).view.members, "what nobody confirms is not handed on"

@@ -471,7 +471,7 @@ def test_from_must_be_the_did_whose_key_encrypted() -> None:
     by_alice = Unpacked(b"", "authcrypt", ALICE.kid_short, BOB.kid_short, "A256CBC-HS512")
     for sender in (ALICE.did, ALICE.short):
         check_addressing(replace(message, from_=sender), by_alice)
-        check_addressing(replace(message, from_=sender), replace(by_alice, sender_kid=ALICE.kid_long))
+        check_addressing(replace(message, from_=sender), by_alice._replace(sender_kid=ALICE.kid_long))
     for other in (None, BOB.did, ALICE.short[:-1], "did:example:alice"):
         with pytest.raises(Unauthentic):
             check_addressing(replace(message, from_=other), by_alice)

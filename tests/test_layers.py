@@ -320,7 +320,7 @@ def test_what_another_recipient_could_have_written_proves_no_sender(monkeypatch:
     recipient = V1.their_key(resolve(BOB.did), BOB.short)
     data = V1.authcrypt(V1.dump(message()), sender=V1.own_key(ALICE, ""), recipient=recipient, random=dice(1))
     unpack = type(V1).unpack
-    several = lambda *args, **options: replace(unpack(*args, **options), forgeable=True)  # noqa: E731
+    several = lambda *args, **options: unpack(*args, **options)._replace(forgeable=True)  # noqa: E731
     monkeypatch.setattr(type(V1), "unpack", several)
     opened = open_(data)
     assert opened.forgeable and opened.sender is None

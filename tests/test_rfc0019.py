@@ -259,6 +259,19 @@ def test_the_shortcut_leaves_what_is_wrong_to_the_long_way() -> None:
         assert rfc0019._usual(compact_json({**tree, "protected": protected})) is None
 
 
+def test_the_shortcut_overlooks_no_member_that_stands_twice_or_forbids_reading() -> None:
+    tree, header = opened(authcrypt(b""))
+    envelope, raw = compact_json(tree), compact_json(header)
+    inside = [raw.replace(b"{", b"{" + more, 1) for more in (b'"typ":"JWM/1.0",', b'"crit":[],', b'"zip":"DEF",')]
+    protected = [
+        base64.urlsafe_b64encode(wrong).decode() for wrong in (*inside, raw.replace(b'"kid"', b'"kid":"a","kid"'))
+    ]
+    outside = [envelope.replace(b"{", b"{" + more, 1) for more in (b'"iv":"",', b'"aad":"",', b'"recipients":[],')]
+    for wrong in (*outside, *(compact_json({**tree, "protected": text}) for text in protected)):
+        with pytest.raises(Malformed):
+            unpack(wrong)
+
+
 def test_the_shortcut_has_the_limits_of_the_long_way() -> None:
     tree, header = opened(authcrypt(b""))
     kid = HEADER_BYTES_MAX - len(compact_json(header)) + len(verkey(BOB))

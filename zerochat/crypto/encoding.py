@@ -10,7 +10,6 @@ import math
 import re
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import lru_cache
 from itertools import accumulate
 
@@ -237,6 +236,7 @@ def _finite(text: str) -> float:
     return number
 
 
+_READ, _WRITE = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode
 _DECODER = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_no_constant, parse_float=_finite)
 _COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
@@ -255,10 +255,12 @@ def strict_json(data: bytes, size_max: int, depth_max: int = DEPTH_MAX) -> objec
         raise Malformed(why=f"JSON of more than {size_max} bytes")
     if data.count(b"[") + data.count(b"{") > depth_max:
         _check_structure(data, depth_max)
-    with suppress(ValueError, RecursionError):
-        value: object = msgspec.json.decode(data)
-        if msgspec.json.encode(value) == data:
+    try:
+        value: object = _READ(data)
+        if _WRITE(value) == data:
             return value
+    except (ValueError, RecursionError):
+        pass
     try:
         value = _DECODER.decode(data.decode())
         if b"\\" in data and (b"\\ud" in data or b"\\uD" in data):  # one byte is found faster than three

@@ -17,12 +17,13 @@ mark sees only what is there: a recipient of such an envelope can also strip it 
 who packs for several has given away its word, and zerochat never does.
 """
 
-import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from zerochat.crypto.boxes import (
     BOX_NONCE_BYTES,
@@ -67,6 +68,8 @@ _BOXED_BYTES = KEY_BYTES + MAC_BYTES
 _SENDER_AT = _BOXED_BYTES + BOX_NONCE_BYTES
 _BOXED_CHARS, _NONCE_CHARS, _IV_CHARS = (size // 3 * 4 for size in (_BOXED_BYTES, BOX_NONCE_BYTES, CHACHA_NONCE_BYTES))
 """These three are whole groups of base64, without padding: so they can be decoded together with what follows them."""
+_TAG_CHARS = 22
+_TAG_END, _CIPHERTEXT_AT = CHACHA_NONCE_BYTES + MAC_BYTES, CHACHA_NONCE_BYTES + MAC_BYTES + 2
 _SENDER_BYTES = range(SEAL_BYTES + 32, SEAL_BYTES + 45)
 """A verkey in base58 has 43 or 44 characters, and fewer only if it begins with zeros."""
 _JWE_ONLY = frozenset(("recipients", "unprotected", "header", "encrypted_key", "aad"))
@@ -219,51 +222,73 @@ def _text(tree: dict[str, object], name: str) -> str:
 
 # --- reading what most write ----------------------------------------------------------------------------------------
 
-_BETWEEN = [["{", *[colon, comma] * 3, colon, "}"] for colon, comma in ((":", ","), (": ", ", "))]
-"""What stands between the texts of an object of four: compact, or as Python writes it."""
-_MEMBERS, _MEMBERS_OF_SOME = ["protected", "iv", "ciphertext", "tag"], ["protected", "ciphertext", "iv", "tag"]
-_BASE64 = '"([A-Za-z0-9_=-]+)"'
-_HEADER = re.compile(
-    rf'{{"enc": ?"({"|".join(_ENC_READ)})", ?"typ": ?"{re.escape(TYP)}", ?"alg": ?"(Authcrypt|Anoncrypt)", ?'
-    rf'"recipients": ?\[{{"encrypted_key": ?{_BASE64}, ?"header": ?{{"kid": ?"([1-9A-Za-z]+)"'
-    rf'(?:, ?"(sender|iv)": ?{_BASE64}, ?"(?!\5)(sender|iv)": ?{_BASE64})?}}}}\]}}'
-)
-"""Each text of it stands for itself in JSON, because nothing in it has to be escaped."""
+
+class _Names(msgspec.Struct):
+    kid: str
+    sender: str = ""
+    iv: str = ""
+
+
+class _OnlyRecipient(msgspec.Struct):
+    encrypted_key: str
+    header: _Names
+
+
+class _Header(msgspec.Struct):
+    enc: str
+    typ: Literal["JWM/1.0"]
+    alg: Literal["Authcrypt", "Anoncrypt"]
+    recipients: tuple[_OnlyRecipient]
+
+
+class _Outside(msgspec.Struct):
+    protected: str
+    iv: str
+    ciphertext: str
+    tag: str
+
+
+_decode_outside, _decode_header = msgspec.json.Decoder(_Outside).decode, msgspec.json.Decoder(_Header).decode
+_QUOTES_OUTSIDE, _QUOTES = 16, {"Authcrypt": 32, "Anoncrypt": 24}
+"""The quotation marks of an envelope, and of a header, in which each member stands once and no other stands at all: two
+for a name and two for a text. A member more, or one twice, would have more of them."""
 
 
 def _usual(envelope: bytes) -> _Envelope | None:
-    """An envelope for one recipient in the spelling that we and most others write; None for any other.
+    """An envelope for one recipient, with a tag of 16 bytes and no members but those that we and most others write;
+    None for any other.
 
-    It is cut at known places, which takes half the time of parsing it. This never decides anything by itself: whatever
-    does not fit exactly is read in the general way, and what fits would have been read so too.
+    It is parsed into these members at once, which takes three quarters of the time. This never decides anything by
+    itself: whatever does not fit exactly is read in the general way, and what fits would have been read so too.
     """
-    parts = envelope.decode().split('"', 16) if len(envelope) <= ENVELOPE_BYTES_MAX and envelope.isascii() else []
-    if parts[::2] not in _BETWEEN:
-        return None
-    names, [protected, iv, ciphertext, tag] = parts[1::4], parts[3::4]
-    if names == _MEMBERS_OF_SOME:
-        iv, ciphertext = ciphertext, iv
-    elif names != _MEMBERS:
-        return None
-    if len(protected) > _HEADER_CHARS_MAX or len(iv) != _IV_CHARS:
+    if len(envelope) > ENVELOPE_BYTES_MAX:
         return None
     try:
-        # Latin-1 gives every byte a character; the pattern has those of ASCII only.
-        header = b64url_bytes(protected)
-        fit = _HEADER.fullmatch(header.decode("latin-1"))
-        if fit is None or len(header) > HEADER_BYTES_MAX:
+        outside = _decode_outside(envelope)
+        protected, iv, tag = outside.protected, outside.iv, outside.tag.removesuffix("==")
+        if len(protected) > _HEADER_CHARS_MAX or len(iv) != _IV_CHARS or len(tag) != _TAG_CHARS:
             return None
-        content, mac = b64url_bytes(iv + ciphertext), b64url_bytes(tag)
-    except Malformed:
+        decoded = b64url_bytes(protected)
+        header = _decode_header(decoded)
+        # The tag's last group is filled up with zeros: they come out as zeros, unless bits were left over.
+        content = b64url_bytes(f"{iv}{tag}AA{outside.ciphertext}")
+    except (ValueError, RecursionError, Malformed):
         return None
-    enc, alg, key, kid, first, sender, _, nonce = fit.groups("")
-    if (alg == "Authcrypt") != bool(first) or len(content) < CHACHA_NONCE_BYTES or len(mac) < MAC_BYTES:
+    kind, [entry] = _KINDS[header.alg.lower()], header.recipients
+    names = entry.header
+    if (
+        envelope.count(b'"') != _QUOTES_OUTSIDE
+        or decoded.count(b'"') != _QUOTES[header.alg]
+        or len(decoded) > HEADER_BYTES_MAX
+        or header.enc not in _ENC_READ
+        or not (names.kid and names.kid.isascii())
+        or (kind == "authcrypt") != bool(names.sender and names.iv)
+        or content[_TAG_END:_CIPHERTEXT_AT] != bytes(_CIPHERTEXT_AT - _TAG_END)
+    ):
         return None
-    if first == "iv":
-        sender, nonce = nonce, sender
-    recipients = (_Recipient(kid, key, sender, nonce),)
-    content_iv, sealed = content[:CHACHA_NONCE_BYTES], content[CHACHA_NONCE_BYTES:] + mac
-    return _Envelope(_KINDS[alg.lower()], enc, recipients, protected.encode(), content_iv, sealed)
+    recipients = (_Recipient(names.kid, entry.encrypted_key, names.sender, names.iv),)
+    content_iv, sealed = content[:CHACHA_NONCE_BYTES], content[_CIPHERTEXT_AT:] + content[CHACHA_NONCE_BYTES:_TAG_END]
+    return _Envelope(kind, header.enc, recipients, protected.encode(), content_iv, sealed)
 
 
 # --- opening --------------------------------------------------------------------------------------------------------

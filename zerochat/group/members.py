@@ -17,6 +17,7 @@ from zerochat.group.membership import (
     may_remove,
     remove_of,
     vote_of,
+    voters_for,
     votes_for,
     votes_needed,
 )
@@ -50,7 +51,7 @@ def remove(turn: Turn, wanted: str, whom: str) -> Voted:
     if member == group.me:
         raise NotYourself(group=group.name)
     needed = votes_needed(group.view) if group.view.policy.remove == "quorum" else 1
-    if group.view.policy.remove == "quorum" and group.me not in votes_for(group.control, group.view, member):
+    if group.view.policy.remove == "quorum" and group.me not in voters_for(group.control, group.view, member):
         log.append(turn, group.id, VOTE, {"member": member})
         group = turn.group(group.id)
     votes = votes_for(group.control, group.view, member)

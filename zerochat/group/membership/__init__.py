@@ -8,6 +8,7 @@ new key.
     bodies     what the events say, and the policy of a group
     view       the members, and what each of them may do
     resolve    from a set of events to a view, where they are at odds too
+    votes      how many votes put somebody out, and whose they are
     rights     whether an event was in order when it was made
 """
 
@@ -15,6 +16,7 @@ from zerochat.group.membership.bodies import (
     AddBody,
     GenesisBody,
     LabelBody,
+    LeaveBody,
     Policy,
     PolicyBody,
     RemoveBody,
@@ -23,19 +25,19 @@ from zerochat.group.membership.bodies import (
     add_of,
     genesis_of,
     label_of,
+    leave_of,
     policy_of,
     remove_of,
     role_of,
     vote_of,
 )
-from zerochat.group.membership.resolve import ancestors, heads_of, resolve_view
+from zerochat.group.membership.resolve import ancestors, heads_of, resolve_view, voters_for, votes_for
 from zerochat.group.membership.rights import (
     AUTHOR_CONTROL_MAX,
     CONTROL_MAX,
     check_all,
     check_control,
     missing,
-    votes_for,
 )
 from zerochat.group.membership.view import (
     ADMIN,
@@ -67,6 +69,7 @@ __all__ = [
     "AddBody",
     "GenesisBody",
     "LabelBody",
+    "LeaveBody",
     "Member",
     "Policy",
     "PolicyBody",
@@ -82,6 +85,7 @@ __all__ = [
     "heads_of",
     "label_free",
     "label_of",
+    "leave_of",
     "may_add",
     "may_change_role",
     "may_label",
@@ -95,6 +99,7 @@ __all__ = [
     "resolve_view",
     "role_of",
     "vote_of",
+    "voters_for",
     "votes_for",
     "votes_needed",
 ]

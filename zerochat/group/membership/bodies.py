@@ -7,10 +7,13 @@ import msgspec
 
 from zerochat.errors import Malformed
 from zerochat.group.contact import CONTACT_CHARS_MAX
-from zerochat.group.event import Did, Event
+from zerochat.group.event import ADD, GENESIS, Did, Event
 from zerochat.names import fault_of
 
 QUORUM_MIN, QUORUM_MAX = 2, 64
+DEED_BYTES_MAX = 2304
+"""The record of an event that brings nobody in. With 32 ids of others, the longest name and the greatest numbers it has
+2131 bytes; everybody keeps all of them."""
 
 _Label = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 _Contact = Annotated[str, msgspec.Meta(max_length=CONTACT_CHARS_MAX)]
@@ -35,7 +38,7 @@ class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agreement: AgreementRule
 
 
-class GenesisBody(msgspec.Struct, frozen=True):
+class GenesisBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A group begins: its name, what it chose, its rules, and its first member."""
 
     name: _Label
@@ -52,7 +55,7 @@ class GenesisBody(msgspec.Struct, frozen=True):
     possession: _Signature
 
 
-class AddBody(msgspec.Struct, frozen=True):
+class AddBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Somebody joins: with which keys, under which name, as what, reached where, and its own word that it wants to."""
 
     member: Did
@@ -64,7 +67,7 @@ class AddBody(msgspec.Struct, frozen=True):
     consent: _Signature
 
 
-class RemoveBody(msgspec.Struct, frozen=True):
+class RemoveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A member is put out."""
 
     member: Did
@@ -72,13 +75,17 @@ class RemoveBody(msgspec.Struct, frozen=True):
     """Its events up to this one count; later ones are refused by everybody."""
 
 
-class VoteBody(msgspec.Struct, frozen=True):
+class VoteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The author wants this member out."""
 
     member: Did
 
 
-class RoleBody(msgspec.Struct, frozen=True):
+class LeaveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The author goes."""
+
+
+class RoleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a member may do from now on."""
 
     member: Did
@@ -87,7 +94,7 @@ class RoleBody(msgspec.Struct, frozen=True):
     """The role counts for the events of the member's chain after this one."""
 
 
-class LabelBody(msgspec.Struct, frozen=True):
+class LabelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The author goes by another name from now on."""
 
     label: _Label
@@ -97,6 +104,8 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 def _read(event: Event, shape: type[_S]) -> _S:
+    if event.type not in (GENESIS, ADD) and len(event.record) > DEED_BYTES_MAX:
+        raise Malformed(why=f"{event.type}: too long")
     try:
         body = msgspec.convert(event.body, shape)
     except msgspec.ValidationError as error:
@@ -118,6 +127,10 @@ def _add(event: Event) -> AddBody:
 
 def _remove(event: Event) -> RemoveBody:
     return _read(event, RemoveBody)
+
+
+def _leave(event: Event) -> LeaveBody:
+    return _read(event, LeaveBody)
 
 
 def _vote(event: Event) -> VoteBody:
@@ -143,6 +156,10 @@ def add_of(event: Event) -> AddBody:
 
 def remove_of(event: Event) -> RemoveBody:
     return event.once(_remove)
+
+
+def leave_of(event: Event) -> LeaveBody:
+    return event.once(_leave)
 
 
 def vote_of(event: Event) -> VoteBody:

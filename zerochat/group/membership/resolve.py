@@ -3,14 +3,15 @@
 The rule is *strong remove*. A removal (and, for what takes an admin, a demotion) is a *cut*: what its target did
 without having seen it is void, unless whoever cut had seen that. So nobody who is on the way out brings friends in,
 or others down. Whatever rests on a void event is void as well: members who came in through it and all that they did,
-removals that lack its vote, what was done with a right that it gave.
+removals that lack its vote, what was done with a right that it gave. A removal that takes a quorum is void where the
+votes that it had seen are too few among all who are members by now (`votes.py`).
 
 Cuts can be void themselves. They are decided from the outside in: whatever no undecided cut could make void holds, what
 it makes void falls, and so on. Two who remove each other are both out; and where cuts threaten each other in a ring,
 all of them hold.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from zerochat.crypto.encoding import b64url, canonical_json
@@ -29,7 +30,8 @@ from zerochat.group.membership.bodies import (
     role_of,
     vote_of,
 )
-from zerochat.group.membership.view import ADMIN, OWNER, WRITER, Member, View
+from zerochat.group.membership.view import ADMIN, OWNER, WRITER, Member, View, votes_needed
+from zerochat.group.membership.votes import Standing
 
 
 def ancestors(control: Mapping[str, Event], heads: Iterable[str]) -> set[str]:
@@ -47,6 +49,11 @@ def ancestors(control: Mapping[str, Event], heads: Iterable[str]) -> set[str]:
 def heads_of(control: Mapping[str, Event]) -> tuple[str, ...]:
     """The membership events that no other one names, sorted."""
     return tuple(sorted(set(control).difference(*(event.deps for event in control.values()))))
+
+
+def in_order(control: Mapping[str, Event]) -> list[tuple[str, Event]]:
+    """These events by id, causes first, in an order that is the same everywhere."""
+    return sorted(control.items(), key=lambda item: (item[1].lamport, item[0]))
 
 
 def is_cut(event: Event) -> bool:
@@ -68,10 +75,38 @@ def _newcomer(event: Event) -> Member:
     return Member(did, body.label, body.contact, event.lamport, adder, transport, ((0, role),), role_by=event.author)
 
 
+LATEST_MAX = 16
+_latest: dict[tuple[str, ...], View] = {}
+"""The last views, by heads: ids are hashes over the causes too, so heads say all that a view follows from."""
+
+
 def resolve_view(control: Mapping[str, Event]) -> View:
     """The view that follows from a causally closed set of membership events that were all in order (`check_control`).
     Raises Refused where there is no beginning."""
-    return Roll.of(control).view(heads_of(control))
+    heads = heads_of(control)
+    view = _latest.pop(heads, None) or Roll.of(control).view(heads)
+    _latest[heads] = view
+    if len(_latest) > LATEST_MAX:
+        del _latest[next(iter(_latest))]
+    return view
+
+
+def voters_for(control: Mapping[str, Event], view: View, target: str) -> set[str]:
+    """The members who want this one out, and who are members still (`view` is that of `control`)."""
+    votes = (event for event in control.values() if event.type == VOTE and vote_of(event).member == target)
+    return {event.author for event in votes if event.author in view.members}
+
+
+def votes_for(control: Mapping[str, Event], view: View, target: str) -> set[str]:
+    """The members for whom the votes to put this one out count; `view` is that of `control`. Where they are enough
+    (`quorum_met`), a removal that has seen all this takes effect. Where even all who have voted are too few, it is
+    those."""
+    voters = voters_for(control, view, target)
+    if len(voters) < votes_needed(view) or not voters or target not in view.members:
+        return voters
+    order = in_order(control)
+    graph = _Graph(order, view.policy)
+    return graph.tally(target, graph.void())
 
 
 class Roll:
@@ -83,18 +118,18 @@ class Roll:
         self.former: dict[str, Member] = {}
         self.removed: dict[str, int] = {}
         self.forked: dict[str, tuple[str, str]] = {}
-        self._places = {(genesis.author, genesis.seq): genesis.id}
         self.live = View(self.members, self.former, "", self.policy, self.removed, self.forked)
         """For whoever asks between two events; it changes with the next one."""
 
     @classmethod
     def of(cls, control: Mapping[str, Event]) -> "Roll":
         """Everything of these events that is not void, applied."""
-        order = sorted(control.items(), key=lambda item: (item[1].lamport, item[0]))
+        order = in_order(control)
         if not order or order[0][1].type != GENESIS:
             raise Refused(why="membership events without a beginning")
         roll = cls(order[0][1])
-        void = _Graph(order, roll.policy).void() if any(is_cut(event) for _, event in order) else frozenset[str]()
+        graph = _Graph(order, roll.policy)
+        void = graph.void() if any(is_cut(event) for _, event in order) else frozenset[str]()
         # Who was added twice at once may have spoken before the one of the two that counts.
         for name, event in order[1:]:
             if event.type == ADD and name not in void:
@@ -102,7 +137,7 @@ class Roll:
         for name, event in order[1:]:
             if event.type != ADD and name not in void:
                 roll.apply(event)
-            roll.note(name, event)
+        roll.forked.update(graph.forked())
         for name, event in order[1:]:
             if event.type == ADD and name in void and roll.live.known(add_of(event).member) is None:
                 roll.shut_out(event)
@@ -113,12 +148,6 @@ class Roll:
         digest = sha256(canonical_json(["zerochat/view/1", list(members), list(heads)]))
         removed, forked = dict(sorted(self.removed.items())), dict(sorted(self.forked.items()))
         return View(members, former, b64url(digest[:16]), self.policy, removed, forked)
-
-    def note(self, name: str, event: Event) -> None:
-        """Look for a second event in the same place of its author's chain."""
-        other = self._places.setdefault((event.author, event.seq), name)
-        if other != name and event.author not in self.forked:
-            self.forked[event.author] = (min(other, name), max(other, name))
 
     def apply(self, event: Event) -> None:
         """The event takes effect, after those before it."""
@@ -163,7 +192,7 @@ class Roll:
 
 
 class _Graph:
-    """The events of a past with cuts in it, in order, and what of them is void.
+    """The events of a past, in order, what of them is void, and who has signed two histories.
 
     Sets of events are integers, one bit for each: to unite those of a whole past is one operation.
     """
@@ -185,6 +214,8 @@ class _Graph:
             self.of_type[event.type] = self.of_type.get(event.type, 0) | 1 << at
         self.adds: dict[str, list[tuple[int, str]]] = {}
         """By adder: its adds, and whom each brought in."""
+        self.joins: list[tuple[int, str, str]] = []
+        """The adds in order: by whom, and whom each brought in."""
         self.promotions: dict[str, int] = {}
         """By member: what made it an admin."""
         self.votes: dict[str, int] = {}
@@ -193,6 +224,8 @@ class _Graph:
         """What only an admin may do, and who did, but for the owner."""
         self.counted: list[tuple[int, str]] = []
         """Removals that rest on votes, and of whom."""
+        self._enough: dict[tuple[int, int], bool] = {}
+        """By removal and what of its past is not void."""
         for at, event in enumerate(self.events):
             self._file(at, event)
 
@@ -200,6 +233,7 @@ class _Graph:
         author, ruled = event.author, self.policy.roles == "admins"
         if event.type == ADD:
             self.adds.setdefault(author, []).append((at, add_of(event).member))
+            self.joins.append((at, author, add_of(event).member))
         elif event.type == VOTE:
             target = vote_of(event).member
             self.votes[target] = self.votes.get(target, 0) | 1 << at
@@ -218,18 +252,17 @@ class _Graph:
     def void(self) -> frozenset[str]:
         """The names of the void events."""
         undecided = {at: self._kills(at) for at, event in enumerate(self.events) if is_cut(event)}
-        held, killed, dead = 0, 0, 0
-        while undecided:
+        held, killed, dead = 0, 0, self._closure(0) if self.counted else 0
+        while undecided := {at: kills for at, kills in undecided.items() if not dead >> at & 1}:
             pool = killed
             for kills in undecided.values():
                 pool |= kills
-            threatened = self._closure(pool) if pool else 0
+            threatened = self._closure(pool) if pool else dead
             free = [at for at in undecided if not threatened >> at & 1] or list(undecided)
             for at in free:
                 held |= 1 << at
                 killed |= undecided.pop(at)
-            dead = self._closure(killed) if killed else 0
-            undecided = {at: kills for at, kills in undecided.items() if not dead >> at & 1}
+            dead = self._closure(killed) if killed else dead
         dead &= ~held
         return frozenset(name for at, name in enumerate(self.names) if dead >> at & 1) if dead else frozenset()
 
@@ -277,16 +310,88 @@ class _Graph:
             if not self.promotions.get(author, 0) & self.past[at] & ~dead:
                 dead |= 1 << at
         for at, target in self.counted:
-            votes = self.votes.get(target, 0) & self.past[at]
-            needed = min(self.policy.quorum, len(self._authors(votes)))
-            if votes & dead and len(self._authors(votes & ~dead)) < needed:
+            seen = self.past[at] & ~dead
+            if (at, seen) not in self._enough:
+                self._enough[at, seen] = self._carried(target, seen, at)
+            if not self._enough[at, seen]:
                 dead |= 1 << at
         return dead
 
+    def _carried(self, target: str, seen: int, at: int) -> bool:
+        """Whether the votes in a past are enough for the removal `at`."""
+        voters = len(self._authors(self.votes.get(target, 0) & seen))
+        standing, joins = self._standing(target, seen, at, voters if voters < self.policy.quorum else len(self.events))
+        if len(standing.others) > voters and voters < self.policy.quorum:
+            return False  # the votes are too few whosever they are
+        return len(self._parties(target, seen, standing, joins)) >= max(
+            1, min(self.policy.quorum, len(standing.others))
+        )
+
+    def tally(self, target: str, dead: frozenset[str]) -> set[str]:
+        """For whom the votes against this member count now; `dead` are the void events."""
+        seen = sum(1 << at for at, name in enumerate(self.names) if name not in dead)
+        standing, joins = self._standing(target, seen, len(self.events), len(self.events))
+        return self._parties(target, seen, standing, joins)
+
+    def _standing(self, target: str, seen: int, at: int, most: int) -> tuple[Standing, dict[str, int]]:
+        """Who could have a say in a removal of this member that knew these events, and which event brought in each.
+        Of those who have gone, it must have seen that. Once there are more than `most`, no more are looked for."""
+        gone, shut = {target}, 0
+        for cut in _bits(seen & (self.of_type.get(LEAVE, 0) | self.of_type.get(REMOVE, 0))):
+            event = self.events[cut]
+            gone.add(event.author if event.type == LEAVE else remove_of(event).member)
+            shut |= self._kills(cut) if event.type == REMOVE else 0
+        adders, joins = {self.founder: ""}, {self.founder: 0}
+        others = int(self.founder not in gone)
+        for place, adder, member in self.joins:
+            if others > most:
+                break
+            if member not in adders and adder in adders and not (shut >> place | self.past[place] >> at) & 1:
+                adders[member], joins[member] = adder, place
+                others += member not in gone
+        return Standing(adders, adders.keys() - gone), joins
+
+    def _parties(self, target: str, seen: int, standing: Standing, joins: dict[str, int]) -> set[str]:
+        known: dict[str, int] = {}
+        once = twice = 0
+
+        def witnessed(did: str) -> bool:
+            nonlocal once, twice
+            if not known:  # by branch: what its members had seen when they acted; and what two branches had
+                for place in _bits(seen):
+                    branch = standing.branch.get(self.events[place].author)
+                    if branch is not None:
+                        known[branch] = known.get(branch, 0) | self.past[place]
+                for events in known.values():
+                    once, twice = once | events, twice | once & events
+            outside = once & ~known.get(standing.branch[did], 0) | twice
+            return bool(outside >> joins[did] & 1)
+
+        return standing.counted(self._authors(self.votes.get(target, 0) & seen), witnessed)
+
+    def forked(self) -> dict[str, tuple[str, str]]:
+        """By author: two events in one place of its chain, or of which neither had seen the other; whoever is honest
+        knows what it has said itself."""
+        found: dict[str, tuple[str, str]] = {}
+        latest: dict[str, int] = {}
+        places: dict[tuple[str, int], int] = {}
+        for at, event in enumerate(self.events):
+            before = latest.get(event.author, at)
+            same = places.setdefault((event.author, event.seq), at)
+            other = before if before != at and not self.past[at] >> before & 1 else same
+            if other != at and event.author not in found:
+                one, two = sorted((self.names[other], self.names[at]))
+                found[event.author] = one, two
+            latest[event.author] = at
+        return found
+
     def _authors(self, events: int) -> set[str]:
-        authors = set()
-        while events:
-            bit = events & -events
-            events ^= bit
-            authors.add(self.events[bit.bit_length() - 1].author)
-        return authors
+        return {self.events[at].author for at in _bits(events)}
+
+
+def _bits(events: int) -> Iterator[int]:
+    """The places of these events, in order."""
+    while events:
+        bit = events & -events
+        events ^= bit
+        yield bit.bit_length() - 1

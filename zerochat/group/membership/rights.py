@@ -9,20 +9,14 @@ from collections.abc import Collection, Iterable, Mapping
 from zerochat.errors import Malformed, Refused
 from zerochat.group.contact import check_consent, check_possession, client_key, reach_of_did
 from zerochat.group.event import GENESIS, LEAVE, REMOVE, VOTE, Event
-from zerochat.group.membership.bodies import add_of, genesis_of, label_of, remove_of, role_of, vote_of
-from zerochat.group.membership.resolve import Roll, ancestors, is_cut, resolve_view
+from zerochat.group.membership.bodies import add_of, genesis_of, label_of, leave_of, remove_of, role_of, vote_of
+from zerochat.group.membership.resolve import Roll, ancestors, is_cut, resolve_view, voters_for
 from zerochat.group.membership.view import View, may_add, may_change_role, may_label, may_remove, may_vote
 
 CONTROL_MAX = 4096
 """Membership events of one group. Every one is kept for ever and given to every newcomer, so they are counted."""
 AUTHOR_CONTROL_MAX = 256
 """And those of one author, so that nobody alone fills the log."""
-
-
-def votes_for(control: Mapping[str, Event], view: View, target: str) -> set[str]:
-    """The members who want this one out, and who are members still (`view` is that of `control`)."""
-    votes = (event for event in control.values() if event.type == VOTE and vote_of(event).member == target)
-    return {event.author for event in votes if event.author in view.members}
 
 
 def check_control(event: Event, control: Mapping[str, Event]) -> None:
@@ -103,7 +97,7 @@ def _check_right(event: Event, view: View, past: Mapping[str, Event]) -> None:
         raise Refused(why="a membership event by somebody who was not a member")
     match event.type:
         case "leave":
-            pass
+            leave_of(event)
         case "add":
             add = add_of(event)
             check_possession(add.possession, add.transport, event.group, add.member)
@@ -113,7 +107,8 @@ def _check_right(event: Event, view: View, past: Mapping[str, Event]) -> None:
             allowed = may_add(view, me, add.member, add.label, client_key(add.transport))
         case "remove":
             target = remove_of(event).member
-            votes = votes_for(past, view, target) if view.policy.remove == "quorum" else ()
+            # Its author has chosen this past; whether the votes are enough among all members is for `resolve.py`.
+            votes = voters_for(past, view, target) if view.policy.remove == "quorum" else ()
             allowed = may_remove(view, me, target, votes)
         case "vote":
             allowed = may_vote(view, me, vote_of(event).member)
@@ -133,9 +128,9 @@ def _check_right(event: Event, view: View, past: Mapping[str, Event]) -> None:
 class _Load:
     """How many membership events there are, in all and by author.
 
-    The first leave of a member and the first removal of one do not count: they must be possible however full the log
-    is. Whether a set of events is within the limits does not depend on their order, so a newcomer accepts in one piece
-    what the others have accepted bit by bit.
+    The first leave of a member, the first removal of one, and everybody's first vote about one do not count: they must
+    be possible however full the log is. Whether a set of events is within the limits does not depend on their order, so
+    a newcomer accepts in one piece what the others have accepted bit by bit.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
@@ -154,7 +149,9 @@ class _Load:
     def _count(self, event: Event) -> tuple[bool, bool]:
         """Whether the event counts among all of them, and among its author's."""
         in_all = by_author = True
-        if event.type in (LEAVE, REMOVE):
+        if event.type == VOTE:
+            in_all = by_author = self._again(VOTE, vote_of(event).member, event.author)
+        elif event.type in (LEAVE, REMOVE):
             goes = event.author if event.type == LEAVE else remove_of(event).member
             in_all = self._again(event.type, goes)
             by_author = self._again(event.type, goes, event.author)
