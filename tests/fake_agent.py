@@ -255,7 +255,10 @@ class FakeAgent:
         self.tell("invitation", InvitationNews(group=group.info.id, nick=nick, uses_left=left))
 
     def joining(self, phase: schema.JoinPhase, text: str, **details: Any) -> None:
-        self.tell("join", JoinStatus(join="j1", phase=phase, text=text, **details))
+        status = JoinStatus(join="j1", phase=phase, text=text, **details)
+        others = [one for one in self.joins if one.join != status.join]
+        self.joins = others if phase in ("joined", "failed") else [*others, status]
+        self.tell("join", status)
 
     # --- answering -------------------------------------------------------------------------------------------------
 
