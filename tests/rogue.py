@@ -17,16 +17,16 @@ from zerochat.crypto.contents import xc20p_seal
 from zerochat.crypto.primitives import sha256
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.message import Message, new_id
-from zerochat.group import frame
 from zerochat.group.effects import Measure
 from zerochat.group.event import POST, Event
 from zerochat.group.membership import heads_of
-from zerochat.group.padding import bucket
 from zerochat.group.relationship import pack
-from zerochat.group.run import write_runs
 from zerochat.group.state import Chain
 from zerochat.group.stimuli import Received
-from zerochat.group.wire import EVENTS, SYNC
+from zerochat.group.wire import frame
+from zerochat.group.wire.messages import EVENTS, SYNC
+from zerochat.group.wire.padding import bucket
+from zerochat.group.wire.run import write_runs
 
 UNHEARD_S = 0.5
 """How long something that must not happen is waited for."""

@@ -8,13 +8,13 @@ from tests.behind import Behind
 from tests.test_join import PERFECT, Small
 from zerochat.didcomm.invitation import parse_invitation
 from zerochat.didcomm.message import Message
-from zerochat.group import admission, join
 from zerochat.group.effects import Answer, Changed, Refuse
+from zerochat.group.joining import admission, join
 from zerochat.group.membership import Policy
 from zerochat.group.notices import InvitationUsed, JoinAnswered, JoinAsked, Seating
 from zerochat.group.relationship import pack
 from zerochat.group.stimuli import AcceptInvitation, AnswerRequest, CreateGroup, CreateInvitation
-from zerochat.group.wire import WELCOME
+from zerochat.group.wire.messages import WELCOME
 from zerochat.sim import Faults
 from zerochat.sim.world import Node
 

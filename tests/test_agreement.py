@@ -11,10 +11,11 @@ from tests.test_join import Small
 from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.errors import Malformed, Unauthentic
-from zerochat.group import agreement, log, seating
+from zerochat.group import agreement, log
 from zerochat.group.contact import new_identity, sign_consent, sign_possession, transport_name
 from zerochat.group.effects import Answer, Dial, Refuse
 from zerochat.group.event import ADD, LABEL, Event
+from zerochat.group.joining import seating
 from zerochat.group.membership import Policy, heads_of, resolve_view
 from zerochat.group.notices import Disagreement, Forked
 from zerochat.group.state import Agent, Group

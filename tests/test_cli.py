@@ -764,7 +764,7 @@ def test_rotating_says_what_it_means(run, curious) -> None:
 
 
 def test_an_agent_that_has_just_started_waits_for_the_peer(run, alone) -> None:
-    from zerochat.group.questions import NotConnected
+    from zerochat.group.outside.questions import NotConnected
 
     tries = iter([True, False])
 

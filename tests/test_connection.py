@@ -16,12 +16,12 @@ from zerochat.didcomm.protocols import inviting, ping
 from zerochat.didcomm.protocols.basic import basic
 from zerochat.didcomm.protocols.oob import OutOfBand, read_invitation
 from zerochat.group.commands import NotReady, RotationUnderWay
-from zerochat.group.connection import AlreadyConnected, CannotConnect, NoAddress, OwnInvitation
 from zerochat.group.effects import Answer, Answered, Notify, Post, Refuse
 from zerochat.group.engine import step
 from zerochat.group.find import UnknownPeer, find_peer
 from zerochat.group.notices import ConnectionChanged, FeaturesDisclosed, Pong, Told
-from zerochat.group.questions import LETTERS_MAX
+from zerochat.group.outside.connection import AlreadyConnected, CannotConnect, NoAddress, OwnInvitation
+from zerochat.group.outside.questions import LETTERS_MAX
 from zerochat.group.relationship import pack, rotate
 from zerochat.group.state import Agent, Whom
 from zerochat.group.stimuli import (

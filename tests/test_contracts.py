@@ -14,7 +14,7 @@ from zerochat.errors import Malformed, RemoteError
 from zerochat.group.modes import MODES, Place, Reader
 from zerochat.group.relationship import Relationship
 from zerochat.group.stimuli import Moment
-from zerochat.group.wire import EVENTS
+from zerochat.group.wire.messages import EVENTS
 from zerochat.overlay import OVERLAYS
 from zerochat.sim import TransparentPacker
 

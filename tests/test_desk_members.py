@@ -15,8 +15,8 @@ from zerochat.agent.journal import Row
 from zerochat.agent.wishes import BadRequest, OwnWords
 from zerochat.crypto.words import WORDS
 from zerochat.group import notices
-from zerochat.group.admission import NoSuchRequest
 from zerochat.group.find import UnknownMember
+from zerochat.group.joining.admission import NoSuchRequest
 from zerochat.group.membership import Policy
 
 

@@ -13,10 +13,12 @@ from zerochat.didcomm.did import new_peer4
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed, RemoteError, Unauthentic
 from zerochat.group.event import ADD, POST, Event
-from zerochat.group.frame import SECTION_BYTES, is_frame, open_frame, seal_frame
-from zerochat.group.padding import BUCKET_BYTES_MAX, bucket, pad
 from zerochat.group.relationship import Relationship
-from zerochat.group.run import (
+from zerochat.group.stimuli import Moment
+from zerochat.group.wire.frame import SECTION_BYTES, is_frame, open_frame, seal_frame
+from zerochat.group.wire.messages import EventsBody, read_body
+from zerochat.group.wire.padding import BUCKET_BYTES_MAX, bucket, pad
+from zerochat.group.wire.run import (
     RUN_BYTES_MAX,
     RUN_EVENTS_MAX,
     Run,
@@ -26,8 +28,6 @@ from zerochat.group.run import (
     squeezed,
     write_runs,
 )
-from zerochat.group.stimuli import Moment
-from zerochat.group.wire import EventsBody, read_body
 
 GROUP = "g" * 43
 AUTHOR, OTHER = did_key(ed25519_public(b"a" * 32)), did_key(ed25519_public(b"o" * 32))

@@ -11,10 +11,10 @@ from zerochat.group.event import DEPS_MAX, LEAVE, POST, Event
 from zerochat.group.membership import heads_of
 from zerochat.group.notices import Disagreement, Forked
 from zerochat.group.relationship import pack
-from zerochat.group.run import write_runs
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import Received, SendPost
-from zerochat.group.wire import EVENTS, HEADS_MAX, SYNC
+from zerochat.group.wire.messages import EVENTS, HEADS_MAX, SYNC
+from zerochat.group.wire.run import write_runs
 from zerochat.sim import SIMULATED_PACKERS, play
 from zerochat.sim.world import Node
 

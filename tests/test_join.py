@@ -14,15 +14,15 @@ from zerochat.didcomm.invitation import parse_invitation
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols.empty import empty
 from zerochat.errors import GroupExists, InvitationExpired, NotAMember, Refused, RemoteError, Unauthentic
-from zerochat.group import admission, log, welcome
+from zerochat.group import log
 from zerochat.group.contact import sign_consent, sign_possession, transport_name
 from zerochat.group.effects import Answer, Refuse
 from zerochat.group.engine import step
 from zerochat.group.event import ADD, LEAVE, Event
+from zerochat.group.joining import admission, welcome
 from zerochat.group.membership import check_control, heads_of, missing, resolve_view, view
 from zerochat.group.notices import JoinProgress
 from zerochat.group.relationship import Relationship, farewell, pack
-from zerochat.group.run import Run, write_runs
 from zerochat.group.state import Claim
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -35,7 +35,8 @@ from zerochat.group.stimuli import (
     SendPost,
 )
 from zerochat.group.turn import Turn
-from zerochat.group.wire import JOIN_REQUEST, EventsBody
+from zerochat.group.wire.messages import JOIN_REQUEST, EventsBody
+from zerochat.group.wire.run import Run, write_runs
 from zerochat.sim import SIMULATED_PACKERS, Faults, TransparentPacker, World
 
 PERFECT = Faults(loss=0, duplication=0, delay_ms_max=5)

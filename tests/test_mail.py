@@ -51,7 +51,7 @@ from zerochat.group.stimuli import (
     WebDown,
     WebUp,
 )
-from zerochat.group.wire import SYNC
+from zerochat.group.wire.messages import SYNC
 
 ENVELOPES = pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
 

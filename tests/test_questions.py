@@ -10,10 +10,10 @@ from zerochat.didcomm import PACKERS
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange, features, ping, problem
 from zerochat.didcomm.protocols.problem import ERRORS_MAX, PROBLEM, TOO_MANY_ERRORS
-from zerochat.group import questions
 from zerochat.group.effects import Refuse
 from zerochat.group.notices import FeaturesDisclosed, Pong, ProblemReported, Told
-from zerochat.group.questions import NotConnected
+from zerochat.group.outside import questions
+from zerochat.group.outside.questions import NotConnected
 from zerochat.group.relationship import own_keys, pack
 from zerochat.group.stimuli import AskFeatures, EndConnection, Mailed, PingPeer, Received, RotateDid, Tell
 

@@ -35,15 +35,16 @@ from zerochat.didcomm import PACKERS, jwe
 from zerochat.didcomm.did import resolve
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed, RemoteError, Unauthentic
-from zerochat.group import conduct, frame
+from zerochat.group import conduct
 from zerochat.group.clock import AHEAD_MS_MAX
 from zerochat.group.effects import Admit, Measure, Remember
 from zerochat.group.event import POST
-from zerochat.group.frame import open_frame, seal_frame
-from zerochat.group.padding import bucket
 from zerochat.group.relationship import own_keys, pack, unpack
 from zerochat.group.state import Chain
 from zerochat.group.stimuli import Moment, Received, SendPost
+from zerochat.group.wire import frame
+from zerochat.group.wire.frame import open_frame, seal_frame
+from zerochat.group.wire.padding import bucket
 
 HERE = Path(__file__).parent
 REGRESSIONS = {

@@ -14,9 +14,9 @@ from zerochat.group.effects import Refuse
 from zerochat.group.event import POST, Event
 from zerochat.group.notices import Rotated
 from zerochat.group.relationship import farewell, pack, rotate
-from zerochat.group.run import write_runs
 from zerochat.group.stimuli import LeaveGroup, LinkDown, LinkUp, Received, RotateDid
-from zerochat.group.wire import EVENTS
+from zerochat.group.wire.messages import EVENTS
+from zerochat.group.wire.run import write_runs
 from zerochat.sim import Faults
 
 pytestmark = pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])

@@ -41,7 +41,7 @@ from zerochat.group.contact import Reach, new_identity, sign_possession, transpo
 from zerochat.group.effects import Answer, Remember
 from zerochat.group.event import ADD, LABEL, LEAVE, REMOVE, ROLE
 from zerochat.group.stimuli import Received
-from zerochat.group.wire import EVENTS, JOIN_REQUEST, STATUS
+from zerochat.group.wire.messages import EVENTS, JOIN_REQUEST, STATUS
 
 
 class Village:

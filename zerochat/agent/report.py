@@ -34,8 +34,8 @@ from zerochat.errors import Malformed, RemoteError
 from zerochat.group import mail, notices
 from zerochat.group.event import ADD, GENESIS, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, load_event
 from zerochat.group.event import Event as Record
-from zerochat.group.mediators import live_uri
 from zerochat.group.membership import add_of, genesis_of, label_of, remove_of, role_of, vote_of
+from zerochat.group.outside.mediators import live_uri
 from zerochat.group.state import Agent, Connection, Group, Join
 from zerochat.group.stimuli import Moment
 from zerochat.group.turn import Turn

@@ -24,7 +24,7 @@ from zerochat.group.membership import add_of, ancestors, heads_of, resolve_view
 from zerochat.group.notices import Disagreement
 from zerochat.group.state import Contradiction, Group, Join, Word
 from zerochat.group.turn import Turn
-from zerochat.group.wire import HEADS_MAX
+from zerochat.group.wire.messages import HEADS_MAX
 
 RECORDS_MAX = 16
 """Membership events in one piece of evidence."""

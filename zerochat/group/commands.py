@@ -10,20 +10,7 @@ from zerochat.errors import (
     NotAMember,
     PostTooLong,
 )
-from zerochat.group import (
-    admission,
-    connection,
-    invite,
-    join,
-    leave,
-    log,
-    mail,
-    mediators,
-    members,
-    peers,
-    questions,
-    sync,
-)
+from zerochat.group import leave, log, mail, members, peers, sync
 from zerochat.group.contact import new_identity, sign_possession, transport_name
 from zerochat.group.effects import (
     Asked,
@@ -39,9 +26,11 @@ from zerochat.group.effects import (
 )
 from zerochat.group.event import GENESIS, HEADER_BYTES_MAX, POST, POST_BYTES_MAX, RECORD_BYTES_MAX, Event
 from zerochat.group.find import find_connection, find_group, find_peer
+from zerochat.group.joining import admission, invite, join
 from zerochat.group.membership import check_control, may_post, resolve_view
 from zerochat.group.modes import MODES
 from zerochat.group.notices import ViewChanged
+from zerochat.group.outside import connection, mediators, questions
 from zerochat.group.state import Chain, Group, Profile
 from zerochat.group.stimuli import (
     AcceptInvitation,

@@ -15,22 +15,7 @@ from zerochat.errors import (
     Refused,
     RemoteError,
 )
-from zerochat.group import (
-    admission,
-    commands,
-    conduct,
-    connection,
-    hearing,
-    invite,
-    join,
-    leave,
-    log,
-    mail,
-    mediators,
-    peers,
-    seating,
-    sync,
-)
+from zerochat.group import commands, conduct, hearing, leave, log, mail, peers, sync
 from zerochat.group.contact import Reach
 from zerochat.group.effects import (
     Answer,
@@ -38,6 +23,8 @@ from zerochat.group.effects import (
     Measure,
     Refuse,
 )
+from zerochat.group.joining import admission, invite, join, seating
+from zerochat.group.outside import connection, mediators
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
     Ask,

@@ -9,25 +9,14 @@ from zerochat.errors import (
     Refused,
     Unauthentic,
 )
-from zerochat.group import (
-    admission,
-    conduct,
-    connection,
-    join,
-    leave,
-    log,
-    mail,
-    mediators,
-    members,
-    peers,
-    questions,
-    seating,
-)
-from zerochat.group.envelope import open_first
-from zerochat.group.frame import is_frame
+from zerochat.group import conduct, leave, log, mail, members, peers
+from zerochat.group.joining import admission, join, seating
+from zerochat.group.outside import connection, mediators, questions
 from zerochat.group.state import Agent, Whom
 from zerochat.group.turn import Turn
-from zerochat.group.wire import (
+from zerochat.group.wire.envelope import open_first
+from zerochat.group.wire.frame import is_frame
+from zerochat.group.wire.messages import (
     EVENTS,
     JOIN_REQUEST,
     SEATING,

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 from zerochat.errors import NotAMember
-from zerochat.group import invite, log, peers, sync
+from zerochat.group import log, peers, sync
 from zerochat.group.effects import (
     Hangup,
     Notify,
 )
 from zerochat.group.event import LEAVE
+from zerochat.group.joining import invite
 from zerochat.group.notices import ViewChanged
 from zerochat.group.state import Group
 from zerochat.group.turn import Turn

@@ -17,10 +17,10 @@ from zerochat.group.event import CONC_MAX, CONTROL, DEPS_MAX, GENESIS, POST, Eve
 from zerochat.group.membership import ancestors, check_control, heads_of, may_post, resolve_view
 from zerochat.group.modes import MODES
 from zerochat.group.notices import Delivered, Forked, ViewChanged
-from zerochat.group.run import Run, portions, read_runs, runs_in
 from zerochat.group.state import Chain, Group, Limbo, Profile, Waiting
 from zerochat.group.turn import Turn
-from zerochat.group.wire import EventsBody, ReachBody, StatusBody, SyncBody
+from zerochat.group.wire.messages import EventsBody, ReachBody, StatusBody, SyncBody
+from zerochat.group.wire.run import Run, portions, read_runs, runs_in
 from zerochat.overlay import OVERLAYS
 
 LIMBO_EVENTS_MAX = 256

@@ -15,10 +15,10 @@ from zerochat.group.event import Event
 from zerochat.group.modes.mode import Reader, Sealed
 from zerochat.group.modes.pairwise import seal_status
 from zerochat.group.relationship import pack
-from zerochat.group.run import portions, squeezed, write_runs
 from zerochat.group.state import Chain, Group
 from zerochat.group.turn import Turn
-from zerochat.group.wire import EVENTS, HAVE_MAX, STATUS
+from zerochat.group.wire.messages import EVENTS, HAVE_MAX, STATUS
+from zerochat.group.wire.run import portions, squeezed, write_runs
 from zerochat.overlay import OVERLAYS
 
 

@@ -27,18 +27,18 @@ from zerochat.group.contact import (
     sign_proof,
 )
 from zerochat.group.effects import Admit, Dial, Hangup, Notify, Revoke
-from zerochat.group.envelope import Opened, pack_to
 from zerochat.group.event import REMOVE
 from zerochat.group.mail import by_mail, own_reach, reach_of_member, reachable, send
 from zerochat.group.membership import remove_of
 from zerochat.group.notices import PeerDown, PeerUp, Rotated
-from zerochat.group.queues import state_queue
 from zerochat.group.relationship import Relationship, pack
 from zerochat.group.relationship import farewell as goodbye
 from zerochat.group.relationship import rotate as rotated
 from zerochat.group.state import Group, Peer
 from zerochat.group.turn import Turn
-from zerochat.group.wire import HAVE_MAX, ReachBody
+from zerochat.group.wire.envelope import Opened, pack_to
+from zerochat.group.wire.messages import HAVE_MAX, ReachBody
+from zerochat.group.wire.queues import state_queue
 
 MEET_MS, MEET_MS_MAX = 1_000, 30_000
 """An unanswered request for an exchange is repeated after this long, then ever more slowly."""

@@ -1,6 +1,6 @@
 """One pair of parties: two DIDs made for each other, the envelopes between them, and how either DID is replaced.
 
-In a group the parties are two members; outside of one they are this agent and somebody else's (`connection.py`). Either
+In a group the parties are two members; outside of one they are this agent and somebody else's (`outside/`). Either
 side may rotate its DID at any time (DIDComm v2.1, "DID Rotation"): until the peer has addressed the new one, every
 message carries the old one's word for it, and the old one can still be written to. What a peer's old DID says after its
 rotation is not heard.
@@ -18,7 +18,7 @@ from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.rotation import Prior, from_prior, verify_from_prior
 from zerochat.errors import Malformed, Refused, Unauthentic
-from zerochat.group.padding import pad
+from zerochat.group.wire.padding import pad
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from zerochat.group.event import Event
 from zerochat.group.membership import View
 from zerochat.group.modes import MODES, Mode, Place
 from zerochat.group.relationship import Relationship
-from zerochat.group.wire import JoinRequestBody
+from zerochat.group.wire.messages import JoinRequestBody
 
 GroupState: TypeAlias = Literal["active", "leaving", "left"]
 JoinState: TypeAlias = Literal["exchanging", "asking", "done", "failed"]

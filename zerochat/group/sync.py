@@ -23,7 +23,7 @@ from zerochat.group.outbox import have
 from zerochat.group.relationship import pack
 from zerochat.group.state import Chain, Group
 from zerochat.group.turn import Turn
-from zerochat.group.wire import STATUS, SYNC
+from zerochat.group.wire.messages import STATUS, SYNC
 
 QUIET_MS = 150
 """How long an acknowledgement waits for a post to ride on, give or take a half: drawn by lot each time, so that the
@@ -131,7 +131,7 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
 
 
 def _reach(turn: Turn, group: Group) -> dict[str, Any]:
-    """Where we are reached (`wire.ReachBody`)."""
+    """Where we are reached (`messages.ReachBody`)."""
     reach = mail.own_reach(turn, group.seed)
     body: dict[str, Any] = {
         "pair": str(reach.pair or ""),

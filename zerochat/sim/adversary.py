@@ -22,11 +22,11 @@ from zerochat.group.event import ADD, CONTROL, POST, Event
 from zerochat.group.membership import add_of, heads_of
 from zerochat.group.modes import MODES
 from zerochat.group.relationship import Relationship, pack
-from zerochat.group.run import read_runs, write_runs
 from zerochat.group.state import Agent, Chain, Group
 from zerochat.group.stimuli import Ask, LinkDown, LinkUp, Moment, Recalled, Received, Stimulus, TimerFired, TurnOver
 from zerochat.group.turn import Turn
-from zerochat.group.wire import EVENTS, STATUS, EventsBody, StatusBody, read_body
+from zerochat.group.wire.messages import EVENTS, STATUS, EventsBody, StatusBody, read_body
+from zerochat.group.wire.run import read_runs, write_runs
 from zerochat.sim.node import Node, Violation
 from zerochat.sim.world import SIMULATED_PACKERS, World
 

@@ -20,7 +20,7 @@ from zerochat.group.membership import (
 )
 from zerochat.group.state import Chain, Group
 from zerochat.group.stimuli import ChangeRole
-from zerochat.group.wire import EVENTS, JOIN_REQUEST, SEATING, STATUS, SYNC, WELCOME
+from zerochat.group.wire.messages import EVENTS, JOIN_REQUEST, SEATING, STATUS, SYNC, WELCOME
 from zerochat.sim.adversary import Adversary
 from zerochat.sim.forgeries import (
     Attack,

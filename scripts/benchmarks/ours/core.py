@@ -14,7 +14,6 @@ from typing import Any
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import new_peer4
 from zerochat.didcomm.message import Message
-from zerochat.group import frame
 from zerochat.group.effects import Answer, Dial, Effect, InvitationCreated, Publish, Remember
 from zerochat.group.engine import step
 from zerochat.group.event import ADD
@@ -31,6 +30,7 @@ from zerochat.group.stimuli import (
     Stimulus,
     TurnOver,
 )
+from zerochat.group.wire import frame
 from zerochat.sim.world import Faults, Node, World
 
 MULTI, SINGLE = "pairwise-multi", "pairwise-single"

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from zerochat.errors import Malformed, Refused, Unauthentic
 from zerochat.group.clock import AheadOfTime
 from zerochat.group.effects import Effect, Measure
-from zerochat.group.frame import is_frame
 from zerochat.group.hearing import whose
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import Received
+from zerochat.group.wire.frame import is_frame
 
 STRIKES_MAX = 200
 """Refusals within `STRIKES_S` that one link may have. What goes wrong between honest agents (an answer that is late or

@@ -1,7 +1,7 @@
 """The thesis' keys: no secret that more than two members share, in its two modes.
 
 Multiple queues: every member has an envelope of its own, on a queue of its own, so nobody sees anything of what is for
-somebody else. Single queue: one frame for all (`frame.py`), on one queue, of which each opens its own section. The
+somebody else. Single queue: one frame for all (`wire/frame.py`), on one queue, of which each opens its own section. The
 second costs its author one encryption instead of one for each member; the first costs each reader's network less, and
 hides from the members how many others there are. Either way whatever is said can be repudiated.
 
@@ -15,13 +15,13 @@ from typing import ClassVar
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
 from zerochat.errors import Refused
-from zerochat.group.frame import is_frame, open_frame, seal_frame
 from zerochat.group.modes.mode import Place, Reader, Sealed
-from zerochat.group.queues import data_queue, pair_queue, state_queue
 from zerochat.group.relationship import Relationship, pack, unpack
-from zerochat.group.run import squeezed
 from zerochat.group.stimuli import Moment
-from zerochat.group.wire import STATUS
+from zerochat.group.wire.frame import is_frame, open_frame, seal_frame
+from zerochat.group.wire.messages import STATUS
+from zerochat.group.wire.queues import data_queue, pair_queue, state_queue
+from zerochat.group.wire.run import squeezed
 
 
 def seal_status(place: Place, message: Message, to: Sequence[Reader], packer: Packer, moment: Moment) -> Sealed:

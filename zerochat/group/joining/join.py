@@ -18,7 +18,7 @@ from zerochat.didcomm.invitation import NONCE_BYTES, Invitation, bound_id
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange
 from zerochat.errors import LocalError, Malformed, Overloaded, Refused, RemoteError, Unauthentic
-from zerochat.group import agreement, clock, log, mail, seating, welcome
+from zerochat.group import agreement, clock, log, mail
 from zerochat.group.contact import (
     check_proof,
     knock_link,
@@ -30,19 +30,19 @@ from zerochat.group.contact import (
     transport_secret,
 )
 from zerochat.group.effects import Admit, Dial, Dispatch, Hangup
-from zerochat.group.envelope import Opened, open_first, pack_to
 from zerochat.group.event import Did, Id, load_event
+from zerochat.group.joining import seating, welcome
+from zerochat.group.joining.seating import fail
 from zerochat.group.membership import (
     CONTROL_MAX,
     READER,
     WRITER,
 )
 from zerochat.group.relationship import Relationship, pack, unpack
-from zerochat.group.run import read_runs, runs_in
-from zerochat.group.seating import fail
 from zerochat.group.state import Join, JoinState, Word
 from zerochat.group.turn import Turn
-from zerochat.group.wire import (
+from zerochat.group.wire.envelope import Opened, open_first, pack_to
+from zerochat.group.wire.messages import (
     HAVE_MAX,
     JOIN_PENDING,
     JOIN_REQUEST,
@@ -55,6 +55,7 @@ from zerochat.group.wire import (
     WelcomeBody,
     read_body,
 )
+from zerochat.group.wire.run import read_runs, runs_in
 from zerochat.names import fault_of
 
 JOIN_MS_MAX = 60_000

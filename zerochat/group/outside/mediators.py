@@ -15,9 +15,10 @@ from zerochat.didcomm.protocols import mediated, mediation, pickup
 from zerochat.didcomm.protocols.mediated import Mediated, Said
 from zerochat.didcomm.service import routes
 from zerochat.errors import RemoteError
-from zerochat.group import connection, mail, peers, sync
+from zerochat.group import mail, peers, sync
 from zerochat.group.effects import Hold, Measure, Notify, Release
 from zerochat.group.notices import ConnectionChanged
+from zerochat.group.outside import connection
 from zerochat.group.relationship import Relationship
 from zerochat.group.state import Connection
 from zerochat.group.turn import Turn

@@ -22,9 +22,9 @@ from zerochat.crypto.primitives import hkdf_sha256, sha256, x25519_static
 from zerochat.didcomm.did import Identity, resolve
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import Malformed, Unauthentic
-from zerochat.group.padding import bucket
 from zerochat.group.relationship import Relationship
 from zerochat.group.stimuli import Moment
+from zerochat.group.wire.padding import bucket
 
 VERSION = b"\x01"
 NONCE_BYTES, KEY_BYTES, TAG_BYTES = 24, 32, 16

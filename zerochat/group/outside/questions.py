@@ -15,14 +15,15 @@ from zerochat.didcomm.protocols.features import Features
 from zerochat.didcomm.protocols.problem import Breaker
 from zerochat.didcomm.uri import parse_type
 from zerochat.errors import LocalError, PostTooLong
-from zerochat.group import connection, mail, mediators
+from zerochat.group import mail
 from zerochat.group.effects import Notify
 from zerochat.group.event import POST_BYTES_MAX, RECORD_BYTES_MAX
 from zerochat.group.notices import FeaturesDisclosed, Pong, ProblemReported, Told, Way
+from zerochat.group.outside import connection, mediators
 from zerochat.group.relationship import Relationship, own_keys, pack
 from zerochat.group.state import Letter, Question, Whom
 from zerochat.group.turn import Turn
-from zerochat.group.wire import PROTOCOL as GROUP_PROTOCOL
+from zerochat.group.wire.messages import PROTOCOL as GROUP_PROTOCOL
 
 QUESTIONS_MAX = 256
 QUESTION_MS_MAX = 600_000

@@ -11,9 +11,9 @@ from zerochat.errors import Refused
 from zerochat.group import agreement
 from zerochat.group.event import ADD, Event
 from zerochat.group.membership import add_of, ancestors, check_all, genesis_of, heads_of, resolve_view
-from zerochat.group.run import RUNS_MAX
 from zerochat.group.state import Chain, Group, Join, Profile
-from zerochat.group.wire import WELCOME_BYTES_MAX
+from zerochat.group.wire.messages import WELCOME_BYTES_MAX
+from zerochat.group.wire.run import RUNS_MAX
 
 WORDS_EACH = 2
 """A newcomer is given so many of the other members' words for each, if there are as many."""

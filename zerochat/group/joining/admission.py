@@ -20,7 +20,7 @@ from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.protocols import exchange
 from zerochat.didcomm.rotation import Prior
 from zerochat.errors import LocalError, Malformed, NotAMember, Refused, RemoteError, Unauthentic
-from zerochat.group import log, peers, welcome
+from zerochat.group import log, peers
 from zerochat.group.contact import (
     check_consent,
     check_possession,
@@ -30,17 +30,17 @@ from zerochat.group.contact import (
     sign_proof,
 )
 from zerochat.group.effects import Changed, Notify
-from zerochat.group.envelope import Opened, open_first
 from zerochat.group.event import ADD, Did
 from zerochat.group.find import find_group
-from zerochat.group.invite import Answer, put_claim, way_back
+from zerochat.group.joining import welcome
+from zerochat.group.joining.invite import Answer, put_claim, way_back
 from zerochat.group.membership import MEMBERS_MAX, WRITER, ancestors, label_free
 from zerochat.group.notices import InvitationUsed, JoinAnswered, JoinAsked
 from zerochat.group.relationship import Relationship, own_keys, pack, unpack
-from zerochat.group.run import squeezed, write_runs
 from zerochat.group.state import Claim, Group, OpenInvitation, Request
 from zerochat.group.turn import Turn
-from zerochat.group.wire import (
+from zerochat.group.wire.envelope import Opened, open_first
+from zerochat.group.wire.messages import (
     JOIN_PENDING,
     JOIN_REQUEST,
     PROBLEM,
@@ -49,6 +49,7 @@ from zerochat.group.wire import (
     JoinRequestBody,
     read_body,
 )
+from zerochat.group.wire.run import squeezed, write_runs
 from zerochat.names import fault_of
 
 CLAIMS_MAX = 2 * MEMBERS_MAX

@@ -19,7 +19,7 @@ from zerochat.group.notices import Disagreement, JoinPhase, JoinProgress, Seatin
 from zerochat.group.relationship import pack
 from zerochat.group.state import Contradiction, Group, Join, JoinState, Word
 from zerochat.group.turn import Turn
-from zerochat.group.wire import SEATING, SeatingBody, SyncBody
+from zerochat.group.wire.messages import SEATING, SeatingBody, SyncBody
 
 SEATED_MS = 8_000
 """How long a newcomer waits for the members before its join counts as done with those who are there."""

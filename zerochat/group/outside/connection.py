@@ -21,11 +21,11 @@ from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import LocalError, Malformed, Overloaded, Refused, RemoteError
 from zerochat.group import mail
 from zerochat.group.effects import Answered, Measure, Notify, Post
-from zerochat.group.envelope import open_first, pack_to
 from zerochat.group.notices import ConnectionChanged
 from zerochat.group.relationship import Relationship, check_peer, farewell, pack, rotate, unpack
 from zerochat.group.state import Connection
 from zerochat.group.turn import Turn
+from zerochat.group.wire.envelope import open_first, pack_to
 
 CONNECTIONS_MAX = 256
 PROFILES: tuple[Profile, ...] = ("didcomm/v2", "didcomm/v1")

@@ -24,7 +24,7 @@ from zerochat.errors import Malformed
 from zerochat.group.contact import CONTACT_CHARS_MAX, ROUTES_MAX, ROUTING_KEYS_MAX, URI_CHARS_MAX
 from zerochat.group.event import CONTROL_BYTES_MAX, DEPS_MAX, Did, Id
 from zerochat.group.membership import CONTROL_MAX, MEMBERS_MAX
-from zerochat.group.run import RUNS_MAX, Run
+from zerochat.group.wire.run import RUNS_MAX, Run
 
 PROTOCOL = "https://zerochat.org/group/1.0/"
 EVENTS = PROTOCOL + "events"
