@@ -252,7 +252,7 @@ def _take_effect(turn: Turn, name: str, event: Event) -> None:
         peers.meet(turn, name, did)
     for did in sorted(before.view.members.keys() - view.members.keys() - {before.me}):
         peers.part(turn, name, did)
-    sync.spread_view(turn, name)
+    sync.view_changed(turn, name)
 
 
 def _hear_chain(turn: Turn, name: str, event: Event) -> None:

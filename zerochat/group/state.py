@@ -55,7 +55,7 @@ class Peer:
     acked: dict[str, int] = field(default_factory=dict)
     """Up to where this member has said that it has each author's chain."""
     view: str = ""
-    """The checksum of the view that it last told."""
+    """The checksum of the view that it last told, if it has told of one since ours changed."""
     heard: int = 0
     """When its last authentic message came, UTC ms; 0: never."""
     reach: Reach | None = None

@@ -37,7 +37,7 @@ REPAIR_EVENTS_MAX = 64
 ASK_MS = 500
 """At most one answer to a differing view in this time, per member."""
 COMPARE_MAX = 4
-"""Members told at once that views differ."""
+"""Members asked at once, of those who have told of another view than ours."""
 COVER_MS = 20_000
 """The mean time from one message that means nothing to the next, where cover is wanted."""
 GOSSIP_MS = 60_000
@@ -277,19 +277,31 @@ def reconcile(turn: Turn, name: str, member: str, their_heads: Sequence[str]) ->
 
 
 def compare_views(turn: Turn, name: str) -> None:
-    """Tell some members whose view differs, as far as we know, what we know.
+    """Tell some members what we know of the view: a few of those who have told of another one since ours last changed,
+    or one of those who have said nothing of it yet.
 
-    A few at a time, drawn by lot: after a change everybody's last word is out of date for a moment, and if all told
-    all, it would cost the square of their number.
+    By lot and not all at once: after a change nobody knows who else has heard of it, and if all told all, each change
+    would cost the square of their number. Mostly its author has everybody's word soon, and everybody its author's.
     """
     group = turn.group(name)
     ours = group.view.checksum
-    differing = [m for m, peer in group.peers.items() if peer.view != ours and mail.reachable(turn, name, m)]
+    doubtful = [m for m, peer in group.peers.items() if peer.view != ours and mail.reachable(turn, name, m)]
+    differing = [member for member in doubtful if group.peers[member].view]
     dice = int.from_bytes(turn.moment.random(4), "big")
-    for step in range(min(COMPARE_MAX, len(differing))):
-        send_sync(turn, name, differing[(dice + step) % len(differing)])
-    if differing:
+    asked = differing or doubtful
+    for step in range(min(COMPARE_MAX if differing else 1, len(asked))):
+        send_sync(turn, name, asked[(dice + step) % len(asked)])
+    if doubtful:
         turn.timer("view", name, RETRY_MS * 2)
+
+
+def view_changed(turn: Turn, name: str) -> None:
+    """Our view is another one now. What the others told of theirs was before that, unless it is this one."""
+    group = turn.group(name)
+    ours = group.view.checksum
+    peers = {did: peer if peer.view in ("", ours) else replace(peer, view="") for did, peer in group.peers.items()}
+    turn.edit(name, peers=peers)
+    spread_view(turn, name)
 
 
 def gossip(turn: Turn, name: str) -> None:
