@@ -4,16 +4,22 @@ import os
 import select
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from msgspec import Struct
 
 from zerochat.agent.control import ControlServer, read_params
 from zerochat.agent.schema import REFUSED, Hello, NoParams, Request
 from zerochat.errors import LocalError
+
+# No test asserts a time: a busy machine is no fault of ours.
+settings.register_profile("zerochat", deadline=None)
+settings.load_profile("zerochat")
 
 Answer = Callable[[Struct], object]
 
@@ -52,7 +58,7 @@ class FakeAgent:
     def tell(self, method: str, item: Struct) -> None:
         def all_of_them() -> None:
             for client in self.subscribers:
-                self.server.notify(client, method, item)
+                self.server.notify([client], method, item)
 
         self.do(all_of_them)
 
@@ -127,3 +133,13 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's own settings reach a test."""
     for name in [name for name in os.environ if name.startswith("ZEROCHAT_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times are shown as they are in UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()

@@ -249,7 +249,9 @@ class FakeAgent:
     def disagree(self, group: FakeGroup, who: int | None, text: str) -> None:
         member = None if who is None else group.members[who]
         did, nick = (member.did, member.nick) if member else ("", "")
-        self.tell("disagreement", schema.DisagreementNews(group.info.id, did, nick, text))
+        news = schema.DisagreementNews(group.info.id, did, nick, text)
+        group.info = replace(group.info, disagreements=[*group.info.disagreements, news])
+        self.tell("disagreement", news)
 
     def used(self, group: FakeGroup, nick: str, left: int = 0) -> None:
         self.tell("invitation", InvitationNews(group=group.info.id, nick=nick, uses_left=left))
@@ -472,7 +474,17 @@ class FakeAgent:
         return member
 
     def _join(self, params: schema.JoinParams) -> JoinStatus:
-        return JoinStatus(join="j1", phase="dialling", text="Reaching the person who invited you.")
+        status = JoinStatus(join="j1", phase="dialling", text="Reaching the person who invited you.")
+        self.joins = [*(one for one in self.joins if one.join != status.join), status]
+        return status
+
+    def _cancel(self, params: schema.CancelParams) -> JoinStatus:
+        ours = next((one for one in self.joins if params.join in ("", one.join, one.name)), None)
+        if ours is None:
+            raise Refusal("You are not joining any group.", "NoJoin")
+        text = f"You have given up joining {ours.name or 'with that invitation'}."
+        self.joining("failed", text, error="JoinCancelled")
+        return replace(ours, phase="failed")
 
     def _ping(self, params: schema.PeerParams) -> Question:
         """The thread is q1 for the first question, q2 for the second; `tell` the answer under it."""
@@ -521,6 +533,16 @@ class FakeAgent:
     def _leave(self, params: schema.GroupParams) -> GroupInfo:
         group = self.groups[params.group]
         group.info = replace(group.info, state="left")
+        return group.info
+
+    def _forget(self, params: schema.GroupParams) -> NoParams:
+        del self.groups[params.group]
+        return NoParams()
+
+    def _dismiss(self, params: schema.DismissParams) -> GroupInfo:
+        group = self.groups[params.group]
+        left = [one for one in group.info.disagreements if params.member not in ("", one.member)]
+        group.info = replace(group.info, disagreements=left)
         return group.info
 
     def _delivery(self, params: schema.EventParams) -> DeliveryReport:

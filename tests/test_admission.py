@@ -9,7 +9,7 @@ from tests.test_join import PERFECT, Small
 from zerochat.didcomm.invitation import parse_invitation
 from zerochat.didcomm.message import Message
 from zerochat.group.effects import Answer, Changed, Refuse
-from zerochat.group.joining import admission, join
+from zerochat.group.joining import admission, join, requests
 from zerochat.group.membership import Policy
 from zerochat.group.notices import InvitationUsed, JoinAnswered, JoinAsked, Seating
 from zerochat.group.relationship import pack
@@ -110,7 +110,7 @@ def test_whoever_is_not_let_in_is_told_and_asks_nobody_again():
     assert world.last("n1").phase == "failed" and len(world.all(JoinAsked)) == 1
     assert [notice.admitted for notice in world.all(JoinAnswered)] == [False]
     answer = world.answer("n1", True)
-    assert isinstance(answer, Refuse) and isinstance(answer.error, admission.NoSuchRequest)
+    assert isinstance(answer, Refuse) and isinstance(answer.error, requests.NoSuchRequest)
 
 
 def test_whoever_was_away_when_it_was_let_in_learns_of_it_later():
@@ -164,7 +164,7 @@ def test_whoever_waits_asks_ever_more_rarely():
 
 
 def test_only_so_many_wait_at_once(monkeypatch):
-    monkeypatch.setattr(admission, "REQUESTS_MAX", 1)
+    monkeypatch.setattr(requests, "REQUESTS_MAX", 1)
     world = Admitting(3)
     invitation = world.offer(uses=3)
     world.knock("n1", invitation)
@@ -179,7 +179,7 @@ def test_only_so_many_wait_at_once(monkeypatch):
 
 
 def test_only_so_many_refusals_are_remembered(monkeypatch):
-    monkeypatch.setattr(admission, "REFUSED_MAX", 1)
+    monkeypatch.setattr(requests, "REFUSED_MAX", 1)
     world = Admitting(3)
     invitation = world.offer(uses=3)
     for name in ("n1", "n2"):
@@ -194,7 +194,7 @@ def test_two_of_one_name_are_told_apart_by_their_keys():
     world.knock("n1", invitation, "somebody")
     world.knock("n2", invitation, "Somebody")
     refused = world.answer("somebody", True)
-    assert isinstance(refused, Refuse) and isinstance(refused.error, admission.SeveralRequests)
+    assert isinstance(refused, Refuse) and isinstance(refused.error, requests.SeveralRequests)
     first, second = (notice.member for notice in world.all(JoinAsked))
     world.answer(first, True)
     world.run(for_ms=2_000)
@@ -215,12 +215,43 @@ def test_whoever_waits_may_think_of_another_name():
     for label in ("one", "two", "three"):
         world.knock("n1", invitation, label)
     assert len(world.all(JoinAsked)) <= 3, "but nobody is asked all the time"
-    world.run(for_ms=admission.ANOTHER_MS)
+    world.run(for_ms=requests.ANOTHER_MS)
     world.knock("n1", invitation, "n one")
     assert world.all(JoinAsked)[-1].label == "n one"
     world.answer("n one", True)
     world.run(for_ms=2_000)
     assert world.group("n1").view.members[world.group("n1").me].label == "n one"
+
+
+def test_somebody_is_let_in_as_it_was_shown():
+    """Who asks may think of something else while a person looks at what it has asked."""
+    world = Admitting()
+    invitation = world.offer()
+    world.knock("n1", invitation, role="reader")
+    (asked,) = world.all(JoinAsked)
+    shown = AnswerRequest(world.id, asked.member, True, asked.label, asked.role)
+    world.run(for_ms=requests.ANOTHER_MS)
+    world.knock("n1", invitation, "n1", role="writer")
+    (request,) = world.group("n0").requests.values()
+    assert (request.role, request.asked.role) == ("reader", "reader"), "it gets no more than it has asked for first"
+    world.knock("n1", invitation, "the boss", role="reader")
+    assert world.all(JoinAsked)[-1].label == "the boss"
+    refused = world.ask("n0", shown)
+    assert isinstance(refused, Refuse) and isinstance(refused.error, requests.RequestChanged)
+    assert "the boss" in refused.error.sentence() and len(world.group("n0").view.members) == 1
+    world.ask("n0", replace(shown, label="the boss"))
+    world.run(for_ms=2_000)
+    member = world.group("n0").view.members[asked.member]
+    assert (member.label, member.role) == ("the boss", "reader")
+
+
+def test_to_be_refused_it_does_not_matter_what_was_shown():
+    world = Admitting()
+    world.knock("n1", world.offer())
+    (asked,) = world.all(JoinAsked)
+    assert isinstance(world.ask("n0", AnswerRequest(world.id, asked.member, False, "another", "reader")), Answer)
+    world.run(for_ms=1_000)
+    assert world.last("n1").phase == "failed"
 
 
 def test_whose_invitation_was_used_is_the_one_who_is_asked():
@@ -332,7 +363,7 @@ def test_a_welcome_to_another_group_ends_the_join(monkeypatch):
         packer = turn.packer_of(world.id)
         answer(claim.relationship.theirs, pack(claim.relationship, message, packer, world.dice.randbytes))
 
-    monkeypatch.setattr(admission, "_welcome", astray)
+    monkeypatch.setattr(admission, "give_welcome", astray)
     world.knock("n1", world.offer())
     assert world.last("n1").phase == "failed" and "another group" in world.last("n1").text
 

@@ -3,18 +3,20 @@
 import json
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from tests.test_join import Small
 from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public
-from zerochat.errors import Malformed, Unauthentic
-from zerochat.group import agreement, log
+from zerochat.errors import Malformed, RemoteError, Unauthentic
+from zerochat.group import agreement, conduct, log, proof
 from zerochat.group.contact import new_identity, sign_consent, sign_possession, transport_name
 from zerochat.group.effects import Answer, Dial, Refuse
-from zerochat.group.event import ADD, LABEL, Event
+from zerochat.group.event import ADD, LABEL, Event, load_event
 from zerochat.group.joining import seating
 from zerochat.group.membership import Policy, heads_of, resolve_view
 from zerochat.group.notices import Disagreement, Forked
@@ -24,6 +26,7 @@ from zerochat.group.stimuli import (
     ChangeLabel,
     CreateGroup,
     CreateInvitation,
+    DismissDoubts,
     LinkDown,
     LinkUp,
     Moment,
@@ -33,6 +36,8 @@ from zerochat.group.stimuli import (
     SendPost,
 )
 from zerochat.group.turn import Turn
+from zerochat.group.wire.messages import ProofBody
+from zerochat.group.wire.run import write_runs
 from zerochat.sim import SIMULATED_PACKERS, Faults, Violation, World
 
 EVE_SEED = b"\x0e" * 32
@@ -205,7 +210,73 @@ def test_scenario_2_whoever_only_the_acceptor_knows_gets_nothing(skip):
     assert [notice.member for notice in said if notice.member] == [carol.view.members[world.alice].did]
     (general,) = [notice for notice in said if not notice.member]
     assert "bob and alice do not say the same" in general.text
-    assert EVE not in world.group(BOB).view.members, "what nobody confirms is not handed on"
+    bob = world.group(BOB)
+    assert EVE not in bob.view.members and EVE not in bob.view.former, "what nobody confirms is not handed on"
+    assert list(bob.accused) == [world.alice], "but for the proof of it"
+    first, second = (load_event(record) for record in bob.accused[world.alice])
+    assert first.author == second.author == world.alice and first.id != second.id
+    assert [(who, n.member) for who, n in world.disagreements if who == BOB] == [(BOB, world.alice)], "once"
+
+
+def test_what_casts_doubt_is_known_until_somebody_has_dismissed_it():
+    world = Byzantine()
+    world.sneak(world.eve(), two_faced=True)
+    world.carol_joins()
+    world.run(for_ms=60_000)
+
+    def doubts(name=CAROL):
+        return [(doubt.name.split()[0], doubt.member) for doubt in agreement.doubts(world.group(name))]
+
+    told = [notice.text for notice in world.carols_words()]
+    both = [("forked", world.alice), ("disputed", "")]
+    assert doubts() == both and sorted(told) == sorted(one.text for one in agreement.doubts(world.group(CAROL)))
+    assert any("two different histories" in text for text in told)
+    world.restart(CAROL)
+    assert doubts() == both
+    world.ask(CAROL, DismissDoubts(world.id, "Alice"))
+    assert doubts() == [("disputed", "")]
+    world.restart(CAROL)
+    world.ask(CAROL, DismissDoubts(world.id, "nobody"))
+    assert doubts() == [("disputed", "")]
+    world.ask(CAROL, DismissDoubts(world.id, ""))
+    world.restart(CAROL)
+    world.run(for_ms=60_000)
+    assert doubts() == []
+    assert doubts(BOB) == [("forked", world.alice)], "what one has seen, another need not have"
+
+
+def proof_of(name, events):
+    return msgspec.convert({"group": name, "runs": write_runs(events)}, ProofBody)
+
+
+@pytest.mark.parametrize("lie", ["innocent", "unsigned", "incomplete", "endless", "elsewhere"])
+def test_what_proves_nothing_accuses_nobody(lie):
+    world = Byzantine()
+    world.sneak(world.eve(), two_faced=True)
+    world.carol_joins()
+    bob, carol = world.group(BOB), world.group(CAROL)
+    fresh = replace(bob, accused={})
+    world.nodes[BOB].agent = replace(world.nodes[BOB].agent, groups={world.id: fresh})
+    events = sorted(carol.control.values(), key=lambda one: one.lamport)
+    apart = [one for one in events if one.id not in bob.control]
+    name = world.id
+    match lie:
+        case "innocent":
+            events = [one for one in events if one.id in bob.control]
+        case "unsigned":
+            events = [replace(one, sig="A" * 86) if one in apart else one for one in events]
+        case "incomplete":
+            events = apart[1:]
+        case "endless":
+            events = [apart[0]] * (agreement.RECORDS_MAX + 1)
+        case "elsewhere":
+            name = "A" * 43
+    turn = Turn(world.nodes[BOB].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    with suppress(RemoteError):
+        proof.hear(turn, world.id, carol.me, proof_of(name, events))
+    assert not turn.group(world.id).accused
+    proof.hear(turn, world.id, carol.me, proof_of(world.id, apart))
+    assert list(turn.group(world.id).accused) == [world.alice], "and this would have"
 
 
 def test_scenario_2_in_a_strict_group_the_newcomer_leaves_again_with_proof():
@@ -432,3 +503,16 @@ def test_evidence_that_was_touched_proves_nothing(spoil):
     for junk in ({}, {"type": agreement.EVIDENCE_TYPE}, {**evidence, "words": [7]}):
         with pytest.raises(Malformed):
             agreement.check_evidence(junk)
+
+
+def test_proofs_are_looked_at_only_so_often():
+    world = Byzantine()
+    world.sneak(world.eve(), two_faced=True)
+    world.carol_joins()
+    carol, turn = world.group(CAROL), Turn(world.nodes[BOB].agent, Moment(world.now, world.dice.randbytes), {})
+    apart = [one for one in carol.control.values() if one.id not in world.group(BOB).control]
+    heard = 0
+    while conduct.spend(turn, world.id, carol.me, 1) and heard < 100:
+        proof.hear(turn, world.id, carol.me, proof_of(world.id, sorted(apart, key=lambda one: one.lamport)))
+        heard += 1
+    assert 1 < heard <= conduct.BYTES_MAX // proof.WEIGHT

@@ -63,6 +63,7 @@ ALICE, BOB, CAROL = "did:key:z6MkAlice", "did:key:z6MkBobb", "did:key:z6MkCarol"
 VERBS = [
     *("chat", "demo", "init", "agent", "status", "locate"),
     *("new", "invite", "join", "leave", "info", "send", "tail", "history"),
+    *("delivery", "why", "audit", "export"),
     *("members", "requests", "admit", "refuse", "remove", "role", "rename", "verify"),
     *("ping", "features", "rotate", "connect", "connections", "tell", "letters", "disconnect", "route", "mediator"),
 ]
@@ -315,11 +316,11 @@ GROUP   STATE   MEMBERS  CONNECTED  UNACKNOWLEDGED  VIEW      ID
 hikers  active  3        1/2        2               01234567  GROUPID
 """,
     "members hikers": """\
-NAME           ROLE    CONNECTION            VIEW     TRUST     KEY
-alice          writer  you                   -        -         did:key:z6MkAlice
-bob␛[2J [bot]  writer  connected             same     verified  did:key:z6MkBobb
-卡羅           reader  connected (mediator)  differs  CHANGED   did:key:z6MkCarol
-dave           writer  unreachable           -        FORKED    did:key:z6MkCarol2
+NAME           ROLE    CONNECTION            HEARD  VIEW     TRUST     KEY
+alice          writer  you                   -      -        -         did:key:z6MkAlice
+bob␛[2J [bot]  writer  connected             never  same     verified  did:key:z6MkBobb
+卡羅           reader  connected (mediator)  never  differs  CHANGED   did:key:z6MkCarol
+dave           writer  unreachable           never  -        FORKED    did:key:z6MkCarol2
 """,
     "history hikers": """\
 2026-07-01 12:04  * alice made the group hikers
@@ -577,7 +578,7 @@ def follow(served: Any, *phases: JoinStatus) -> Callable[[Any], JoinStatus]:
     def answer(params: Any) -> JoinStatus:
         for phase in phases:
             for client in served().subscribers:
-                served().server.notify(client, "join", phase)
+                served().server.notify([client], "join", phase)
         return joining("dialling", "Looking…")
 
     return answer
@@ -687,7 +688,7 @@ def with_news(served: Callable[[], Any], answer: Any, *news: tuple[str, Any]) ->
     def both(params: Any) -> Any:
         for client in served().subscribers:
             for method, item in news:
-                served().server.notify(client, method, item)
+                served().server.notify([client], method, item)
         return answer
 
     return both
@@ -1057,7 +1058,9 @@ def alone(monkeypatch, fake_agent) -> dict[str, Any]:
         failure: BaseException | None = None
         starts = 0
 
-        def __init__(self, home: Any, key: bytes, *, listen: str | None, advertise: str | None) -> None:
+        def __init__(
+            self, home: Any, key: bytes, *, listen: str | None, advertise: str | None, unused_s: float | None = None
+        ) -> None:
             assert key == b"key"
             self.home = home
             self.agent: Any = None

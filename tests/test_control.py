@@ -34,6 +34,7 @@ from zerochat.agent.client import (
 from zerochat.agent.control import (
     BACKLOG_BYTES_MAX,
     CLIENTS_MAX,
+    SEND_BYTES,
     ControlServer,
     FolderOpenToOthers,
     SocketInUse,
@@ -326,16 +327,30 @@ def test_who_does_not_read_is_cut_off_and_nobody_else(fake_agent) -> None:
         assert heard == BACKLOG_BYTES_MAX // 60_000 + 21
 
 
+def test_all_of_a_turn_reaches_a_client_at_once(tmp_path: Path) -> None:
+    with ControlServer(tmp_path / "agent.sock") as server, dial(server.path) as connection:
+        (listener,) = server.fds()
+        server.ready(listener)
+        connection.setblocking(False)
+        for seq in (1, 2, 3):
+            server.notify(server.clients, "event", event("x", seq))
+        with pytest.raises(BlockingIOError):
+            connection.recv(1)
+        server.flush()
+        assert connection.recv(1 << 16).count(b"\n") == 3
+        assert not any(server.fds().values())
+        server.notify(server.clients, "event", event("x" * SEND_BYTES, 4))  # so much does not wait
+        assert connection.recv(1 << 16)
+
+
 def test_news_for_somebody_who_has_gone(fake_agent) -> None:
     agent = fake_agent()
     with dial(agent.server.path) as connection:
         connection.sendall(call("subscribe"))
         lines(connection, 1)
-    told: list[bool] = []
     _until(lambda: not agent.server.clients)
-    agent.do(lambda: told.append(agent.server.notify(1, "view", ViewNews("g"))))
+    agent.do(lambda: agent.server.notify([1], "view", ViewNews("g")))
     agent.do(lambda: agent.server.respond(1, 7, NoParams()))
-    assert told == [False]
     assert greets(agent.server.path)
 
 
@@ -465,7 +480,7 @@ def test_news_between_answers_is_kept_in_order(fake_agent) -> None:
 
     def answer(params):
         for seq in (1, 2, 3):
-            agent.server.notify(1, "event", event("x", seq))
+            agent.server.notify([1], "event", event("x", seq))
         return SENT
 
     agent.answers["send"] = answer

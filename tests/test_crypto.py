@@ -173,6 +173,14 @@ def test_canonical_json_is_json_with_one_spelling(value: object) -> None:
     text = canonical_json(value)
     assert strict_json(text, 10**6) == value
     assert canonical_json(json.loads(json.dumps(value, indent=2))) == text
+    assert json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode() == text
+
+
+@pytest.mark.parametrize(
+    "character", [*map(chr, range(0x21)), '"', "\\", "/", "\x7f", "\x80", "\u2028", "\ufeff", "\U0010ffff"]
+)
+def test_canonical_json_escapes_as_the_scheme_says(character: str) -> None:
+    assert canonical_json([character]) == json.dumps([character], ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize("value", [1.0, float("nan"), 2**53, -(2**53), {"é": 1}, {1: 2}, {"a": {1, 2}}, b"", "\ud800"])

@@ -41,9 +41,10 @@ class Counter:
     def refuse_error(self, client, number, error):
         self.refusals[number] = error
 
-    def notify(self, client, method, item):
+    def notify(self, clients, method, item):
         shape = schema.NEWS[method]
-        self.news.append((client, method, msgspec.json.decode(msgspec.json.encode(item), type=shape)))
+        for client in clients:
+            self.news.append((client, method, msgspec.json.decode(msgspec.json.encode(item), type=shape)))
 
 
 class Office(Two):
@@ -211,7 +212,7 @@ def test_how_each_member_is_reached(monkeypatch):
     agent, group = world.nodes["n0"].agent, world.group("n0")
     other, third = group.others
     now = world.now
-    monkeypatch.setattr("zerochat.agent.report.time", SimpleNamespace(time=lambda: now / 1000))
+    monkeypatch.setattr("zerochat.agent.delivery.time", SimpleNamespace(time=lambda: now / 1000))
 
     def told(agent):
         infos = report.member_infos(agent, agent.groups[group.id])

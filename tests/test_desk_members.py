@@ -8,15 +8,20 @@ import pytest
 
 from tests.test_desk import Counter
 from tests.test_members import ADMINS, Ruled
+from tests.test_membership import Book, did
 from zerochat.agent import plain, report, roster, schema
 from zerochat.agent.control import read_params
-from zerochat.agent.desk import Desk, PutOut
+from zerochat.agent.desk import Desk, PutOut, _Wait
 from zerochat.agent.journal import Row
+from zerochat.agent.stamp import timestamp
 from zerochat.agent.wishes import BadRequest, OwnWords
 from zerochat.crypto.words import WORDS
+from zerochat.errors import UnknownGroup
 from zerochat.group import notices
 from zerochat.group.find import UnknownMember
-from zerochat.group.joining.admission import NoSuchRequest
+from zerochat.group.joining.parting import NoJoin
+from zerochat.group.joining.requests import NoSuchRequest
+from zerochat.group.leave import StillIn
 from zerochat.group.membership import Policy
 
 
@@ -129,7 +134,7 @@ def test_two_members_put_a_third_one_out() -> None:
     assert world.member("n1", "n3").may == ["remove"] and world.member("n1", "n1").may == ["reader"]
     did = world.group("n3").me
     first = world.call("n1", "remove", group="friends", member="n3")
-    assert first == schema.VoteInfo(group=world.id, did=did, nick="n3", votes=1, needed=2, mine=True)
+    assert first == schema.VoteInfo(group=world.id, did=did, nick="n3", votes=1, needed=2, cast=1, mine=True)
     assert world.info("n1").votes == [first]
     assert world.info("n2").votes == [msgspec.structs.replace(first, mine=False)]
     second = world.call("n2", "remove", group="friends", member=did[:20])
@@ -143,6 +148,18 @@ def test_two_members_put_a_third_one_out() -> None:
     ]
     with pytest.raises(UnknownMember):
         world.call("n1", "remove", group="friends", member="n3")
+
+
+def test_votes_are_shown_as_they_count() -> None:
+    """Whom a voter has brought in unseen has no vote of its own, and a face does not say that it had."""
+    book, group = Book(members="bcd"), Offices(2).group("n0")
+    book.add("d", "e")
+    for voter in "de":
+        book.vote(voter, "a")
+    group = replace(group, control=book.control, view=book.view, me=did("d"))
+    (vote,) = roster.votes(group)
+    assert (vote.did, vote.votes, vote.needed, vote.cast, vote.mine) == (did("a"), 1, 2, 2, True)
+    assert plain.removal(vote, "a").startswith("1 of 2 votes (2 cast; some count as one); one more member")
 
 
 def test_whoever_was_put_out_is_told_by_whom() -> None:
@@ -183,7 +200,7 @@ def test_joins_under_way_are_a_part_of_the_status() -> None:
     (join,) = world.call("n1", "status").joins
     assert (join.phase, join.name, join.group) == ("asking", "friends", world.id) and join.words == asked[0].words
     (ours,) = world.nodes["n1"].agent.joins.values()
-    assert join.until == report.timestamp(ours.deadline) and ours.phase == "asking"
+    assert join.until == timestamp(ours.deadline) and ours.phase == "asking"
     assert world.call("n0", "status").joins == []
     world.call("n0", "answer", group="friends", who="n1", admit=True)
     world.call("n0", "answer", group="friends", who="n2", admit=False)
@@ -322,6 +339,53 @@ def test_news_of_members_are_told_to_those_who_subscribed() -> None:
         ("disagreement", schema.DisagreementNews(world.id, "", "", "They differ.")),
         ("removed", schema.RemovedNews(world.id, "", "")),
     ]
+
+
+def test_a_group_that_was_forgotten_is_gone_for_every_face() -> None:
+    world = Offices(2)
+    with pytest.raises(StillIn):
+        world.call("n1", "forget", group="friends")
+    world.call("n1", "leave", group="friends")
+    world.run(for_ms=30_000)
+    desk, node = world.desks["n1"], world.nodes["n1"]
+    other = world.group("n1").others[0]
+    row = Row(1, world.id, "x", other, 1, 1, "post", b"{}", 1, False)
+    wait = schema.Request(method="wait", id="w", params={}, jsonrpc="2.0")
+    desk._waits.append(_Wait(1, wait.id, world.id, row, -1, 1e12))
+    world.call("n1", "forget", group="friends")
+    assert world.call("n1", "groups") == [] and world.heard_news("n1", "view")[-1] == schema.ViewNews(world.id)
+    desk.tell([notices.PeerDown(world.id, other), notices.Removed(world.id, other)], node.agent)
+    assert not world.heard_news("n1", "removed"), "news of it that were on their way are nobody's"
+    desk.review(node.agent)
+    assert "w" in world.servers["n1"].refusals and not desk._waits
+    with pytest.raises(UnknownGroup):
+        world.call("n1", "history", group="friends")
+
+
+def test_a_join_is_given_up_at_a_desk() -> None:
+    world = Offices(3, Policy(join="ask"))
+    (ours,) = world.nodes["n1"].agent.joins.values()
+    assert [one.nick for one in world.call("n0", "requests", group="friends")] == ["n1", "n2"]
+    status = world.call("n1", "cancel", join=ours.id)
+    since = timestamp(ours.begun)
+    assert (status.join, status.phase, status.name, status.since) == (ours.id, "failed", "friends", since)
+    assert world.heard_news("n1", "join")[-1].error == "JoinCancelled"
+    with pytest.raises(NoJoin):
+        world.call("n1", "cancel")
+    assert [one.nick for one in world.call("n0", "requests", group="friends")] == ["n2"]
+    assert world.heard_news("n0", "request")[-1].state == "refused"
+
+
+def test_a_warning_is_dismissed_at_a_desk() -> None:
+    world = Offices(2)
+    node, (other,) = world.nodes["n0"], world.group("n0").others
+    group = node.agent.groups[world.id]
+    view = replace(group.view, forked={other: ("a", "b")})
+    node.agent = replace(node.agent, groups={world.id: replace(group, view=view)})
+    (warning,) = world.info("n0").disagreements
+    assert (warning.member, warning.nick) == (other, "n1") and "two different histories" in warning.text
+    assert world.call("n0", "dismiss", group="friends", member="n1").disagreements == []
+    assert world.member("n0", "n1").forked, "it is so all the same"
 
 
 def test_what_casts_doubt_on_a_member_is_shown() -> None:

@@ -202,7 +202,9 @@ def test_a_host_that_shakes_hands_badly_is_dialled_again_and_nobody_else_notices
 
 
 @pytest.mark.parametrize(
-    "greeting", [os.urandom(64), GREETING[:12] + b"NULL".ljust(52, b"\0"), b"\xff" + bytes(8) + b"\x7f\1" + bytes(53)]
+    "greeting",
+    [os.urandom(64), GREETING[:12] + b"NULL".ljust(52, b"\0"), b"\xff" + bytes(8) + b"\x7f\1" + bytes(53)],
+    ids=["noise", "another mechanism", "another version"],
 )
 def test_a_host_that_speaks_something_else_is_dialled_again(greeting):
     with peers(1) as (a,), hosting(lambda host: None, greeting) as port:

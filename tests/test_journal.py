@@ -20,14 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerochat.agent import journal as journal_module
+from zerochat.agent import rows
 from zerochat.agent.checkpoint import changes
 from zerochat.agent.journal import (
-    CHAIN,
-    COUNT,
-    LATEST_ROWS,
-    ROWS_BEFORE,
     DiskFailed,
     DiskFull,
+    Held,
     Journal,
     JournalDamaged,
     JournalInUse,
@@ -37,7 +35,7 @@ from zerochat.agent.journal import (
     ReadOnly,
     WrongKey,
 )
-from zerochat.group.effects import Remember
+from zerochat.group.effects import Confirm, Receipt, Refute, Remember, Settle
 
 KEY = bytes(range(32))
 
@@ -79,8 +77,12 @@ def journal(path: Path) -> Iterator[Journal]:
         yield made
 
 
-def post(number: int, *, group: str = "g", author: str = "did:key:a", size: int = 500, **others: Any) -> Remember:
-    event = Remember(group, f"id-{number}", author, number, number, "message", bytes(size), 1_000 + number, False)
+def post(
+    number: int, seq: int = 0, *, group: str = "g", author: str = "did:key:a", size: int = 500, **others: Any
+) -> Remember:
+    event = Remember(
+        group, f"id-{number}", author, seq or number, number, "message", bytes(size), 1_000 + number, False
+    )
     return replace(event, **others)
 
 
@@ -334,17 +336,181 @@ def test_the_log_in_its_orders(journal: Journal):
 @pytest.mark.parametrize(
     ("query", "bindings", "index"),
     [
-        (LATEST_ROWS, ("g", 10), "events_in_order"),
-        (ROWS_BEFORE, ("g", 5, "did:a", "id-5", 10), "events_in_order"),
-        (CHAIN, ("g", "did:a", 5, 10), "events_by_chain"),
-        (COUNT, ("g",), "COVERING INDEX"),
+        (rows.LATEST_ROWS, ("g", 0, 10), "events_in_order"),
+        (rows.ROWS_BEFORE, ("g", 0, 5, "did:a", "id-5", 10), "events_in_order"),
+        (rows.BY_SEQ, (5, 10), "INTEGER PRIMARY KEY"),
+        (rows.CHAIN, ("g", "did:a", 5, 10), "events_by_chain"),
+        (rows.CHAIN_BACK, ("g", "did:a", 5, 10), "events_by_chain"),
+        (rows.CONFIRM, ("g", "did:a", 5, 10), "events_by_chain"),
+        (rows.REFUTE, ("g", "did:a", 5, 9), "events_by_chain"),
+        (rows.REFUTE_OTHERS, ("g", "did:a", 5, "id"), "events_by_chain"),
+        (rows.SETTLE, ("id", "g", "did:a", 5), "sqlite_autoindex_events_1"),
+        (rows.COUNT, ("g",), "COVERING INDEX"),
         ("SELECT max(seq) FROM events", (), "SEARCH"),
-        (journal_module._DROP, ("branches/a",), "sqlite_autoindex_checkpoint_1"),
+        (rows.DROP, ("branches/a",), "sqlite_autoindex_checkpoint_1"),
     ],
 )
 def test_no_question_reads_the_whole_log(query: str, bindings: tuple[str | int, ...], index: str, journal: Journal):
     plan = " ".join(str(row[3]) for row in journal._db.execute("EXPLAIN QUERY PLAN " + query, bindings))
     assert index in plan and "SCAN" not in plan and "TEMP B-TREE" not in plan, plan
+
+
+@pytest.mark.parametrize(("query", "bindings"), [(rows.HEIGHTS, ("g",)), (rows.RECEIPTS_OF, ("g", "did:a", 5))])
+def test_a_question_about_everybody_asks_for_each_once(query: str, bindings: tuple[str | int, ...], journal: Journal):
+    """It goes from one author, or member, to the next, and never through what they have said."""
+    plan = [str(row[3]) for row in journal._db.execute("EXPLAIN QUERY PLAN " + query, bindings)]
+    assert any("SEARCH" in step for step in plan)
+    # What it does go through are the few rows that it has made itself.
+    assert {step for step in plan if "SCAN" in step} <= {"SCAN authors", "SCAN members"}, plan
+
+
+# --- what comes from others than its author ---------------------------------------------------------------------------
+
+
+def test_what_is_vouched_for_is_confirmed_or_refuted(path: Path):
+    vouched = [post(n, vouched="did:v", lamport=10 * n) for n in range(1, 7)]
+    with Journal.create(path, KEY) as journal:
+        journal.commit(Tree("x"), [post(9, author="did:b"), *vouched])
+        assert [row.vouched for row in journal.by_seq(0, 99)] == ["", *["did:v"] * 6]
+        assert not any(row.refuted for row in journal.by_seq(0, 99))
+        journal.commit(Tree("y"), [Confirm("g", "did:key:a", 1, 3)])
+        assert [row.position for row in journal.by_seq(0, 99) if row.vouched] == [1, 4, 5, 6]
+        # The author says otherwise from the fifth on, and its own words take those places in the same turn.
+        own = [post(n, id=f"own-{n}", lamport=10 * n + 1, record=b"own") for n in (5, 6)]
+        journal.commit(Tree("z"), [Refute("g", "did:key:a", 4, 6), *own, Confirm("g", "did:key:a", 0, 6)])
+    with Journal.open(path, KEY) as journal:
+        shown = ["id-9", "id-1", "id-2", "id-3", "id-4", "own-5", "own-6"]
+        assert [row.id for row in journal.by_seq(0, 99)] == shown
+        assert not any(row.vouched or row.refuted for row in journal.by_seq(0, 99))
+        assert sorted(row.id for row in journal.history("g", 99)) == sorted(shown) and journal.count("g") == 7
+        assert journal.chain("g", "did:key:a", 4, 9) == [b"own", b"own"]
+        assert journal.chain_back("g", "did:key:a", 6, 3) == [b"own", bytes(500), bytes(500)]
+        assert journal.heights("g") == {"did:b": (9, "id-9"), "did:key:a": (6, "own-6")}
+        assert [(row.id, row.vouched, row.refuted) for row in journal.refuted("g")] == [
+            ("id-5", "did:v", True),
+            ("id-6", "did:v", True),
+        ]
+        assert journal.refuted("h") == []
+        refuted = journal.event("g", "id-5")
+        assert refuted is not None and refuted.refuted
+        # A page may begin at what was refuted since the page before was read.
+        assert [row.id for row in journal.history("g", 2, "id-5")] == ["id-3", "id-4"]
+
+
+def test_only_what_is_vouched_for_can_be_refuted(journal: Journal):
+    journal.commit(Tree("x"), [post(1), post(2), post(3, vouched="did:v"), post(4, group="h", vouched="did:v")])
+    journal.commit(Tree("x"), [Refute("g", "did:key:a", 0, 99)])
+    assert [row.id for row in journal.by_seq(0, 99)] == ["id-1", "id-2", "id-4"]
+    journal.commit(Tree("x"), [post(n, vouched="did:v") for n in (5, 6, 7)])
+    journal.commit(Tree("x"), [Refute("g", "did:key:a", 5, 6)])
+    assert [row.id for row in journal.by_seq(0, 99)] == ["id-1", "id-2", "id-4", "id-5", "id-7"]
+
+
+def test_the_authors_word_for_a_place_settles_what_others_say_of_it(journal: Journal):
+    claims = [post(n, position, vouched="did:v") for n, position in ((1, 1), (2, 2), (3, 2), (4, 2), (5, 3))]
+    journal.commit(Tree("x"), [*claims, post(6, 2, author="did:b", vouched="did:v")])
+    journal.commit(Tree("x"), [Settle("g", "did:key:a", 2, "id-3")])
+    shown = [(row.id, row.vouched) for row in journal.by_seq(0, 99)]
+    assert shown == [("id-1", "did:v"), ("id-3", ""), ("id-6", "did:v")]
+    # What has come after a place hangs on what is refuted there.
+    assert [row.id for row in journal.refuted("g")] == ["id-2", "id-4", "id-5"]
+    # The author's own record brings back what was refuted too early.
+    journal.commit(Tree("x"), [post(5, 3), Settle("g", "did:key:a", 3, "id-5")])
+    assert [row.id for row in journal.by_seq(0, 99)] == ["id-1", "id-3", "id-5", "id-6"]
+    # Where nothing is refuted, what follows stays.
+    journal.commit(Tree("x"), [post(7, 4, vouched="did:v"), Settle("g", "did:key:a", 3, "id-5")])
+    assert journal.heights("g")["did:key:a"] == (4, "id-7")
+    journal.commit(Tree("x"), [Refute("g", "did:key:a", 3, 4)])
+    # Of what the author has said itself nothing is taken back, whatever it says next.
+    journal.commit(Tree("x"), [Settle("g", "did:key:a", 3, "id-other")])
+    assert [row.id for row in journal.by_seq(0, 99)] == ["id-1", "id-3", "id-5", "id-6"]
+
+
+def test_what_is_from_before_our_time_says_so(journal: Journal):
+    journal.commit(Tree("x"), [post(1, history=True), post(2)])
+    assert [row.history for row in journal.by_seq(0, 9)] == [True, False]
+
+
+def test_whoever_hears_it_from_the_author_needs_nobody_to_vouch(journal: Journal):
+    journal.commit(Tree("x"), [post(1, vouched="did:v"), post(2, vouched="did:v"), post(3)])
+    journal.commit(Tree("x"), [Refute("g", "did:key:a", 1, 2)])
+    journal.commit(Tree("x"), [post(n, vouched="did:w", received=5) for n in (1, 2, 3)])
+    assert [(row.id, row.vouched) for row in journal.by_seq(0, 9)] == [("id-1", "did:v"), ("id-3", "")]
+    assert [row.id for row in journal.refuted("g")] == ["id-2"]
+    journal.commit(Tree("x"), [post(n, received=5) for n in (1, 2)])
+    rows = journal.by_seq(0, 9)
+    assert [(row.id, row.vouched, row.received) for row in rows] == [
+        ("id-1", "", 1001),
+        ("id-2", "", 1002),
+        ("id-3", "", 1003),
+    ]
+    assert journal.refuted("g") == []
+
+
+def test_a_page_has_an_end_in_time_and_in_number(journal: Journal):
+    journal.commit(Tree("x"), [post(n, lamport=10 * n) for n in range(1, 10)])
+    ids = [row.id for row in journal.page("g", None, 99)]
+    assert ids == [f"id-{n}" for n in range(9, 0, -1)]
+    assert [row.id for row in journal.page("g", None, 99, 70)] == ids[:3]
+    assert [row.id for row in journal.page("g", (80, "did:key:a", "id-8"), 99, 60)] == ids[2:4]
+    assert [row.id for row in journal.page("g", (80, "did:key:a", "id-8"), 1, 60)] == ids[2:3]
+    assert journal.page("g", None, 99, 91) == [] and journal.page("h", None, 99) == []
+
+
+def test_the_heights_of_many_chains(journal: Journal):
+    dice = random.Random(5)
+    events = [post(n, group=dice.choice("gh"), author=f"did:{dice.randrange(9)}") for n in range(1, 300)]
+    # At a fork the one that came first counts.
+    fork = replace(events[-1], id="a-fork")
+    journal.commit(Tree("x"), [*events, fork])
+    for group in "gh":
+        ours = [event for event in events if event.group == group]
+        tops = {author: max(e.seq for e in ours if e.author == author) for author in {e.author for e in ours}}
+        assert journal.heights(group) == {author: (seq, f"id-{seq}") for author, seq in tops.items()}
+    assert journal.heights("nobody") == {}
+
+
+# --- who has what -----------------------------------------------------------------------------------------------------
+
+
+def test_receipts_tell_since_when_a_member_has_it(path: Path):
+    said = [
+        Receipt("g", "did:m", "did:a", 3, 100, "link"),
+        Receipt("g", "did:m", "did:a", 7, 200, "mail"),
+        Receipt("g", "did:m", "did:a", 5, 300, "link"),  # it had that long since
+        Receipt("g", "did:m", "did:a", 7, 400),
+        Receipt("g", "did:m", "did:b", 9, 100),
+        Receipt("g", "did:n", "did:a", 4, 150),
+        Receipt("h", "did:o", "did:a", 9, 100),
+    ]
+    with Journal.create(path, KEY) as journal:
+        journal.commit(Tree("x"), said)
+    with Journal.open(path, KEY) as journal:
+        m3, m7, n4 = (Held("did:m", 3, 100, "link"), Held("did:m", 7, 200, "mail"), Held("did:n", 4, 150, ""))
+        assert journal.receipts_of("g", "did:a", 1) == journal.receipts_of("g", "did:a", 3) == [m3, n4]
+        assert journal.receipts_of("g", "did:a", 4) == [m7, n4]
+        assert journal.receipts_of("g", "did:a", 5) == [m7]
+        assert journal.receipts_of("g", "did:a", 8) == journal.receipts_of("x", "did:a", 1) == []
+
+
+def test_the_oldest_receipts_of_a_member_go(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(journal_module, "RECEIPTS_MAX", 50)
+    with Journal.create(path, KEY) as journal:
+        journal.commit(Tree("x"), [Receipt("g", "did:n", "did:a", 1, 1)])
+        journal.commit(Tree("x"), [Receipt("g", "did:m", "did:a", n, n) for n in range(1, 48)])
+    with Journal.open(path, KEY) as journal:
+        for n in range(48, 200):
+            journal.commit(Tree("x"), [Receipt("g", "did:m", "did:a", n, n)])
+            kept = [upto for (upto,) in journal._db.execute("SELECT upto FROM receipts WHERE member = 'did:m'")]
+            assert len(kept) <= 50 and kept == list(range(n - len(kept) + 1, n + 1)) and len(kept) >= min(n, 45)
+        assert journal.receipts_of("g", "did:a", 1)[-1] == Held("did:n", 1, 1, "")
+
+
+def test_a_turn_that_fails_counts_no_receipts(journal: Journal):
+    bad = Receipt("g", "did:m", "did:a", 2, 1 << 63)
+    with pytest.raises(OverflowError):
+        journal.commit(Tree("x"), [Receipt("g", "did:m", "did:a", 1, 1), bad])
+    assert journal.receipts_of("g", "did:a", 1) == [] and journal._receipts == {}
 
 
 def test_meta(path: Path):
@@ -384,7 +550,7 @@ def test_nothing_can_be_read_without_the_key(path: Path):
 def test_a_changed_byte_is_found_out(path: Path, tmp_path: Path):
     state = Tree("x", singles={bytes([n]): Leaf(n, bytes(900)) for n in range(9)})
     with Journal.create(path, KEY) as journal:
-        journal.commit(state, [post(n) for n in range(20)])
+        journal.commit(state, [*(post(n) for n in range(20)), Receipt("g", "did:m", "did:key:a", 9, 1)])
     good = path.read_bytes()
     dice = random.Random(2)
     found = set()
@@ -397,10 +563,49 @@ def test_a_changed_byte_is_found_out(path: Path, tmp_path: Path):
                 assert journal.load(Tree) == state
                 assert len(journal.history("g", 99)) == journal.count("g") == len(journal.by_seq(0, 99)) == 20
                 assert journal.chain("g", "did:key:a", 0, 99) and journal.event("g", "id-3")
+                assert not journal.refuted("g") and journal.receipts_of("g", "did:key:a", 1)
         except (JournalDamaged, WrongKey, NotAJournal):
             found.add(page)
     # What is not found out lies in a page that nothing above has read (the last is free, or of sqlite_sequence).
     assert len(found) >= len(good) // 4096 - 4 and 0 in found
+
+
+def damaged_copies(good: bytes) -> Iterator[tuple[str, bytes]]:
+    """Every page with one flipped bit, neighbours that have changed places, and ends that are missing."""
+    dice = random.Random(10)
+    pages = [good[at : at + 4096] for at in range(0, len(good), 4096)]
+    for number, page in enumerate(pages):
+        bad = bytearray(page)
+        # Bytes 16 to 23 of the file are the same for everybody, and 24 on are sealed.
+        bad[dice.choice([*range(16), *range(24, 4096)]) if number == 0 else dice.randrange(4096)] ^= (
+            1 << dice.randrange(8)
+        )
+        yield f"bit in page {number}", b"".join([*pages[:number], bytes(bad), *pages[number + 1 :]])
+    for number in range(len(pages) - 1):
+        swapped = [*pages[:number], pages[number + 1], pages[number], *pages[number + 2 :]]
+        yield f"pages {number} and {number + 1}", b"".join(swapped)
+        yield f"page {number + 1} twice", b"".join([*pages[: number + 1], pages[number], *pages[number + 2 :]])
+    for size in (1, 100, 4095, 4096, 4097, len(good) // 2, len(good) - 4096, len(good) - 1):
+        yield f"{size} bytes", good[:size]
+
+
+def test_whatever_has_happened_to_a_page_is_said_and_nothing_is_touched(path: Path):
+    with Journal.create(path, KEY) as journal:
+        journal.commit(Tree("x", singles={bytes([n]): Leaf(n, bytes(900)) for n in range(9)}))
+        journal.commit(Tree("x"), [post(n) for n in range(20)])
+    good = path.read_bytes()
+    with Journal.open(path, KEY) as journal:
+        journal.check()
+    assert path.read_bytes() == good
+    seen = 0
+    for what, bad in damaged_copies(good):
+        path.write_bytes(bad)
+        with pytest.raises((JournalDamaged, WrongKey, NotAJournal)) as refusal, Journal.open(path, KEY) as journal:
+            journal.check()
+        assert str(path) in str(refusal.value), what
+        assert everything(path) == {path.name: bad}, what
+        seen += 1
+    assert seen > 30
 
 
 # --- files that are not ours to open ----------------------------------------------------------------------------------
@@ -482,7 +687,7 @@ def test_what_is_no_journal_is_not_touched(make: Any, path: Path):
 
 def test_a_newer_journal_is_not_touched(path: Path):
     with Journal.create(path, KEY) as journal:
-        journal._db.pragma("user_version", journal_module.SCHEMA_VERSION + 1)
+        journal._db.pragma("user_version", rows.SCHEMA_VERSION + 1)
     before = everything(path)
     with pytest.raises(NewerJournal, match="newer"):
         Journal.open(path, KEY)

@@ -319,7 +319,7 @@ def test_a_fault_of_ours_costs_nobody_else(start, people, monkeypatch):
         connection.request("POST", "/", b"{}", {"Content-Type": ENCRYPTED})
         assert connection.getresponse().status == 503
         connection.close()
-    assert said == ["failing"]
+    assert said in (["failing"], ["failing"] * 2)  # it may have done something else in between, without a fault
     sender.send(bob.mailbox, "still there")
     until(lambda: bob.got == ["still there"], sender.step, bob.step)
 

@@ -9,7 +9,9 @@ from tests import test_mediator
 from tests.test_mediator import NOW, V2, Client, Site, forwarded, kind, letter, random, service
 from zerochat.agent.mediator.limits import Limits
 from zerochat.agent.mediator.mixing import node_of
+from zerochat.agent.mediator.pairwise import service as pairwise_service
 from zerochat.didcomm.did import new_peer2, new_peer4, resolve
+from zerochat.didcomm.did.peer2 import peer2
 from zerochat.didcomm.protocols import inviting, mediated, mediation, pickup, ping, problem, routing
 from zerochat.didcomm.protocols.mediation import Change
 from zerochat.didcomm.rotation import Prior, from_prior
@@ -155,6 +157,25 @@ def test_the_keys_of_a_did_stay_with_their_mediator(site, bob, tmp_path):
     bob.theirs = forged.did
     assert site.hear(bob.seal(pickup.status_request(random))).what == "unreadable"
     other.store.close()
+
+
+def test_a_did_with_our_keys_and_somebody_elses_words_is_not_ours(site, bob):
+    ours, pairwise = bob.theirs, site.mediator._pairwise
+    document = resolve(ours)
+    signing, agreement = document.authentication[0].key, document.agreement[0].key
+    tag = document.services[0].id.partition("#")[2]
+    first, elsewhere = pairwise_service(site.uri, tag), "https://elsewhere.example"
+    assert peer2([signing], [agreement], [first]) == ours and pairwise.identity(ours) is not None
+    others = [
+        peer2([signing], [agreement], [pairwise_service(elsewhere, tag)]),
+        peer2([signing], [agreement], [first, pairwise_service(elsewhere)]),
+        peer2([signing], [agreement], [pairwise_service(site.uri, tag, (site.identity.did,))]),
+        f"{ours}.A{ours.split('.')[1][1:]}",
+    ]
+    for did in others:
+        assert pairwise.identity(did) is None and not pairwise.is_ours(did), did
+        bob.theirs = did
+        assert site.hear(bob.seal(pickup.status_request(random))).what == "unreadable"
 
 
 def test_the_did_may_stand_in_routes_and_cannot_be_taken(site, bob):

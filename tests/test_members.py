@@ -22,6 +22,7 @@ from zerochat.group.stimuli import (
     ChangeRole,
     CreateGroup,
     CreateInvitation,
+    LeaveGroup,
     Moment,
     RemoveMember,
     SendPost,
@@ -125,6 +126,30 @@ def test_only_admins_remove_where_the_group_has_them():
     world.refuses("n1", RemoveMember("friends", "n0"), NoRight)
     world.says("n1", RemoveMember("friends", "n2"))
     assert world.labels("n3") == ["n0", "n1", "n3"]
+
+
+@pytest.mark.parametrize("admins", [("n1",), ()])
+def test_a_group_goes_on_without_its_owner(admins):
+    """With its admins, who keep what they may; without any, everybody's role stays as it is, and nobody is put out."""
+    world = Ruled(4, ADMINS)
+    for name in admins:
+        world.says("n0", ChangeRole("friends", name, "admin"))
+    world.says("n0", LeaveGroup("friends"))
+    world.run(for_ms=30_000)
+    assert world.group("n0").state == "left" and world.labels("n1") == ["n1", "n2", "n3"]
+    if admins:
+        world.says("n1", ChangeRole("friends", "n2", "reader"))
+        world.says("n1", RemoveMember("friends", "n3"))
+        assert world.labels("n2") == ["n1", "n2"]
+    else:
+        world.refuses("n1", ChangeRole("friends", "n2", "reader"), NoRight)
+        world.refuses("n1", RemoveMember("friends", "n3"), NoRight)
+    world.refuses("n1", ChangeRole("friends", "n2", "admin"), NoRight)
+    world.says("n1", SendPost("friends", "still here"))
+    assert world.texts("n2") == ["still here"]
+    invitation = world.says("n2", CreateInvitation("friends", 3600, 1)).invitation
+    world.says("n0", AcceptInvitation(invitation, "n0"))
+    assert world.group("n2").view.members[world.group("n0").me].role == "writer", "whoever comes back owns nothing"
 
 
 @pytest.mark.parametrize("keys", MODES)

@@ -48,5 +48,8 @@ def test_every_control_and_format_character_of_this_python_is_refused():
     visible = {0x0600, 0x0601, 0x0602, 0x0603, 0x0604, 0x0605, 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD}
     for code in range(sys.maxunicode + 1):
         if unicodedata.category(chr(code)) in known and code not in visible and not 0x13430 <= code <= 0x1343F:
-            with pytest.raises(BadName):
+            try:  # a hundred thousand of them: pytest.raises would take longer than what it watches
                 checked_name(f"a{chr(code)}b", "name")
+            except BadName:
+                continue
+            raise AssertionError(hex(code))

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -28,14 +27,7 @@ from zerochat.tui.pane import MessagePane
 from zerochat.tui.text import Names, told_time, wrap
 from zerochat.tui.timeline import MARGIN, ROWS_MAX, Row, Timeline, row_of
 
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch):
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures("utc")
 
 
 def a_row(lamport, author="did:key:z6MkBob", text="hello", **details):

@@ -3,16 +3,23 @@
 import os
 import subprocess
 import sys
-from typing import get_args
+from dataclasses import replace
+from typing import Any, get_args
 
 import pytest
 
+from zerochat.crypto import primitives
+from zerochat.crypto.primitives import ed25519_public, ed25519_sign, ed25519_verify
+from zerochat.errors import Unauthentic
 from zerochat.group import sync
 from zerochat.group.effects import Remember
 from zerochat.group.event import CONTROL
+from zerochat.group.history import needs, past
 from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule
 from zerochat.group.modes import MODES
-from zerochat.sim import Faults, Violation, World, play
+from zerochat.group.turn import changed
+from zerochat.sim import Faults, Violation, World, main, play
+from zerochat.sim.shortcuts import remembering
 
 EVERYDAY, THOROUGH = 60, 1000
 EVERYTHING = {*CONTROL, *MODES, *get_args(JoinRule), *get_args(RemoveRule), *get_args(AgreementRule), "active", "left"}
@@ -69,6 +76,8 @@ def test_the_histories_have_everything_in_them():
 
 def test_without_repair_something_is_lost(monkeypatch):
     monkeypatch.setattr(sync, "repair", lambda turn, name: None)
+    monkeypatch.setattr(needs, "seek", lambda turn, name: None)
+    monkeypatch.setattr(past, "fetch", lambda turn, name: None)
     with pytest.raises(Violation, match="lacks a post"):
         play(8)
 
@@ -90,3 +99,47 @@ def test_on_a_perfect_network_nothing_looks_forged():
     """What overtakes the answer that it builds on is refused and sent again; nothing is ever taken for an attack."""
     world = play(3, faults=Faults(loss=0, duplication=0, delay_ms_max=5))
     assert {name for node in world.nodes.values() for name in node.dropped} <= {"dropped Refused"}
+
+
+# --- faster, and the same -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [[], ["--byzantine"]])
+def test_several_at_a_time_tell_the_same(capsys, kind):
+    def told(*more):
+        assert main([*kind, "--seeds", "3", "--first", "1", *more]) == 0
+        return capsys.readouterr().out.rpartition(",")[0]  # all but the time that it took
+
+    assert told("--jobs", "2", "--twice") == told()
+
+
+def test_what_is_remembered_was_verified():
+    seed, other = bytes(32), bytes(31) + b"x"
+    public, signature = ed25519_public(seed), ed25519_sign(seed, b"yes")
+    before = primitives.open_signed
+    with remembering():
+        for _ in range(2):
+            ed25519_verify(public, b"yes", signature)
+            for wrong in ((public, b"no", signature), (ed25519_public(other), b"yes", signature)):
+                with pytest.raises(Unauthentic):
+                    ed25519_verify(*wrong)
+    assert primitives.open_signed is before
+
+
+def test_a_state_is_copied_as_dataclasses_would():
+    world = play(1, posts=2)
+    agent = world.nodes["n0"].agent
+    group = world.group("n0")
+    peer = next(iter(group.peers.values()))
+    cases: list[tuple[Any, dict[str, Any]]] = [
+        (agent, {"label": "x"}),
+        (group, {"lamport": 7, "heads": ()}),
+        (peer, {"tries": 9}),
+        (peer, {}),
+    ]
+    for state, fields in cases:
+        before = replace(state)
+        assert changed(state, fields) == replace(state, **fields)
+        assert state == before
+    with pytest.raises(KeyError):
+        changed(peer, {"nonsense": 1})

@@ -1,6 +1,5 @@
 """The terminal application over a double of the agent: what is asked, what is shown, and that nothing gets lost."""
 
-import asyncio
 import fcntl
 import os
 import pty
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import termios
 import time
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -20,7 +18,7 @@ from textual.events import Key, Paste
 from textual.widgets import Input
 
 from tests.fake_agent import CODE, URL, FakeAgent, Refusal
-from tests.pilot import gone, screen, shows, until
+from tests.pilot import HOSTILE, gone, run, scene, screen, shows, weekend
 from zerochat.agent.schema import (
     ConnectionInfo,
     ConnectionNews,
@@ -41,91 +39,7 @@ from zerochat.tui.invite import InviteScreen
 from zerochat.tui.link import INBOX_NEWS_MAX
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch):
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
-
-class Scene:
-    """One application over one agent; `await scene.press("a", "enter")`, `await scene.shows("text")`."""
-
-    def __init__(self, agent, app, pilot):
-        self.agent, self.app, self.pilot = agent, app, pilot
-
-    async def press(self, *keys):
-        await self.pilot.press(*keys)
-
-    async def type(self, text):
-        """All letters at once, as a fast hand does; whoever waits for something afterwards sees them arrive."""
-        for letter in text:
-            self.app.post_message(Key("space" if letter == " " else letter, letter))
-        await self.pilot.pause()
-
-    async def say(self, text):
-        """Type a line and send it."""
-        self.composer.put(text)
-        await self.pilot.press("enter")
-
-    async def paste(self, text):
-        self.app.screen.focused.post_message(Paste(text))
-        await self.pilot.pause()
-
-    async def shows(self, *texts):
-        for text in texts:
-            await shows(self.pilot, text)
-
-    async def gone(self, text):
-        await gone(self.pilot, text)
-
-    async def until(self, condition, what=""):
-        await until(self.pilot, condition, what)
-
-    @property
-    def text(self):
-        return screen(self.app)
-
-    @property
-    def composer(self):
-        return self.app.chat.composer
-
-    @property
-    def open(self):
-        return self.app.chat.conversations.open
-
-    def told(self):
-        """What the toasts and the status line say."""
-        return " ".join([*(str(note.message) for note in self.app._notifications), self.app.chat.status_line.flash])
-
-
-@asynccontextmanager
-async def scene(tmp_path, size=(80, 24), setting=None, **options):
-    """An agent with whatever `setting` puts into it, and the application at `size` on its socket."""
-    async with FakeAgent(tmp_path / "agent.sock") as agent:
-        if setting:
-            setting(agent)
-        app = ZerochatApp(agent.path, **options)
-        app.animation_level = "none"
-        async with app.run_test(size=size, notifications=True) as pilot:
-            yield Scene(agent, app, pilot)
-
-
-def weekend(agent):
-    """Two groups; three posts in the first."""
-    group = agent.add_group("weekend", ["bob", "carol"])
-    agent.post(group, 1, "shall we go?", minute=1)
-    agent.post(group, 2, "yes", minute=2)
-    agent.post(group, 0, "seven at the station", minute=3, delivered=1)
-    agent.add_group("work", ["dave"])
-
-
-def run(coroutine):
-    return asyncio.run(coroutine)
+pytestmark = pytest.mark.usefixtures("utc")
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -1210,8 +1124,6 @@ def test_keys_are_written_as_on_the_keyboard():
 
 
 # --- hostile text ---------------------------------------------------------------------------------------------------
-
-HOSTILE = "\x1b]52;c;aGk=\x07[@click=app.quit]x[/][/b]\x1b[2J\x9b1mé\u202ereversed\x00\u200b\nsecond"
 
 
 def hostile(agent):

@@ -2,16 +2,18 @@
 
 from msgspec.structs import replace
 
-from tests.fake_agent import URL, WORDS, FakeAgent, Refusal
-from tests.test_tui import run, scene, utc, weekend  # noqa: F401  # utc is a fixture
+from tests.fake_agent import URL, WORDS, Refusal
+from tests.pilot import asked, run, scene, weekend
 from zerochat.agent.plain import rules_of
 from zerochat.agent.schema import JoinStatus, PolicyInfo, RequestNews
 from zerochat.tui.create import CreateScreen
 from zerochat.tui.requests import RequestsScreen
 
 
-def asked(agent: FakeAgent, method: str) -> list[dict[str, object]]:
-    return [params for each, params in agent.asked if each == method]
+def said(nick: str, admit: bool) -> dict[str, object]:
+    """An answer to somebody as it was shown."""
+    role = "reader" if nick == "emil" else "writer"
+    return {"group": "g1", "who": f"did:key:z6MkAsks{nick}", "admit": admit, "nick": nick, "role": role}
 
 
 def sheet(text: str) -> str:
@@ -85,7 +87,7 @@ def test_the_sheet_of_those_who_ask(tmp_path, monkeypatch):
             await it.shows("key …emil")
             await it.press("a", "a", "a")  # One key, but held down it lets nobody else in.
             await it.shows("emil comes in now.", "key …dora")
-            assert asked(it.agent, "answer") == [{"group": "g1", "who": "did:key:z6MkAsksemil", "admit": True}]
+            assert asked(it.agent, "answer") == [said("emil", True)]
             monkeypatch.setattr("zerochat.tui.requests.DEAF_S", 0.0)
             it.app.screen._deaf_until = 0.0
             await it.press("a")  # The last one need not be looked for.
@@ -117,7 +119,7 @@ def test_a_refusal_can_be_taken_back(tmp_path, monkeypatch):
             assert it.agent.count("answer") == 0
             await it.press("r", "escape")  # Whoever closes the sheet has made up their mind.
             await it.until(lambda: it.agent.count("answer") == 1)
-            assert asked(it.agent, "answer")[0] == {"group": "g1", "who": "did:key:z6MkAsksdora", "admit": False}
+            assert asked(it.agent, "answer")[0] == said("dora", False)
             await it.shows("? F4: emil asks to join.")
             monkeypatch.setattr("zerochat.tui.requests.UNDO_S", 0.02)
             await it.press("f4", "r")
@@ -246,6 +248,57 @@ def test_waiting_to_be_let_in(tmp_path):
             assert it.app.chat.joins == {} and "Enter tries again" not in it.text  # There is nothing to try with.
             await it.press("escape", "f8")
             await it.gone("connect to the members")
+            assert "F10" not in it.text, "there is nothing to give up"
+
+    run(play())
+
+
+def test_a_join_is_given_up(tmp_path):
+    async def play():
+        async with scene(tmp_path) as it:
+            await it.shows("No conversations yet.")
+            await it.say(f"/join {URL}")
+            await it.shows("● reach the person", "F10 give up")
+            details = {"words": WORDS, "name": "weekend", "since": "2025-11-20T12:00:00.000Z"}
+            it.agent.joining("asking", "A member was asked.", **details)
+            await it.shows("It waits since", "F10 gives it up.")
+            await it.press("f10")
+            await it.shows("You have given up joining weekend.")
+            assert asked(it.agent, "cancel") == [{"join": "j1"}] and "F10" not in it.text
+            await it.press("escape")
+            await it.say("/cancel")
+            await it.shows("You are not joining any group.")
+            it.agent.joining("asking", "A member was asked.", **details)
+            await it.until(lambda: it.app.chat.joins)
+            await it.say("/cancel weekend")
+            await it.shows("You have given up joining weekend.")
+            await it.until(lambda: not it.app.chat.joins)
+
+    run(play())
+
+
+def test_a_group_that_is_over_is_forgotten_when_that_is_confirmed(tmp_path):
+    def both(agent):
+        weekend(agent)
+        agent.groups["g1"].info = replace(agent.groups["g1"].info, state="left")
+
+    async def play():
+        async with scene(tmp_path, size=(110, 24), setting=both) as it:
+            await it.shows("1 weekend    left")
+            await it.say("/forget")
+            await it.shows("Forget weekend? What was said there is deleted on this")
+            await it.press("escape")
+            await it.gone("Forget weekend?")
+            assert it.agent.count("forget") == 0
+            await it.say("/forget")
+            await it.shows("Forget weekend?")
+            await it.pilot.click("#yes")
+            await it.until(lambda: asked(it.agent, "forget") == [{"group": "g1"}])
+            await it.shows("1 work")
+            assert "seven at the station" not in it.text and it.open.info.name == "work"
+            await it.say("/forget")
+            await it.shows("You are in this group: /leave first")
+            assert it.agent.count("forget") == 1
 
     run(play())
 

@@ -4,8 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fake_agent import ME, WORDS, FakeAgent, Refusal
-from tests.test_tui import HOSTILE, run, scene, utc, weekend  # noqa: F401  # utc is a fixture
-from tests.test_tui_joining import asked
+from tests.pilot import HOSTILE, asked, run, scene, weekend
 from zerochat.agent.schema import Author, PolicyInfo, TrustNews, VoteInfo
 from zerochat.tui import commands
 from zerochat.tui.board import Board
@@ -267,13 +266,49 @@ def test_members_who_do_not_say_the_same(tmp_path):
             await it.say("/verify carol")
             await it.shows("histories    has signed TWO")
             await it.press("escape")
-            await it.gone("! carol has signed two")
+            assert "! carol has signed two" in it.text, "to have looked is not to have dismissed it"
             it.agent.disagree(group, None, "The members tell different things.")
-            await it.shows("! The members tell different things. /verify shows whom you know.")
+            await it.shows("! carol has signed two histories. /dismiss hides this. (and 1 more)")
+            await it.say("/verify carol")
+            await it.shows("d dismiss the warning")
+            await it.press("d")
+            await it.press("escape")
+            await it.shows("! The members tell different things. /dismiss hides this.", "● carol forked")
+            assert "! carol has signed two" not in it.text
             await it.say("/verify")
             await it.shows("not verified, has signed two histories")
             await it.press("escape")
-            await it.gone("The members tell different things.")
+            await it.say("/dismiss")
+            await it.gone("! The members tell different things.")
+            await it.say("/dismiss")
+            await it.shows("There is no warning here")
+            asked = [params["member"] for method, params in it.agent.asked if method == "dismiss"]
+            assert asked == [group.members[2].did, ""]
+
+    run(play())
+
+
+def test_a_warning_is_there_again_after_a_start(tmp_path):
+    def doubtful(agent):
+        weekend(agent)
+        agent.disagree(agent.groups["g1"], 2, "carol has signed two histories.")
+
+    async def play():
+        async with scene(tmp_path, setting=doubtful) as it:
+            await it.shows("! carol has signed two histories. /dismiss hides this.")
+
+    run(play())
+
+
+def test_whoever_never_arrived_is_shown_so(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(110, 24), setting=weekend) as it:
+            await it.shows("seven at the station")
+            change(it.agent, 2, arrived=False, connection="unreachable", may=["remove"])
+            it.agent.view(it.agent.groups["g1"])
+            await it.shows("○ carol never arrived")
+            await it.say("/verify carol")
+            await it.shows("arrived      NEVER, since you have let it in; x puts it out")
 
     run(play())
 
@@ -351,7 +386,7 @@ def test_every_sheet_at_every_size_with_hostile_names(tmp_path, size):
             group.info = replace(group.info, requests=[replace(group.info.requests[0], words=[HOSTILE] * 8)])
             it.agent.disagree(group, None, HOSTILE)
             it.agent.seat(group, HOSTILE, 1, 2)
-            await it.until(lambda: it.open.alarms)
+            await it.until(lambda: it.open.warnings)
             await look()
             await it.press("f2")
             await look()

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from zerochat.agent import ring, vault
+from zerochat.agent import ring, seal, vault
 from zerochat.agent.journal import DiskFailed, DiskFull, Journal, ReadOnly, WrongKey
 from zerochat.agent.places import Places, places
 from zerochat.agent.vault import (
@@ -215,8 +215,8 @@ def test_a_vault_that_was_changed_does_not_open(home: Places, monkeypatch: pytes
     good = json.loads(home.vault.read_bytes())
     lock = good["lock"]
     stretched: list[int] = []
-    honest = vault._stretch
-    monkeypatch.setattr(vault, "_stretch", lambda p, o: stretched.append(o.memory_bytes) or honest(p, o))
+    honest = seal._stretch
+    monkeypatch.setattr(seal, "_stretch", lambda p, o: stretched.append(o.memory_bytes) or honest(p, o))
     for change, refusal in (
         ({"passes": 1}, BadSecretFile),
         ({"memory_bytes": 8192}, BadSecretFile),
@@ -370,6 +370,9 @@ class StandInKeyring(ModuleType):
         if self.broken:
             raise RuntimeError(f"no backend for {secret}")
         self.kept[service, account] = secret
+
+    def delete_password(self, service, account):
+        del self.kept[service, account]
 
     def get_password(self, service, account):
         return self.kept.get((service, account))

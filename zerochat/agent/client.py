@@ -22,14 +22,19 @@ from zerochat.agent.schema import (
     METHODS,
     NEWS,
     PROTOCOL,
+    Copied,
     DeliveryReport,
+    Fate,
     GroupInfo,
     Hello,
     History,
     InvitationInfo,
     JoinStatus,
+    Ledger,
+    LogRow,
     MemberInfo,
     RequestInfo,
+    Rows,
     Sent,
     Status,
     VoteInfo,
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
 
 ANSWER_S_MAX = 30.0
 """How long an agent may think before we say that it does not answer."""
+BACKUP_S_MAX = 600.0
+"""And how long a copy of its journal may take."""
 CONNECT_S_MAX = 5.0
 READ_BYTES_MAX = 1 << 16
 
@@ -289,7 +296,7 @@ class Client:
                 self._replies[said.id] = said.result
         return True
 
-    # --- the methods of schema.py, typed ----------------------------------------------------------------------------
+    # --- the methods of schema/, typed -----------------------------------------------------------------------------
 
     def hello(self, name: str = "") -> Hello:
         hello: Hello = self.call("hello", within_s=CONNECT_S_MAX, protocol=PROTOCOL, client=name)
@@ -337,6 +344,10 @@ class Client:
         status: JoinStatus = self.call("join", invitation=invitation, name=name, role=role)
         return status
 
+    def cancel(self, join: str = "") -> JoinStatus:
+        status: JoinStatus = self.call("cancel", join=join)
+        return status
+
     def send(self, group: str, text: str) -> Sent:
         sent: Sent = self.call("send", group=group, text=text)
         return sent
@@ -351,6 +362,22 @@ class Client:
         report: DeliveryReport = self.call("delivery", group=group, id=event_id)
         return report
 
+    def why(self, group: str, event_id: str) -> Fate:
+        fate: Fate = self.call("why", group=group, id=event_id)
+        return fate
+
+    def ledger(self, group: str) -> Ledger:
+        ledger: Ledger = self.call("ledger", group=group)
+        return ledger
+
+    def log(self, ledger: Ledger) -> Iterator[LogRow]:
+        """Every row of the log of which `ledger` speaks, in the order that every member sees, page by page."""
+        page: Rows = self.call("rows", group=ledger.group, latest=ledger.latest)
+        yield from page.rows
+        while page.last is not None:
+            page = self.call("rows", group=ledger.group, latest=ledger.latest, after=page.last)
+            yield from page.rows
+
     def history(self, group: str, *, limit: int = 100, before: str | None = None) -> History:
         history: History = self.call("history", group=group, limit=limit, before=before)
         return history
@@ -363,8 +390,9 @@ class Client:
         requests: list[RequestInfo] = self.call("requests", group=group)
         return requests
 
-    def answer(self, group: str, who: str, admit: bool) -> GroupInfo:
-        info: GroupInfo = self.call("answer", group=group, who=who, admit=admit)
+    def answer(self, group: str, who: str, admit: bool, *, nick: str = "", role: str = "") -> GroupInfo:
+        """`nick`, `role`: what was shown of whoever asks; nobody else is let in."""
+        info: GroupInfo = self.call("answer", group=group, who=who, admit=admit, nick=nick, role=role)
         return info
 
     def remove(self, group: str, member: str) -> VoteInfo:
@@ -391,8 +419,20 @@ class Client:
         info: GroupInfo = self.call("leave", group=group)
         return info
 
+    def forget(self, group: str) -> None:
+        self.call("forget", group=group)
+
+    def dismiss(self, group: str, member: str = "") -> GroupInfo:
+        info: GroupInfo = self.call("dismiss", group=group, member=member)
+        return info
+
     def subscribe(self, groups: list[str] | None = None, since: int | None = None) -> None:
         self.call("subscribe", groups=groups, since=since)
+
+    def backup(self) -> str:
+        """Where the agent has put a copy of its journal, encrypted as ever. Take it away afterwards."""
+        copied: Copied = self.call("backup", within_s=BACKUP_S_MAX)
+        return copied.path
 
     def stop(self) -> None:
         """Ask the agent to end; it may be gone before it has answered."""

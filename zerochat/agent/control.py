@@ -1,6 +1,6 @@
 """The control socket's server: where the faces of a profile ask its agent, and where they hear its news.
 
-One Unix socket, JSON-RPC 2.0, one object a line; `schema.py` is the vocabulary. The agent thread owns the server and
+One Unix socket, JSON-RPC 2.0, one object a line; `schema/` is the vocabulary. The agent thread owns the server and
 polls its descriptors beside its other sockets, so nothing here blocks and nothing here raises because of a client.
 Whoever connects is one of this user's own programs (the kernel says so, and the socket's directory is closed to
 others); even so, one that sends junk, sends for ever, or never reads is answered, bounded and in the end cut off,
@@ -36,6 +36,8 @@ from zerochat.errors import LocalError
 
 CLIENTS_MAX = 64
 """Faces of one profile at a time: a person has a few, a machine with bots a dozen."""
+SEND_BYTES = 1 << 16
+"""When so much waits for a client, it is sent before the turn is over."""
 BACKLOG_BYTES_MAX = 8 << 20
 """What waits for a client that does not read: some ten thousand events. Then it is cut off, and resumes from its
 cursor when it comes back."""
@@ -116,7 +118,8 @@ class ControlServer:
     a socket file that a dead agent left behind.
 
     A turn: poll `fds()`, call `ready(fd)` for each that is, then `respond` or `refuse` every request that came out,
-    at once or in any later turn. Clients are known by numbers that never come again.
+    at once or in any later turn, and `flush`, so that all of a turn reaches a client at once. Clients are known by
+    numbers that never come again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -124,6 +127,8 @@ class ControlServer:
         self.path = path
         self._clients: dict[int, _Client] = {}
         self._by_fd: dict[int, _Client] = {}
+        self._unsent: dict[int, _Client] = {}
+        """Who has been told something since the last `flush`, when nothing was waiting."""
         self._closed: set[int] = set()
         self._next_id = 1
         self._encoder = msgspec.json.Encoder()
@@ -230,7 +235,7 @@ class ControlServer:
     # --- what the agent says ----------------------------------------------------------------------------------------
 
     def respond(self, client: int, request_id: RequestId, result: object) -> None:
-        """Answer a request with a struct of `schema.py`, or a list of them. A client that has gone is no error."""
+        """Answer a request with a struct of `schema/`, or a list of them. A client that has gone is no error."""
         self._say(client, {"jsonrpc": "2.0", "id": request_id, "result": result}, request_id)
 
     def refuse(
@@ -252,9 +257,18 @@ class ControlServer:
         data: dict[str, str | int] = {"code": error.code, "exit_code": error.exit_code}
         self.refuse(client, request_id, REFUSED, error.sentence(), data)
 
-    def notify(self, client: int, method: str, params: Struct) -> bool:
-        """Tell one client some news (`schema.NEWS`). False: it is not there any more, or could not take it."""
-        return self._say(client, {"jsonrpc": "2.0", "method": method, "params": params}, None)
+    def notify(self, clients: Iterable[int], method: str, params: Struct) -> None:
+        """Tell these clients some news (`schema.NEWS`). One that has gone is no error."""
+        line = self._line({"jsonrpc": "2.0", "method": method, "params": params})
+        for client in clients:
+            if line is not None and client in self._clients:
+                self._put(self._clients[client], line)
+
+    def flush(self) -> None:
+        """Send what waits, as far as the clients take it; what they do not take now goes when `fds` says so."""
+        for client in self._unsent.values():
+            self._send(client)
+        self._unsent.clear()
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -341,34 +355,41 @@ class ControlServer:
             return None
         return request
 
-    def _say(self, client_id: int, message: dict[str, object], request_id: RequestId) -> bool:
+    def _say(self, client_id: int, message: dict[str, object], request_id: RequestId) -> None:
         client = self._clients.get(client_id)
-        if client is None or client.last_words:
-            return False
+        if client is None:
+            return
+        line = self._line(message)
+        if line is not None:
+            self._put(client, line)
+        elif "result" in message:
+            self.refuse(client_id, request_id, INTERNAL_ERROR, "The answer does not fit one line. Ask for less.")
+
+    def _line(self, message: dict[str, object]) -> bytes | None:
+        """The line that says this, or None when it fits none."""
         try:
             line = self._encoder.encode(message)
         except (ValueError, TypeError, OverflowError, msgspec.MsgspecError):
-            line = None
-        if line is None or len(line) >= LINE_BYTES_MAX:
-            if "result" not in message:
-                return False
-            self.refuse(client_id, request_id, INTERNAL_ERROR, "The answer does not fit one line. Ask for less.")
-            return False
-        idle = not client.outgoing
+            return None
+        return line + b"\n" if len(line) < LINE_BYTES_MAX else None
+
+    def _put(self, client: _Client, line: bytes) -> None:
+        if client.last_words:
+            return
+        waiting = len(client.outgoing)
+        if not waiting:
+            self._unsent[client.id] = client
         client.outgoing += line
-        client.outgoing += b"\n"
-        if idle:
+        if waiting < SEND_BYTES <= len(client.outgoing):
             self._send(client)
         if len(client.outgoing) > BACKLOG_BYTES_MAX:
             self._drop(client)
-        return client.id in self._clients
 
     def _dismiss(self, client: _Client, why: str) -> None:
         self.refuse(client.id, None, INVALID_REQUEST, why)
         client.incoming.clear()
         client.last_words = True
-        if not client.outgoing:
-            self._drop(client)
+        self._send(client)
 
     def _send(self, client: _Client) -> None:
         while client.outgoing and client.id in self._clients:

@@ -10,9 +10,9 @@ encrypted. The cipher is ChaCha20-Poly1305 by page under a raw 32-byte key, so w
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -36,6 +36,8 @@ class Format:
     """Where SQLite keeps the mark of the program that a file belongs to (`application_id`)."""
     version: int
     """Of the tables (`user_version`); a file of a later version is not touched."""
+    migrations: Mapping[int, str] = field(default_factory=dict)
+    """By an older version, the SQL that makes of its tables those of the next one, without the version itself."""
 
 
 class DiskFull(LocalError):
@@ -108,16 +110,21 @@ class CipherMissing(LocalError):
 # --- opening ---------------------------------------------------------------------------------------------------------
 
 
-def create_database(path: Path, key: bytes, *, vfs: str | None = None, busy_ms: int = BUSY_MS) -> apsw.Connection:
+def create_database(
+    path: Path, key: bytes, *, vfs: str | None = None, busy_ms: int = BUSY_MS, wal: bool = True
+) -> apsw.Connection:
     """A new file without any tables, that only `key` (32 bytes) opens. Whoever makes the tables sets the mark and the
-    version of the format too, in the same transaction. Raises NotAJournal when something is there."""
+    version of the format too, in the same transaction. Raises NotAJournal when something is there.
+
+    `wal`: whether it gets a write-ahead log; a copy that is written once, and whole, needs none.
+    """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         raise NotAJournal(path=path, why="something else is in its place already") from None
     except OSError as error:
         raise fault_of_disk(error, path) from error
-    return _connect(path, key, None, vfs, busy_ms)
+    return _connect(path, key, None, vfs, busy_ms, "WAL" if wal else "OFF")
 
 
 def open_database(
@@ -125,8 +132,10 @@ def open_database(
 ) -> apsw.Connection:
     """An existing file. One that does not open is left exactly as it is.
 
+    A file of an older version that `format_` has a way from is opened as it is; `bring_along` comes next.
+
     `vfs`: a file system of apsw's making, for tests that cut the power. Raises WrongKey, NotAJournal, NewerJournal,
-    JournalInUse, ReadOnly, or what every use of it may raise (`faults`).
+    OlderJournal, JournalInUse, ReadOnly, or what every use of it may raise (`faults`).
     """
     try:
         mode = path.lstat().st_mode
@@ -139,7 +148,9 @@ def open_database(
     return _connect(path, key, format_, vfs, busy_ms)
 
 
-def _connect(path: Path, key: bytes, expected: Format | None, vfs: str | None, busy_ms: int) -> apsw.Connection:
+def _connect(
+    path: Path, key: bytes, expected: Format | None, vfs: str | None, busy_ms: int, mode: str = "WAL"
+) -> apsw.Connection:
     assert len(key) == KEY_BYTES
     if apsw.SQLITE_VERSION_NUMBER < SQLITE_VERSION_MIN:
         raise CipherMissing(path=path, why=f"its SQLite is {apsw.sqlite_lib_version()}, which is too old")
@@ -152,7 +163,7 @@ def _connect(path: Path, key: bytes, expected: Format | None, vfs: str | None, b
             _prepare(db, path, key, busy_ms)
             if expected is not None:
                 _check(db, path, expected)
-            if db.pragma("journal_mode", "WAL") != "wal":
+            if db.pragma("journal_mode", mode) != mode.lower():
                 raise DiskFailed(path=path, why="this file system cannot hold a write-ahead log")
     except BaseException:
         db.close()
@@ -185,14 +196,94 @@ def _prepare(db: apsw.Connection, path: Path, key: bytes, busy_ms: int) -> None:
 
 
 def _check(db: apsw.Connection, path: Path, expected: Format) -> None:
-    """Whether it is a file that this version can write."""
+    """Whether it is a file that this program can write, or make into one."""
     mark, version = db.pragma("application_id"), db.pragma("user_version")
     if mark != expected.mark:
         raise NotAJournal(path=path, why="it belongs to another program, or was never finished")
     if version > expected.version:
         raise NewerJournal(path=path, found=version, known=expected.version)
-    if version < expected.version:
+    if not all(each in expected.migrations for each in range(version, expected.version)):
         raise OlderJournal(path=path, found=version, known=expected.version)
+
+
+def check_pages(db: apsw.Connection, path: Path) -> None:
+    """Read every page of the file. Raises JournalDamaged."""
+    if (found := db.pragma("integrity_check", 1)) != "ok":
+        raise JournalDamaged(path=path, why=str(found).partition("\n")[0])
+
+
+# --- copies, and files of an older version ---------------------------------------------------------------------------
+
+
+def copy_database(db: apsw.Connection, path: Path, key: bytes, target: Path, *, vfs: str | None = None) -> None:
+    """Put a copy of the open database `path`, as it is now, into a new file that the same key opens.
+
+    It is on disk, with its name, when this returns. Raises NotAJournal when something is at `target`, or what every use
+    of either may raise; what was begun of the copy is then gone.
+    """
+    copy = create_database(target, key, vfs=vfs, wal=False)
+    try:
+        with faults(target, copy), copy.backup("main", db, "main") as backup:
+            backup.step()
+        with faults(target, copy):
+            copy.close()
+        try:
+            sync_folder(target.parent)
+        except OSError as error:
+            raise fault_of_disk(error, target) from error
+    except BaseException:
+        copy.close(force=True)
+        target.unlink(missing_ok=True)
+        raise
+
+
+def copy_before(path: Path, version: int) -> Path:
+    """Where a file of this version is kept while it is not yet certain that its successor is good."""
+    return path.with_name(f"{path.name}.v{version}")
+
+
+def forget_copies(path: Path, format_: Format) -> None:
+    """Remove what was kept of the older versions of a file. Nothing depends on it, so a disk that refuses is let be."""
+    for version in format_.migrations:
+        with suppress(OSError):
+            copy_before(path, version).unlink(missing_ok=True)
+
+
+def bring_along(db: apsw.Connection, path: Path, key: bytes, format_: Format, *, vfs: str | None = None) -> bool:
+    """Make a file of this version out of an older one that has just been opened; False: it was of this one already.
+
+    All or nothing, in one transaction; before that, every page is checked, and a copy of the file as it was is put
+    beside it (`copy_before`) and is on disk. The copy stays until whoever opens the file has seen, in a later start,
+    that the new one is good, and calls `forget_copies`. Raises JournalDamaged, or what every use may raise.
+    """
+    with faults(path, db):
+        version = db.pragma("user_version")
+        if version == format_.version:
+            return False
+        check_pages(db, path)
+    kept = copy_before(path, version)
+    unfinished = kept.with_name(kept.name + ".new")
+    try:
+        unfinished.unlink(missing_ok=True)
+        copy_database(db, path, key, unfinished, vfs=vfs)
+        unfinished.replace(kept)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise fault_of_disk(error, kept) from error
+    with transaction(path, db):
+        for each in range(version, format_.version):
+            db.execute(format_.migrations[each])
+        db.pragma("user_version", format_.version)
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Put on disk which names are in a folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -6,17 +6,19 @@ core knows nothing of who waits for what.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from msgspec.structs import replace
 
-from zerochat.agent import plain, report, roster, schema, wishes
+from zerochat.agent import delivery, ledger, plain, report, roster, schema, wishes
+from zerochat.agent.backup import copy_beside
 from zerochat.agent.control import ControlServer, read_params
-from zerochat.agent.journal import Journal, NoSuchEvent, Row
+from zerochat.agent.journal import Journal, Row
 from zerochat.agent.schema import Request
-from zerochat.errors import LocalError, NotAMember, Overloaded
+from zerochat.agent.stamp import timestamp
+from zerochat.errors import LocalError, NotAMember, Overloaded, UnknownGroup
 from zerochat.group import notices
 from zerochat.group.contact import knock_link
 from zerochat.group.effects import (
@@ -24,8 +26,10 @@ from zerochat.group.effects import (
     Asked,
     Changed,
     Connected,
+    Forgotten,
     GroupCreated,
     InvitationCreated,
+    JoinEnded,
     JoinStarted,
     Left,
     Offered,
@@ -42,6 +46,8 @@ PAGE_BYTES_MAX = 512 * 1024
 """A page of history stays within one line of the control socket, JSON escapes included."""
 FEED_BACKLOG_MAX = 256 * 1024
 """A subscriber that has this much unread is fed no further until it reads."""
+FEED_ROWS = 100
+"""Events that a subscriber is fed at once."""
 WAITS_MAX = 1024
 WAIT_S_MAX = 24 * 3600.0
 
@@ -117,8 +123,15 @@ class Desk:
                     protocol=schema.PROTOCOL, version=status.version, profile=status.profile, nick=status.nick
                 )
                 self.server.respond(client, request.id, hello)
-            case schema.WaitParams() | schema.EventParams():
+            case schema.WaitParams():
                 self._await(client, request, agent, params)
+            case schema.EventParams(wanted, event):
+                self.server.respond(client, request.id, self._about(request.method, agent, wanted, event))
+            case schema.RowsParams():
+                page = ledger.rows(self.journal, find_group(agent, params.group), params)
+                self.server.respond(client, request.id, page)
+            case schema.GroupParams(wanted) if request.method == "ledger":
+                self.server.respond(client, request.id, ledger.ledger(self.journal, find_group(agent, wanted)))
             case schema.HistoryParams():
                 self.server.respond(client, request.id, self._history(find_group(agent, params.group), params))
             case schema.SubscribeParams():
@@ -151,6 +164,8 @@ class Desk:
             case "connections":
                 connections = [report.connection_info(agent, one) for one in agent.connections.values()]
                 self.server.respond(client, request.id, connections)
+            case "backup":
+                self.server.respond(client, request.id, schema.Copied(str(copy_beside(self.journal))))
             case "stop":
                 self.server.respond(client, request.id, schema.NoParams())
                 self.stopping = True
@@ -183,8 +198,12 @@ class Desk:
                 return _changed(command, agent, agent.groups[group])
             case JoinStarted(join):
                 return schema.JoinStatus(join=join, phase="dialling", text="Looking for whoever invited you…")
+            case JoinEnded(join):
+                return report.ended(agent, join)
+            case Forgotten():
+                return schema.NoParams()
             case Posted(group, event, seq, lamport):
-                meant = report.audience(agent.groups[group], agent.groups[group].me, seq, lamport)
+                meant = delivery.audience(agent.groups[group], agent.groups[group].me, seq, lamport)
                 return schema.Sent(group, event, lamport, seq, len(meant))
             case Asked(thread):
                 return schema.ToldInfo(thread) if request.method == "tell" else schema.Question(thread)
@@ -193,7 +212,7 @@ class Desk:
             case Connected():
                 return schema.NoParams()
             case Offered(name, url, expires):
-                ends = report.timestamp(expires * 1000)
+                ends = timestamp(expires * 1000)
                 return schema.OfferInfo(url=url, expires_at=ends, connection=name, short=self.lend(url, expires))
 
     # --- the log ----------------------------------------------------------------------------------------------------
@@ -218,16 +237,17 @@ class Desk:
             known = self._names[group.id] = (group.view.checksum, report.labels(group))
         return known[1]
 
-    def _await(
-        self, client: int, request: Request, agent: Agent, params: schema.WaitParams | schema.EventParams
-    ) -> None:
+    def _about(self, method: str, agent: Agent, wanted: str, event: str) -> schema.DeliveryReport | schema.Fate:
+        """Who has one event, or all that is known of it."""
+        group = find_group(agent, wanted)
+        row = ledger.find_row(self.journal, group, event)
+        names, held = self._labels(group), self.journal.receipts_of(group.id, row.author, row.position)
+        told = delivery.report(agent, group, row, held, names, report.event(group, row, replayed=True, names=names))
+        return delivery.fate(group, row, held, names, told) if method == "why" else told
+
+    def _await(self, client: int, request: Request, agent: Agent, params: schema.WaitParams) -> None:
         group = find_group(agent, params.group)
-        row = self.journal.event(group.id, params.id)
-        if row is None:
-            raise NoSuchEvent(event=ascii(params.id[:64]), group=group.name)
-        if isinstance(params, schema.EventParams):
-            self.server.respond(client, request.id, report.delivery_report(group, row))
-            return
+        row = ledger.find_row(self.journal, group, params.id)
         if len(self._waits) >= WAITS_MAX:
             raise Overloaded(what="The number of waiting requests", limit=WAITS_MAX)
         seconds = max(0.0, min(params.timeout_s, WAIT_S_MAX))
@@ -238,7 +258,10 @@ class Desk:
         """Answer every wait that is over; the next deadline of those that are not, on the monotonic clock."""
         now, left = time.monotonic(), []
         for wait in self._waits:
-            outcome = report.delivery_report(agent.groups[wait.group], wait.row, wait.count)
+            if (group := agent.groups.get(wait.group)) is None:  # it was forgotten
+                self.server.refuse_error(wait.client, wait.request, UnknownGroup(group=wait.group))  # type: ignore[arg-type]
+                continue
+            outcome = delivery.waited_for(group, wait.row, self._labels(group), wait.count)
             if outcome.complete or now >= wait.deadline:
                 self.server.respond(wait.client, wait.request, outcome)  # type: ignore[arg-type]
             elif wait.client in self.server.clients:
@@ -258,33 +281,46 @@ class Desk:
 
     def feed(self, agent: Agent) -> bool:
         """Give every subscriber what is new in the log, as much as it can take. True: there is more for somebody."""
-        more = False
-        for client, subscriber in list(self._subscribers.items()):
-            if client not in self.server.clients:
-                del self._subscribers[client]
-                continue
-            if self.server.backlog(client) > FEED_BACKLOG_MAX:
-                continue
-            rows = self.journal.by_seq(subscriber.cursor, 100)
+        here, more = self.server.clients, False
+        self._subscribers = {client: one for client, one in self._subscribers.items() if client in here}
+        by_cursor: dict[int, dict[int, _Subscriber]] = {}  # those who are equally far are told together
+        for client, subscriber in self._subscribers.items():
+            if self.server.backlog(client) <= FEED_BACKLOG_MAX:
+                by_cursor.setdefault(subscriber.cursor, {})[client] = subscriber
+        for cursor, subscribers in by_cursor.items():
+            rows = self.journal.by_seq(cursor, FEED_ROWS)
             for row in rows:
-                subscriber.cursor = row.seq
-                if subscriber.groups is None or row.group in subscriber.groups:
-                    group = agent.groups[row.group]
-                    replayed = row.seq <= subscriber.replayed_to
-                    self.server.notify(client, "event", report.event(group, row, replayed, self._labels(group)))
-            more = more or len(rows) == 100
+                if (group := agent.groups.get(row.group)) is not None:
+                    self._feed_one(group, row, subscribers)
+            for subscriber in subscribers.values():
+                subscriber.cursor = rows[-1].seq if rows else cursor
+            more = more or len(rows) == FEED_ROWS
         return more
+
+    def _feed_one(self, group: Group, row: Row, subscribers: Mapping[int, _Subscriber]) -> None:
+        wanted = {c: one for c, one in subscribers.items() if one.groups is None or row.group in one.groups}
+        for replayed in (False, True):
+            clients = [client for client, one in wanted.items() if (row.seq <= one.replayed_to) is replayed]
+            if clients:
+                event = report.event(group, row, replayed, self._labels(group))
+                self.server.notify(clients, "event", event)
+                if event.late and not replayed:
+                    self.server.notify(clients, "late", report.late(event))
 
     def tell(self, news: Iterable[notices.Notice], agent: Agent) -> None:
         """Pass the core's notices on to whoever subscribed."""
+        here = {"", *agent.groups}  # but for what was forgotten since
+        told_anyway = (notices.JoinProgress, notices.ViewChanged)
+        news = [one for one in news if isinstance(one, told_anyway) or getattr(one, "group", "") in here]
+        self._names = {group: names for group, names in self._names.items() if group in here}
         told = [item for notice in news if (item := report.news(notice, agent, self._labels)) is not None]
         self._joins |= {item.join: item for _, _, item in told if isinstance(item, schema.JoinStatus)}
         known = {one.id for one in agent.joins.values()}
         self._joins = {join: status for join, status in self._joins.items() if join in known}
-        for client, subscriber in self._subscribers.items():
-            for method, group, params in told:
-                if subscriber.groups is None or not group or group in subscriber.groups:
-                    self.server.notify(client, method, params)
+        subscribers = self._subscribers.items()
+        for method, group, params in told:
+            clients = [client for client, one in subscribers if one.groups is None or not group or group in one.groups]
+            self.server.notify(clients, method, params)
 
 
 def _changed(command: Command, agent: Agent, group: Group) -> object:

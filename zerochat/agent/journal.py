@@ -1,20 +1,26 @@
 """The journal: what one profile knows, in one encrypted SQLite file that survives a power cut.
 
-It holds three things. The *checkpoint* is the core's state, in parts (`checkpoint.py`). The *log* is every event that
-was delivered, in the order of delivery. *meta* is what the agent itself must know before there is a state. A turn's
-state and events are written in one transaction, and what `commit` has returned from is on disk: nothing is sent or
-shown before.
+It holds four things. The *checkpoint* is the core's state, in parts (`checkpoint.py`). The *log* is every event that
+was delivered, in the order of delivery. The *receipts* say since when a member is known to have what. *meta* is what
+the agent itself must know before there is a state. A turn's state and events are written in one transaction, and what
+`commit` has returned from is on disk: nothing is sent or shown before.
+
+An event may have come from somebody else than its author: it is *vouched* for by whoever handed it over, until the
+author's own word confirms it or refutes it. A refuted event stays in the log for whoever wants to look into it
+(`refuted`), and no other question finds it.
 
 How the file is opened, encrypted and kept whole is in `database.py`. That an older copy of the whole file was put in
 its place cannot be seen from here: only peers know better.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import apsw
 
@@ -25,39 +31,77 @@ from zerochat.agent.database import (
     CipherMissing,
     DiskFailed,
     DiskFull,
-    Format,
     JournalDamaged,
     JournalInUse,
     NewerJournal,
     NotAJournal,
+    OlderJournal,
     ReadOnly,
     WrongKey,
+    bring_along,
+    check_pages,
+    copy_database,
     create_database,
     fault_of_disk,
     faults,
+    forget_copies,
     open_database,
     transaction,
 )
+from zerochat.agent.rows import (
+    BY_SEQ,
+    CHAIN,
+    CHAIN_BACK,
+    CONFIRM,
+    COUNT,
+    DROP,
+    FORGET_RECEIPTS,
+    FORMAT,
+    HEIGHTS,
+    KEEP,
+    LAST_OF,
+    LATEST_ROWS,
+    NTH_POST,
+    ONE_ROW,
+    RECEIPTS,
+    RECEIPTS_MAX,
+    RECEIPTS_OF,
+    RECEIVE,
+    REFUTE,
+    REFUTE_OTHERS,
+    REFUTED_ROWS,
+    ROWS_AFTER,
+    ROWS_BEFORE,
+    ROWS_LIKE,
+    SCHEMA,
+    SET,
+    SETTLE,
+    STRETCH,
+    STRETCH_BACK,
+    WRITE,
+    Held,
+    Row,
+    row_of,
+    values_of,
+)
 from zerochat.errors import LocalError
-from zerochat.group.effects import Remember
+from zerochat.group.effects import Confirm, Forget, Receipt, Refute, Remember, Remembered, Settle
 
 S = TypeVar("S")
 
 __all__ = [
-    "CHAIN",
-    "COUNT",
     "KEY_BYTES",
-    "LATEST_ROWS",
-    "ROWS_BEFORE",
     "CipherMissing",
     "DiskFailed",
     "DiskFull",
+    "Held",
     "Journal",
     "JournalDamaged",
     "JournalInUse",
     "NewerJournal",
     "NoSuchEvent",
     "NotAJournal",
+    "OlderJournal",
     "ReadOnly",
     "Row",
     "Sizes",
@@ -65,78 +109,9 @@ __all__ = [
     "fault_of_disk",
 ]
 
-APPLICATION_ID: Final = 0x7A63_6A6C
-"""`zcjl`, where SQLite keeps the mark of the program that a file belongs to."""
-SCHEMA_VERSION: Final = 2
-_FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION)
-
-_SCHEMA: Final = f"""
-CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE checkpoint (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, value BLOB NOT NULL) STRICT;
-CREATE TABLE events (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    group_id TEXT NOT NULL,
-    id TEXT NOT NULL UNIQUE,
-    author TEXT NOT NULL,
-    position INTEGER NOT NULL,
-    lamport INTEGER NOT NULL,
-    type TEXT NOT NULL,
-    record BLOB NOT NULL,
-    received INTEGER NOT NULL,
-    late INTEGER NOT NULL CHECK (late IN (0, 1))
-) STRICT;
-CREATE INDEX events_in_order ON events (group_id, lamport, author, id);
-CREATE INDEX events_by_chain ON events (group_id, author, position);
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-"""
-
-_COLUMNS: Final = "seq, group_id, id, author, position, lamport, type, record, received, late"
-LATEST_ROWS: Final = f"""
-SELECT {_COLUMNS} FROM events WHERE group_id = ?
-ORDER BY lamport DESC, author DESC, id DESC LIMIT ?
-"""  # noqa: S608  # the columns are those above
-ROWS_BEFORE: Final = f"""
-SELECT {_COLUMNS} FROM events WHERE group_id = ? AND (lamport, author, id) < (?, ?, ?)
-ORDER BY lamport DESC, author DESC, id DESC LIMIT ?
-"""  # noqa: S608
-CHAIN: Final = """
-SELECT record FROM events WHERE group_id = ? AND author = ? AND position > ? ORDER BY position, seq LIMIT ?
-"""
-COUNT: Final = "SELECT count(*) FROM events WHERE group_id = ?"
-_KEEP: Final = """
-INSERT INTO events (group_id, id, author, position, lamport, type, record, received, late)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
-"""
-_SET: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-_WRITE: Final = """
-INSERT INTO checkpoint (path, value) VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET value = excluded.value
-"""
-_DROP: Final = "DELETE FROM checkpoint WHERE path = ?1 OR (path > ?1 || '/' AND path < ?1 || '0')"
-"""`0` is the character after `/`."""
-
 
 class NoSuchEvent(LocalError):
     """There is no event {event} in this group. `zerochat history {group} --format jsonl` shows the ids."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One delivered event, as the log has it."""
-
-    seq: int
-    """Local and monotone, never used twice: the order in which this agent delivered."""
-    group: str
-    id: str
-    author: str
-    position: int
-    """The event's place in its author's chain, from 1."""
-    lamport: int
-    type: str
-    record: bytes = field(repr=False)
-    received: int
-    """UTC milliseconds."""
-    late: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +140,10 @@ class Journal:
         """The state that the checkpoint on disk is, as long as `_read`; by identity, the base of what changes."""
         self._read = False
         self._afresh = False
+        self._copy: Callable[[Path], None] | None = None
+        self._migrated = False
+        self._receipts: dict[tuple[str, str], int] = {}
+        """How many there are of a group's member, where that was asked."""
 
     @classmethod
     def create(cls, path: Path, key: bytes, meta: Mapping[str, bytes] | None = None, *, vfs: str | None = None) -> Self:
@@ -175,8 +154,8 @@ class Journal:
         journal = cls(path, create_database(path, key, vfs=vfs, busy_ms=BUSY_MS))
         try:
             with journal._transaction():
-                journal._db.execute(_SCHEMA)
-                journal._db.executemany(_SET, (meta or {}).items())
+                journal._db.execute(SCHEMA)
+                journal._db.executemany(SET, (meta or {}).items())
         except BaseException:
             journal.close()
             raise
@@ -186,10 +165,20 @@ class Journal:
     def open(cls, path: Path, key: bytes, *, vfs: str | None = None) -> Self:
         """Open an existing journal. A file that does not open is left exactly as it is.
 
+        One of an older version is brought along (`database.bring_along`), and a copy of it as it was stays beside it,
+        as `journal.db.v2` or so, until a later start has read its state from the new one.
+
         `vfs`: a file system of apsw's making, for tests that cut the power. Raises WrongKey, NotAJournal,
-        NewerJournal, JournalInUse, ReadOnly, or what every method may raise.
+        NewerJournal, OlderJournal, JournalInUse, ReadOnly, or what every method may raise.
         """
-        return cls(path, open_database(path, key, _FORMAT, vfs=vfs, busy_ms=BUSY_MS))
+        journal = cls(path, open_database(path, key, FORMAT, vfs=vfs, busy_ms=BUSY_MS))
+        try:
+            journal._migrated = bring_along(journal._db, path, key, FORMAT, vfs=vfs)
+            journal._copy = partial(copy_database, journal._db, path, key)
+        except BaseException:
+            journal.close()
+            raise
+        return journal
 
     def __enter__(self) -> Self:
         return self
@@ -204,6 +193,22 @@ class Journal:
         with self._faults():
             self._db.close()
 
+    def check(self) -> None:
+        """Read every page. Raises JournalDamaged."""
+        with self._faults():
+            check_pages(self._db, self.path)
+
+    def forget_older(self) -> None:
+        """Remove the copy that was kept of this journal as it was in an older version."""
+        forget_copies(self.path, FORMAT)
+
+    def copy(self, target: Path) -> None:
+        """Put a copy of all that is committed into a new file, which the same key opens. It is on disk, whole, when
+        this returns; when it raises there is none. Raises NotAJournal when something is at `target`."""
+        assert self._copy is not None, "a journal that was opened"
+        with self._faults():
+            self._copy(target)
+
     # --- the checkpoint, and a turn ---------------------------------------------------------------------------------
 
     def load(self, shape: type[S]) -> S | None:
@@ -216,26 +221,32 @@ class Journal:
                 raise JournalDamaged(path=self.path, why=error) from error
         state, self._afresh = found or (None, False)
         self._written, self._read = state, True
+        if not self._migrated:
+            self.forget_older()
         return state
 
-    def commit(self, after: object, remembered: Sequence[Remember] = ()) -> None:
-        """Put a turn on disk: what of the state is not as the last commit wrote it, and the delivered events.
+    def commit(self, after: object, remembered: Sequence[Remembered] = ()) -> None:
+        """Put a turn on disk: what of the state is not as the last commit wrote it, and what it wants remembered.
 
         `after` is a frozen dataclass, and so is every value in it; a part counts as changed when it is another object.
         When this returns, all of it has reached the disk; when it raises, none of it has. Events that are there already
-        are left as they are. Nothing is written when nothing has changed.
+        are left as they are, but for who vouches for them. Nothing is written when nothing has changed.
         """
         if not self._read:
             self.load(type(after))
         base = None if self._afresh else self._written
         changed = list(changes(base, after))
         if changed or remembered:
-            with self._transaction():
-                if self._afresh:
-                    self._db.executemany(_DROP, [(path,) for path in parts_of(after)])
-                self._db.executemany(_DROP, [(path,) for path, value in changed if value is None])
-                self._db.executemany(_WRITE, [(path, value) for path, value in changed if value is not None])
-                self._db.executemany(_KEEP, [_event(one) for one in remembered])
+            try:
+                with self._transaction():
+                    if self._afresh:
+                        self._db.executemany(DROP, [(path,) for path in parts_of(after)])
+                    self._db.executemany(DROP, [(path,) for path, value in changed if value is None])
+                    self._db.executemany(WRITE, [(path, value) for path, value in changed if value is not None])
+                    self._remember(remembered)
+            except BaseException:
+                self._receipts.clear()  # what was counted there has not happened
+                raise
         self._written, self._afresh = after, False
 
     # --- the log ----------------------------------------------------------------------------------------------------
@@ -245,23 +256,34 @@ class Journal:
 
         The order is the one that every member sees: by Lamport time, author and id. Raises NoSuchEvent.
         """
-        if before is None:
-            rows = self._rows(LATEST_ROWS, (group, limit))
-        else:
+        place = None
+        if before is not None:
             border = self.event(group, before)
             if border is None:
                 raise NoSuchEvent(event=ascii(before[:64]), group=group)
-            rows = self._rows(ROWS_BEFORE, (group, border.lamport, border.author, border.id, limit))
-        rows.reverse()
-        return rows
+            place = border.lamport, border.author, border.id
+        return self.page(group, place, limit)[::-1]
+
+    def page(
+        self, group: str, before: tuple[int, str, str] | None, limit: int, since_ms: int | None = None
+    ) -> list[Row]:
+        """The last `limit` events of a group before a place in the order that every member sees, latest first.
+
+        `before`: Lamport time, author and id; None: from the end. `since_ms`: none with a smaller Lamport time.
+        """
+        least = since_ms if since_ms is not None else -(1 << 63)
+        if before is None:
+            return self._rows(LATEST_ROWS, (group, least, limit))
+        return self._rows(ROWS_BEFORE, (group, least, *before, limit))
 
     def event(self, group: str, event_id: str) -> Row | None:
-        found = self._rows(f"SELECT {_COLUMNS} FROM events WHERE id = ? AND group_id = ?", (event_id, group))  # noqa: S608
+        """The event with this id, be it one that was refuted."""
+        found = self._rows(ONE_ROW, (event_id, group))
         return found[0] if found else None
 
     def by_seq(self, since: int, limit: int) -> list[Row]:
         """The first `limit` events, of all groups, that were delivered after the one with the local number `since`."""
-        return self._rows(f"SELECT {_COLUMNS} FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (since, limit))  # noqa: S608
+        return self._rows(BY_SEQ, (since, limit))
 
     def latest(self) -> int:
         """The local number of the last delivered event; 0: there is none."""
@@ -269,12 +291,54 @@ class Journal:
 
     def chain(self, group: str, author: str, after: int, limit: int) -> list[bytes]:
         """The records of an author's events after position `after`, at most `limit`, in the order of its chain."""
+        return self._records(CHAIN, (group, author, after, limit))
+
+    def chain_back(self, group: str, author: str, before: int, limit: int) -> list[bytes]:
+        """The records of an author's events before position `before`, at most `limit`, from the last one down."""
+        return self._records(CHAIN_BACK, (group, author, before, limit))
+
+    def heights(self, group: str) -> dict[str, tuple[int, str]]:
+        """By author, the position and the id of the last event of its chain."""
         with self._faults():
-            rows: Iterable[Any] = self._db.execute(CHAIN, (group, author, after, limit))
-            return [record for (record,) in rows]
+            rows: Iterable[Any] = self._db.execute(HEIGHTS, (group,))
+            return {author: (position, event) for author, position, event in rows}
+
+    def like(self, group: str, prefix: str, limit: int) -> list[Row]:
+        """At most `limit` events whose ids begin so, be it some that were refuted."""
+        return self._rows(ROWS_LIKE, (prefix, group, limit))
+
+    def last_of(self, group: str, author: str, type_: str) -> Row | None:
+        """The last event of this type in an author's chain."""
+        return next(iter(self._rows(LAST_OF, (group, author, type_))), None)
+
+    def page_after(self, group: str, after: tuple[int, str, str], limit: int) -> list[Row]:
+        """The first `limit` events of a group behind a place in the order that every member sees, oldest first."""
+        return self._rows(ROWS_AFTER, (group, *after, limit))
+
+    def receipts_of(self, group: str, author: str, position: int) -> list[Held]:
+        """Since when each member that is known to have an event has it, in the order of their DIDs."""
+        with self._faults():
+            rows: Iterable[Any] = self._db.execute(RECEIPTS_OF, (group, author, position))
+            return [Held(*row) for row in rows]
+
+    def refuted(self, group: str) -> list[Row]:
+        """What members have handed over as somebody's words and that somebody has never said, in order of arrival."""
+        return self._rows(REFUTED_ROWS, (group,))
+
+    def stretch(self, group: str, author: str, after: int, upto: int, limit: int) -> list[Row]:
+        """An author's events after position `after`, up to `upto`, at most `limit`, in the order of its chain."""
+        return self._rows(STRETCH, (group, author, after, upto, limit))
+
+    def stretch_back(self, group: str, author: str, after: int, upto: int, limit: int) -> list[Row]:
+        """The same, but the last ones, and these backwards."""
+        return self._rows(STRETCH_BACK, (group, author, after, upto, limit))
+
+    def nth_post(self, group: str, number: int, before: int) -> int:
+        """The Lamport time of the `number`-th last post with a smaller one than `before`; 0: there are fewer."""
+        return int(self._one(NTH_POST, (group, before, number - 1)) or 0)
 
     def count(self, group: str) -> int:
-        """How many events of a group were delivered."""
+        """How many events of a group were delivered, and not refuted."""
         return int(self._one(COUNT, (group,)))
 
     # --- what the agent knows of itself -----------------------------------------------------------------------------
@@ -287,7 +351,7 @@ class Journal:
         if self.meta_get(key) == value:
             return
         with self._transaction():
-            self._db.execute(_SET, (key, value))
+            self._db.execute(SET, (key, value))
 
     def sizes(self) -> Sizes:
         wal = self.path.with_name(self.path.name + "-wal")
@@ -297,6 +361,46 @@ class Journal:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
+    def _remember(self, remembered: Sequence[Remembered]) -> None:
+        """In the order in which the core said it, for a refuted event may make room for the author's own."""
+        for kind, run in groupby(remembered, type):
+            if kind is Remember:
+                self._db.executemany(KEEP, [values_of(one) for one in run if isinstance(one, Remember)])
+                continue
+            for one in run:
+                match one:
+                    case Confirm(group, author, after, upto):
+                        self._db.execute(CONFIRM, (group, author, after, upto))
+                    case Refute(group, author, after, upto):
+                        self._db.execute(REFUTE, (group, author, after, upto))
+                    case Settle(group, author, seq, event):
+                        self._db.execute(SETTLE, (event, group, author, seq))
+                        self._db.execute(REFUTE_OTHERS, (group, author, seq, event))
+                        if self._db.changes():  # whatever has come after that hangs on it
+                            self._db.execute(REFUTE, (group, author, seq, 2**53))
+                    case Receipt():
+                        self._note(one)
+                    case Forget(group):
+                        self.forget(group)
+
+    def forget(self, group: str) -> None:
+        """Delete a group's events and receipts, within a turn's transaction; SQLite overwrites them (secure_delete)."""
+        for table in ("events", "receipts"):
+            self._db.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608
+        self._receipts = {key: count for key, count in self._receipts.items() if key[0] != group}
+
+    def _note(self, one: Receipt) -> None:
+        """One receipt more, and the oldest of this member gone when there are too many."""
+        known = self._receipts.get((one.group, one.member))
+        if known is None:
+            known = int(self._one(RECEIPTS, (one.group, one.member)))
+        self._db.execute(RECEIVE, (one.group, one.member, one.author, one.upto, one.at, one.via))
+        known += self._db.changes()
+        if known > RECEIPTS_MAX:
+            self._db.execute(FORGET_RECEIPTS, (one.group, one.member, RECEIPTS_MAX // 10))
+            known -= self._db.changes()
+        self._receipts[one.group, one.member] = known
+
     def _faults(self) -> AbstractContextManager[None]:
         return faults(self.path, self._db)
 
@@ -305,28 +409,16 @@ class Journal:
 
     def _rows(self, query: str, bindings: Sequence[str | int]) -> list[Row]:
         with self._faults():
-            rows: Any = self._db.execute(query, bindings)
-            return [
-                Row(seq, group, event, author, position, lamport, kind, record, received, late == 1)
-                for seq, group, event, author, position, lamport, kind, record, received, late in rows
-            ]
+            rows: Iterable[Any] = self._db.execute(query, bindings)
+            return [row_of(row) for row in rows]
+
+    def _records(self, query: str, bindings: Sequence[str | int]) -> list[bytes]:
+        with self._faults():
+            rows: Iterable[Any] = self._db.execute(query, bindings)
+            return [record for (record,) in rows]
 
     def _one(self, query: str, bindings: Sequence[str | int] = ()) -> Any:
         """The first column of the only row; None when there is no row."""
         with self._faults():
             rows: Sequence[Any] = self._db.execute(query, bindings).fetchall()
             return rows[0][0] if rows else None
-
-
-def _event(one: Remember) -> tuple[str | int | bytes, ...]:
-    return (
-        one.group,
-        one.id,
-        one.author,
-        one.seq,
-        one.lamport,
-        one.type,
-        one.record,
-        one.received,
-        int(one.late),
-    )

@@ -147,7 +147,11 @@ def owner_leaves(group: GroupInfo, members: Sequence[MemberInfo]) -> str:
         return ""
     if any(one.role == "admin" for one in members):
         return "You are the owner: without you nobody can make admins any more; those that there are stay."
-    return "You are the owner, and there are no admins: without you nobody can say any more who may write."
+    out = ", or put anybody out" if group.policy.remove == "admins" else ""
+    return (
+        f"You are the owner, and there are no admins: without you nobody can ever again say who may write{out}. Make"
+        " somebody an admin first if that is not what you want."
+    )
 
 
 # --- what has become of somebody ------------------------------------------------------------------------------------
@@ -157,11 +161,30 @@ def removal(vote: VoteInfo, who: str) -> str:
     """How far it is with putting somebody out, without a full stop; `who` is what it is called, made printable."""
     if vote.needed <= 1:
         return f"{who} is out" if vote.out else f"{who} is not out"
-    count = f"{vote.votes} of {vote.needed} votes"
+    count = counted(vote)
     if vote.out:
         return f"{count}: {who} is out"
     left = max(1, vote.needed - vote.votes)
     return f"{count}; {number(left)} more {'member has' if left == 1 else 'members have'} to say the same"
+
+
+def counted(vote: VoteInfo) -> str:
+    """The votes for putting somebody out that count, and how many were cast where that is another number."""
+    more = f" ({vote.cast} cast; some count as one)" if vote.cast > vote.votes else ""
+    return f"{vote.votes} of {vote.needed} votes{more}"
+
+
+NEVER_ARRIVED: Final = "never arrived"
+FORGET: Final = (
+    "What was said there is deleted on this machine, and nothing here brings it back; the others keep what they have."
+)
+
+
+def never_arrived(who: str, remover: str) -> str:
+    """That somebody whom we have let in has not come; `who` is made printable, `remover` says how to put it out, empty
+    where we may not."""
+    gone = f" {remover} puts it out." if remover else " Whoever may put members out can do that."
+    return f"You have let {who} in, and nothing was ever heard from there: its join must have failed.{gone}"
 
 
 def put_out(group: str, by: Sequence[str]) -> str:

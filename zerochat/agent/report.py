@@ -1,44 +1,38 @@
 """The core's state, its news and the log's rows in the words of the control protocol, one function for each shape.
 
-Who can be reached is asked of the core itself; it depends on the time of day where something was tried in vain. Who is
-known to have an event is worked out here from the acknowledgements. For our own events it is exact: we know whom they
-were meant for. For others' it is what their readers have told us, counted over those who were members when it was
-written.
+Who has what, and who can be reached, is worked out in `delivery.py`; what is missing, in `completeness.py`.
 """
 
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.agent import roster, schema
+from zerochat.agent.completeness import completeness
+from zerochat.agent.delivery import counted, reach
 from zerochat.agent.journal import Row
 from zerochat.agent.schema import (
     Author,
     ConnectionInfo,
-    Delivery,
-    DeliveryReport,
     Event,
     GroupInfo,
     InvitationInfo,
-    MemberDelivery,
     MemberInfo,
 )
-from zerochat.didcomm import PACKERS
+from zerochat.agent.stamp import timestamp
 from zerochat.didcomm.did import short_form
 from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import Malformed, RemoteError
-from zerochat.group import mail, notices
+from zerochat.group import agreement, notices
 from zerochat.group.event import ADD, GENESIS, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, load_event
 from zerochat.group.event import Event as Record
+from zerochat.group.joining import seating
 from zerochat.group.membership import add_of, genesis_of, label_of, remove_of, role_of, vote_of
 from zerochat.group.outside.mediators import live_uri
 from zerochat.group.state import Agent, Connection, Group, Join
-from zerochat.group.stimuli import Moment
-from zerochat.group.turn import Turn
 
 _TYPES = {
     GENESIS: "group_created",
@@ -52,68 +46,9 @@ _TYPES = {
 }
 
 
-def timestamp(ms: int) -> str:
-    """RFC 3339 in UTC with milliseconds; a time that no calendar has becomes the nearest one that has."""
-    bounded = min(max(ms, 0), 253_402_300_799_999)
-    return datetime.fromtimestamp(bounded / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def labels(group: Group) -> dict[str, str]:
     """What everybody who is or was a member is called."""
     return {did: member.label for did, member in (group.view.former | group.view.members).items()}
-
-
-# --- who has what ---------------------------------------------------------------------------------------------------
-
-
-def audience(group: Group, author: str, position: int, lamport: int) -> list[str]:
-    """The other members that an event is for."""
-    members = group.view.members
-    if author == group.me:
-        return [did for did, peer in group.peers.items() if did in members and peer.base < position]
-    return [did for did, member in members.items() if did != author and member.joined < lamport]
-
-
-def has(group: Group, member: str, author: str, position: int) -> bool:
-    """Whether a member is known to have this event. (Ours are in the log, or nobody would ask.)"""
-    if member in (group.me, author):
-        return True
-    peer = group.peers.get(member)
-    return peer is not None and peer.acked.get(author, 0) >= position
-
-
-def delivery(group: Group, author: str, position: int, lamport: int) -> Delivery:
-    meant = audience(group, author, position, lamport)
-    return Delivery(sum(has(group, member, author, position) for member in meant), len(meant))
-
-
-def delivery_report(group: Group, row: Row, count: int = -1) -> DeliveryReport:
-    """Who has an event; complete when `count` members have it (-1: all)."""
-    names = labels(group)
-    meant = audience(group, row.author, row.position, row.lamport)
-    table = [
-        MemberDelivery(member, names.get(member, ""), has(group, member, row.author, row.position)) for member in meant
-    ]
-    delivered = sum(one.delivered for one in table)
-    wanted = len(table) if count < 0 else min(count, len(table))
-    return DeliveryReport(group.id, row.id, delivered, len(table), delivered >= wanted, table)
-
-
-# --- who can be reached ---------------------------------------------------------------------------------------------
-
-
-def reach(agent: Agent, group: Group, did: str) -> tuple[schema.Connection, schema.Via]:
-    """How it stands with the connection to a member, and what that goes over."""
-    peer = group.peers.get(did)
-    if did == group.me or peer is None or group.state == "left":
-        return ("self" if did == group.me else "unreachable"), ""
-    # Nothing is done with this turn, so it needs no dice.
-    turn = Turn(agent, Moment(int(time.time() * 1000), bytes), PACKERS)
-    if not mail.reachable(turn, group.id, did):
-        return "unreachable", ""
-    relationship = group.relationships.get(did)
-    settled = relationship is not None and relationship.established
-    return ("connected" if settled else "connecting"), ("link" if peer.link in agent.up else "mediator")
 
 
 # --- shapes ---------------------------------------------------------------------------------------------------------
@@ -141,7 +76,21 @@ def event(group: Group, row: Row, replayed: bool, names: Mapping[str, str] | Non
         self=record.author == group.me,
         replayed=replayed,
         late=row.late,
-        delivery=delivery(group, record.author, record.seq, record.lamport),
+        vouched=Author(row.vouched, names.get(row.vouched, "")) if row.vouched else None,
+        refuted=row.refuted,
+        delivery=counted(group, record.author, record.seq, record.lamport),
+    )
+
+
+def late(event: Event) -> schema.LateNews:
+    """That this event has come late."""
+    return schema.LateNews(
+        group=event.group,
+        id=event.id,
+        author=event.author.did,
+        nick=event.author.nick,
+        sent_at=event.sent_at,
+        received_at=event.received_at,
     )
 
 
@@ -212,8 +161,18 @@ def group_info(agent: Agent, group: Group) -> GroupInfo:
         voters=[Author(did, labels(group).get(did, "")) for did in roster.voters(group)],
         votes=roster.votes(group),
         requests=requests(group),
-        forked=sorted(group.view.forked),
+        forked=agreement.forked(group),
+        disagreements=[
+            schema.DisagreementNews(group.id, one.member, labels(group).get(one.member, ""), one.text)
+            for one in agreement.doubts(group)
+        ],
+        completeness=completeness(group, _near(agent, group), int(time.time() * 1000)),
     )
+
+
+def _near(agent: Agent, group: Group) -> set[str]:
+    """The members to whom there is a connection of our own now."""
+    return {did for did, peer in group.peers.items() if peer.link in agent.up}
 
 
 def requests(group: Group) -> list[schema.RequestInfo]:
@@ -244,7 +203,9 @@ def unacknowledged(group: Group) -> int:
 
 def member_infos(agent: Agent, group: Group) -> list[MemberInfo]:
     """The members in the order in which they joined."""
-    found = []
+    found, now, forked = [], int(time.time() * 1000), agreement.forked(group)
+    whole = completeness(group, (), 0)
+    missing = {gap.author: gap.missing for gap in whole.gaps} if whole else {}
     for did, member in sorted(group.view.members.items(), key=lambda item: (item[1].joined, item[0])):
         peer = group.peers.get(did)
         connection, via = reach(agent, group, did)
@@ -263,13 +224,15 @@ def member_infos(agent: Agent, group: Group) -> list[MemberInfo]:
                 verified=trust == "verified",
                 view_agrees=agrees,
                 last_heard=heard,
+                missing=missing.get(did, 0),
                 joined_at=timestamp(member.joined),
                 added_by=member.added_by,
                 role=roster.as_role(member.role),
                 trust=trust,
-                forked=did in group.view.forked,
+                forked=did in forked,
                 disputed=did in group.disputed,
                 unconfirmed=did in group.quarantine,
+                arrived=not seating.never_arrived(group, did, now),
                 may=roster.deeds(group, did),
             )
         )
@@ -340,7 +303,7 @@ def news(
         case notices.PeerUp(group, member) | notices.PeerDown(group, member):
             up = isinstance(notice, notices.PeerUp)
             return "peer", group, schema.PeerNews(group, member, nick(group, member), up)
-        case notices.ViewChanged(group):
+        case notices.ViewChanged(group) | notices.Regained(group):
             return "view", group, schema.ViewNews(group)
         case notices.JoinProgress(join, phase, text, group, connected, members, error):
             # Nobody who waits for a join knows yet which group it will be.
@@ -355,8 +318,11 @@ def news(
             return "invitation", group, schema.InvitationNews(group, label, uses_left)
         case notices.Rotated(group, member, mine):
             return "rotated", group, schema.RotatedNews(group, member, nick(group, member), mine)
-        case notices.Delivered() | notices.Forked():
+        case notices.Delivered():
             return None
+        case notices.Gap() | notices.Completed() | notices.Forked() | notices.Refuted() | notices.HistoryFetched():
+            method, shape = _log_news(notice, nick)
+            return method, notice.group, shape
         case (
             notices.JoinAsked()
             | notices.JoinAnswered()
@@ -369,6 +335,36 @@ def news(
             return method, notice.group, shape
         case _:
             return _peer_news(notice, agent)
+
+
+def _log_news(
+    notice: notices.Gap | notices.Completed | notices.Forked | notices.Refuted | notices.HistoryFetched,
+    nick: Callable[[str, str], str],
+) -> tuple[str, Struct]:
+    """What is missing of a group's log, has come, or contradicts itself."""
+    match notice:
+        case notices.Gap(group, author, after, upto, state):
+            gap = schema.GapNews(
+                group=group, author=author, nick=nick(group, author), after=after, upto=upto, state=state
+            )
+            return "gap", gap
+        case notices.Completed(group, upto, at):
+            return "complete", schema.CompleteNews(group=group, upto=upto, at=timestamp(at))
+        case notices.Forked(group, author, seq):
+            return "fork", schema.ForkNews(group=group, author=author, nick=nick(group, author), position=seq)
+        case notices.Refuted(group, author, by, after, upto):
+            refuted = schema.RefutedNews(
+                group=group,
+                author=author,
+                nick=nick(group, author),
+                by=by,
+                by_nick=nick(group, by),
+                after=after,
+                upto=upto,
+            )
+            return "refuted", refuted
+        case notices.HistoryFetched(group, got, left, done):
+            return "earlier", schema.EarlierNews(group=group, got=got, left=left, done=done)
 
 
 def joins(agent: Agent, told: Mapping[str, schema.JoinStatus]) -> list[schema.JoinStatus]:
@@ -392,7 +388,15 @@ def _about_join(status: schema.JoinStatus, ours: Join) -> schema.JoinStatus:
     words = roster.key_words(ours.me) if ours.pending and ours.phase == "asking" and status.phase != "failed" else []
     # With everybody away a newcomer is in all the same, and waits for them for as long as that takes.
     until = timestamp(ours.deadline) if ours.phase in ("exchanging", "asking") else ""
-    return replace(status, words=words, name=ours.name, until=until)
+    since = timestamp(ours.begun) if ours.begun else ""
+    return replace(status, words=words, name=ours.name, since=since, until=until, parting=ours.parting > 0)
+
+
+def ended(agent: Agent, join: str) -> schema.JoinStatus:
+    """A join that was given up."""
+    ours = next(one for one in agent.joins.values() if one.id == join)
+    status = schema.JoinStatus(join=join, phase="failed", text="Given up.", group=ours.group)
+    return _about_join(status, ours)
 
 
 def _member_news(

@@ -32,6 +32,11 @@ def fetch(account: str) -> str:
     return secret
 
 
+def forget(account: str) -> None:
+    """Take a secret out of the keyring. Raises NoKeyring, also when it is not there."""
+    _call("delete_password", SERVICE, account)
+
+
 def _call(what: str, *arguments: str) -> Any:
     try:
         keyring = importlib.import_module("keyring")

@@ -1,7 +1,7 @@
 """Who may do what in a group, whom to trust, and which words to compare, in the words of the control protocol."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import ClassVar, Literal, get_args
 
 from zerochat.agent import plain, schema
@@ -80,31 +80,32 @@ def deeds(group: Group, did: str) -> list[Deed]:
 
 def votes(group: Group) -> list[VoteInfo]:
     """The members whom somebody wants out."""
-    tally = _tally(group)
-    return [_vote(group, did, tally) for did in sorted(tally.keys() & group.view.members.keys())]
+    cast = _cast(group)
+    return [_vote(group, did, cast[did]) for did in sorted(cast.keys() & group.view.members.keys())]
 
 
 def vote(group: Group, did: str) -> VoteInfo:
     """How far it is with putting a member out, or somebody who was one."""
-    return _vote(group, did, _tally(group))
+    return _vote(group, did, _cast(group).get(did, ()))
 
 
-def _vote(group: Group, did: str, tally: Mapping[str, Collection[str]]) -> VoteInfo:
+def _vote(group: Group, did: str, cast: Collection[str]) -> VoteInfo:
     view = group.view
-    member, wanted = view.known(did), tally.get(did, ())
+    member = view.known(did)
     return VoteInfo(
         group=group.id,
         did=did,
         nick=member.label if member else "",
-        votes=len(wanted),
+        votes=len(votes_for(group.control, view, did)),
         needed=votes_needed(view) if view.policy.remove == "quorum" else 1,
-        mine=group.me in wanted,
+        cast=len(cast),
+        mine=group.me in cast,
         out=did in view.removed,
     )
 
 
-def _tally(group: Group) -> dict[str, set[str]]:
-    """By whom it is about: the members who want somebody out, as `membership.votes_for` has it for one."""
+def _cast(group: Group) -> dict[str, set[str]]:
+    """By whom it is about: the members who have voted for putting somebody out, as `membership.voters_for` has it."""
     found: dict[str, set[str]] = {}
     if group.view.policy.remove == "quorum":
         for event in group.control.values():

@@ -19,6 +19,7 @@ from zerochat.errors import LocalError, Malformed
 
 SETTINGS_BYTES_MAX = 64 * 1024
 """Far more than anybody writes by hand."""
+MINUTES_MAX: Final = 7 * 24 * 60
 
 
 class BadSettings(LocalError):
@@ -48,6 +49,9 @@ class Settings:
     """`network.web_certificate`, `network.web_key`: PEM files, for https and wss."""
     web_authorities: str | None = None
     """`network.web_authorities`: a PEM file of authorities to trust besides the system's."""
+    lock_after: int = 0
+    """`agent.lock_after`: in a profile whose passphrase a person has typed, the chat closes when nobody has touched it
+    for so many minutes, and `zerochat agent` ends when for so long no face was attached to it. 0: never."""
     warnings: tuple[str, ...] = ()
     """One sentence for each name in the file that means nothing."""
 
@@ -76,7 +80,7 @@ def load_settings(places: Places) -> Settings:
                 values[name.partition(".")[2]] = check(found[name])
             except (ValueError, BadAddress) as error:
                 why = error if isinstance(error, ValueError) else error.fields["why"]
-                raise BadSettings(path=path, why=f"{name} = {found[name]!r} is no address to use: {why}") from error
+                raise BadSettings(path=path, why=f"{name} = {found[name]!r} cannot be used: {why}") from error
     if (values.get("web_certificate") is None) != (values.get("web_key") is None):
         raise BadSettings(path=path, why="network.web_certificate and network.web_key belong together")
     warnings = tuple(_warning(name) for name in found if name not in CHECKS)
@@ -129,6 +133,12 @@ def _flag(value: object) -> bool:
     return value
 
 
+def _minutes(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MINUTES_MAX:
+        raise ValueError(f"it is no number of minutes between 0 (never) and {MINUTES_MAX}")
+    return value
+
+
 def _web(value: object) -> str:
     text = _text(value)
     if parse_listen(text)[2]:
@@ -156,6 +166,7 @@ CHECKS: Final[Mapping[str, Callable[[object], Any]]] = {
     "network.web_certificate": _text,
     "network.web_key": _text,
     "network.web_authorities": _text,
+    "agent.lock_after": _minutes,
 }
 """Every setting there is, with what brings it into its own form or refuses it."""
 

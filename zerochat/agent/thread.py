@@ -9,6 +9,7 @@ never happened, and its peers repeat it.
 import heapq
 import logging
 import os
+import resource
 import socket
 import threading
 import time
@@ -22,6 +23,7 @@ from typing import Self, TypeAlias
 from zerochat import __version__
 from zerochat.agent import report, schema
 from zerochat.agent.address import own_address, parse_listen
+from zerochat.agent.backup import RESTORED_AT
 from zerochat.agent.control import ControlServer
 from zerochat.agent.desk import Desk
 from zerochat.agent.journal import Journal, fault_of_disk
@@ -30,6 +32,7 @@ from zerochat.agent.net.transport import Transport
 from zerochat.agent.places import Places
 from zerochat.agent.postman import Postman
 from zerochat.agent.settings import load_settings
+from zerochat.agent.shares import Shares
 from zerochat.agent.vault import lock_profile
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm.endpoint import Endpoint
@@ -38,19 +41,27 @@ from zerochat.group.clock import AheadOfTime
 from zerochat.group.effects import (
     Answer,
     Answered,
+    Confirm,
     Effect,
+    Fetch,
+    Forget,
     Hold,
     Measure,
     Notify,
     Post,
     Recall,
+    Receipt,
     Refuse,
+    Refute,
     Release,
     Remember,
+    Remembered,
     SetTimer,
+    Settle,
 )
 from zerochat.group.engine import step
-from zerochat.group.notices import Forked, Notice
+from zerochat.group.history import regain
+from zerochat.group.notices import Forked, Notice, Regained
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
     Ask,
@@ -79,6 +90,10 @@ CLOCK_WARNING = (
 )
 CLOCK_WARNING_S = 120.0
 """An author repeats at least every half minute, so two minutes without one mean that it is over."""
+RESTORED_WARNING = (
+    "This is an older copy of the profile, from a backup say, and others may have more of your own messages than it"
+    " has. You can write again where one of them has brought those back."
+)
 SHUT_OUT_WARNING = (
     "Somebody has sent so much that had to be refused that nothing is heard from there for ten minutes. `zerochat"
     " locate log` names the file that says since when."
@@ -94,6 +109,12 @@ class AgentFailed(LocalError):
 class InternalFault(LocalError):
     """zerochat itself has a fault here ({what}), and nothing was done. The agent's log has the details
     (`zerochat locate log`)."""
+
+
+def _leave_no_core() -> None:
+    """Whatever this process ends with, it does not put its memory on disk, where the keys are."""
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 Connectivity: TypeAlias = LinkUp | LinkDown | WebUp | WebDown | Started
@@ -120,8 +141,10 @@ class AgentThread(threading.Thread):
         listen: str | None = None,
         advertise: str | None = None,
         hidden: bool = False,
+        unused_s: float | None = None,
     ) -> None:
-        """`key`: the journal's raw key. `listen` and `advertise` win over the settings file."""
+        """`key`: the journal's raw key. `listen` and `advertise` win over the settings file. `unused_s`: end when no
+        face has been attached for so long."""
         super().__init__(name="zerochat-agent", daemon=True)
         self._places, self._key = places, key
         self._listen, self._advertise, self._hidden = listen, advertise, hidden
@@ -137,8 +160,12 @@ class AgentThread(threading.Thread):
         """The last news of each link that could not be remembered, and when to try again."""
         self._log = logging.Logger("zerochat.agent")
         """Its own, and not one by name: several agents may live in one process."""
-        self._begun = time.monotonic()
+        self._begun = self._used = time.monotonic()
+        self._unused_s = unused_s
+        self.unneeded = False
+        """True when it has ended because nobody was attached."""
         self._warning = ""
+        self._restored = False
         self._clocks_differ_until = 0.0
         self.failure: BaseException | None = None
 
@@ -182,6 +209,7 @@ class AgentThread(threading.Thread):
     def run(self) -> None:
         try:
             with lock_profile(self._places):
+                _leave_no_core()
                 self._open_log()
                 self._live()
         except LocalError as error:
@@ -214,8 +242,12 @@ class AgentThread(threading.Thread):
             self._log.warning("%s", warning)
         with Journal.open(self._places.journal, self._key) as journal:
             self._journal = journal
+            self._shares = Shares(journal)
             label = (journal.meta_get("label") or b"").decode()
             self._agent = journal.load(Agent) or Agent(label)
+            self._restored = bool(journal.meta_get(RESTORED_AT))
+            if self._restored:
+                self._log.warning("this profile was restored from a backup")
             secret = journal.meta_get("server_secret") or b""
             listen_host, pair_port, queue_port = parse_listen(self._listen or settings.listen)
             # A port of our own choosing stays ours: open invitations and the members' memory lead there.
@@ -236,14 +268,26 @@ class AgentThread(threading.Thread):
                 self._watched: dict[int, bool] = {}
                 hidden = self._hidden or settings.hidden
                 web = postman.start(hidden)
-                started = Started(self._pair, self._queue, x25519_public(secret), web, hidden, settings.cover)
+                key, restored = x25519_public(secret), self._restored
+                started = Started(self._pair, self._queue, key, web, hidden, settings.cover, restored)
                 self._turn([started])
+                if restored and not self._deferred:
+                    self._regained()
                 self._watch_faces()
                 self._log.info("ready at %s", self._pair)
                 self._ready.set()
-                while not (self._stop_asked.is_set() or self._desk.stopping):
+                while not (self._stop_asked.is_set() or self._desk.stopping or self._unneeded()):
                     self._turn(self._wait())
                 self._log.info("stopped")
+
+    def _unneeded(self) -> bool:
+        """Whether nobody has been there for so long that the profile shall be closed."""
+        now = time.monotonic()
+        if self._unused_s is None or self._server.clients:
+            self._used = now
+            return False
+        self.unneeded = now - self._used > self._unused_s
+        return self.unneeded
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
@@ -287,7 +331,8 @@ class AgentThread(threading.Thread):
                 yield stimulus
 
     def _watch_faces(self) -> None:
-        """Tell the poller which of the faces' sockets to look at."""
+        """Send the faces what was said to them, and tell the poller which of their sockets to look at."""
+        self._server.flush()
         wanted = self._server.fds()
         for fd in self._server.take_closed():
             self._transport.unwatch(fd)
@@ -307,7 +352,7 @@ class AgentThread(threading.Thread):
         effects: list[Effect] = []
         for stimulus in (*stimuli, TurnOver()):
             effects += self._step(stimulus)
-        remembered = [effect for effect in effects if isinstance(effect, Remember)]
+        remembered = [effect for effect in effects if isinstance(effect, Remembered)]
         try:
             self._journal.commit(self._agent, remembered)
         except LocalError as error:
@@ -352,19 +397,26 @@ class AgentThread(threading.Thread):
                 self._deferred[_subject(stimulus)] = (time.monotonic() + RETRY_MS / 1000, stimulus)
 
     def _speak(self, effects: Iterable[Effect]) -> None:
+        """To the peers first, who have further to go, and then to the faces."""
+        answers: list[Answer | Refuse] = []
         news: list[Notice] = []
         for effect in effects:
             match effect:
-                case Remember():
+                case Remember() | Settle() | Confirm() | Refute() | Receipt() | Forget():
                     pass
-                case SetTimer(key, delay_ms):
-                    self._set_timer(key, delay_ms)
+                case SetTimer(key, delay_ms, keep):
+                    if not (keep and key in self._timers):
+                        self._set_timer(key, delay_ms)
                 case Recall(group, member, author, after, limit):
                     self._recall(group, member, author, after, limit)
+                case Fetch():
+                    self._fetch(effect)
                 case Answer() | Refuse():
-                    self._desk.settle(effect, self._agent)
+                    answers.append(effect)
                 case Notify(notice):
                     news.append(notice)
+                    if isinstance(notice, Regained) and self._restored:
+                        self._regained()
                     if isinstance(notice, Forked):
                         self._log.warning("two events claim place %d of one author's chain", notice.seq)
                 case Measure(name, detail):
@@ -375,6 +427,9 @@ class AgentThread(threading.Thread):
                     self._postman.perform(effect)
                 case _:
                     self._transport.perform(effect)
+        self._transport.flush()
+        for answer in answers:
+            self._desk.settle(answer, self._agent)
         self._desk.tell(news, self._agent)
 
     def _recall(self, group: str, member: str, author: str, after: int, limit: int) -> None:
@@ -385,6 +440,18 @@ class AgentThread(threading.Thread):
         else:
             self._pending.append(Recalled(group, member, records))
 
+    def _regained(self) -> None:
+        """Every group knows again where it stands: this is no older copy any more."""
+        if not any(regain.suspended(group) for group in self._agent.groups.values()):
+            self._journal.meta_set(RESTORED_AT, b"")
+            self._restored = False
+
+    def _fetch(self, asked: Fetch) -> None:
+        try:
+            self._pending.append(self._shares.fetch(asked))
+        except LocalError as error:  # whoever asks will ask again
+            self._log.error("the log could not be read: %s", error.code)
+
     def _set_timer(self, key: str, delay_ms: int) -> None:
         when = time.monotonic() + delay_ms / 1000
         self._timers[key] = when
@@ -394,7 +461,8 @@ class AgentThread(threading.Thread):
         """What a person should know, in a sentence; the most urgent first."""
         clocks = CLOCK_WARNING if time.monotonic() < self._clocks_differ_until else ""
         shut_out = SHUT_OUT_WARNING if self._transport.shut_out else ""
-        return self._warning or clocks or shut_out
+        older = RESTORED_WARNING if any(map(regain.suspended, self._agent.groups.values())) else ""
+        return self._warning or clocks or older or shut_out
 
     # --- what it says of itself -------------------------------------------------------------------------------------
 

@@ -1,51 +1,72 @@
 """Makes a profile, keeps the key of its journal, and says which process owns it.
 
-The journal's key is 32 random bytes. A profile without a passphrase has it in a file that only its user can read: for
-bots, and for disks that are encrypted anyway. A profile with one has it in a vault: the key sealed under another one,
-which Argon2id makes of the passphrase, so that a new passphrase means one small file and not a new journal. A profile
-appears whole or not at all: it is made in a folder beside its place, which is then renamed.
+The journal's key is 32 random bytes (`seal.py` knows how they lie on disk). A profile without a passphrase has it in a
+file that only its user can read: for bots, and for disks that are encrypted anyway; or in the system's keyring. A
+profile with one has it in a vault, sealed. A profile appears whole or not at all: it is made in a folder beside its
+place, which is then renamed.
 """
 
 import errno
 import fcntl
 import os
 import shutil
-import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Final, Literal, NewType, Self, TypeVar
-
-import msgspec
-import nacl.pwhash
-from nacl.bindings import (
-    crypto_aead_xchacha20poly1305_ietf_decrypt,
-    crypto_aead_xchacha20poly1305_ietf_encrypt,
-    crypto_aead_xchacha20poly1305_ietf_NPUBBYTES,
-)
-from nacl.exceptions import CryptoError
+from typing import ClassVar, Literal, Self
 
 from zerochat.agent import ring
+from zerochat.agent.database import sync_folder
 from zerochat.agent.journal import KEY_BYTES, DiskFailed, DiskFull, Journal, ReadOnly, fault_of_disk
 from zerochat.agent.places import Places
-from zerochat.crypto.encoding import b64url, b64url_bytes
-from zerochat.errors import LocalError, Malformed
+from zerochat.agent.seal import (
+    BadPassphrase,
+    BadSecretFile,
+    JournalKey,
+    KeyFile,
+    OpenToOthers,
+    Ring,
+    Vault,
+    WrongPassphrase,
+    check_passphrase,
+    exact_bytes,
+    open_sealed,
+    passphrase_source,
+    read_secret,
+    seal,
+    write_secret,
+)
+from zerochat.crypto.encoding import b64url
+from zerochat.errors import LocalError
 from zerochat.names import checked_name
 
-JournalKey = NewType("JournalKey", bytes)
-
-VERSION: Final = 1
-KDF_PASSES: Final = 3
-KDF_BYTES: Final = 64 << 20
-"""Argon2id as RFC 9106 wants it where memory is scarce (its second recommendation): a quarter of a second or so."""
-KDF_PASSES_MAX: Final = 64
-KDF_BYTES_MAX: Final = 4 << 30
-"""What a vault's header may ask of this machine."""
-SECRET_FILE_BYTES_MAX: Final = 4096
-PASSPHRASE_BYTES_MAX: Final = 4096
+__all__ = [
+    "CREATED",
+    "LABEL",
+    "SERVER_SECRET",
+    "BadPassphrase",
+    "BadSecretFile",
+    "JournalKey",
+    "NoProfile",
+    "OpenToOthers",
+    "PassphraseNeeded",
+    "ProfileExists",
+    "ProfileIncomplete",
+    "ProfileLock",
+    "ProfileOwned",
+    "WrongPassphrase",
+    "building",
+    "create_profile",
+    "how_locked",
+    "lock_profile",
+    "passphrase_source",
+    "profile_exists",
+    "rewrap",
+    "unlock",
+]
 
 LABEL, SERVER_SECRET, CREATED = "label", "server_secret", "created"
 """What a new journal's meta holds: the name that others see, the CURVE secret key of the agent's bound sockets (32
@@ -77,72 +98,11 @@ class ProfileOwned(LocalError):
     exit_code: ClassVar[int] = 6
 
 
-class OpenToOthers(LocalError):
-    """The key file {path} can be read or changed by other users, so it is not used. Close it with
-    `chmod 600 {path}`."""
-
-    exit_code: ClassVar[int] = 6
-
-
-class BadSecretFile(LocalError):
-    """{path} cannot be used: {why}. Put it back from a backup; without it the profile does not open."""
-
-    exit_code: ClassVar[int] = 6
-
-
 class PassphraseNeeded(LocalError):
     """The profile {profile} is locked with a passphrase, and there is nobody to ask for it. Put the passphrase into a
     file that only you can read, and name that file in ZEROCHAT_PASSPHRASE_FILE."""
 
     exit_code: ClassVar[int] = 6
-
-
-class WrongPassphrase(LocalError):
-    """This is not the passphrase of the profile {profile}. Nothing has changed: try again."""
-
-    exit_code: ClassVar[int] = 6
-
-
-class BadPassphrase(LocalError):
-    """The passphrase cannot be used: {why}."""
-
-    exit_code: ClassVar[int] = 2
-
-
-class _Version(msgspec.Struct, frozen=True):
-    """What any version of these files begins with."""
-
-    version: int
-
-
-class _KeyFile(msgspec.Struct, frozen=True, tag_field="zerochat", tag="key"):
-    key: str
-    version: int = VERSION
-
-
-class _Lock(msgspec.Struct, frozen=True):
-    """How the key is locked. These bytes are authenticated with it, so that nobody can make the next unlocking weak."""
-
-    salt: str
-    nonce: str
-    passes: int = KDF_PASSES
-    memory_bytes: int = KDF_BYTES
-    kdf: Literal["argon2id"] = "argon2id"
-    cipher: Literal["xchacha20-poly1305"] = "xchacha20-poly1305"
-
-
-class _Vault(msgspec.Struct, frozen=True, tag_field="zerochat", tag="vault"):
-    lock: _Lock
-    sealed: str
-    version: int = VERSION
-
-
-class _Ring(msgspec.Struct, frozen=True, tag_field="zerochat", tag="keyring"):
-    account: str
-    version: int = VERSION
-
-
-_Secret = TypeVar("_Secret", _KeyFile, _Vault, _Ring)
 
 
 # --- profiles -------------------------------------------------------------------------------------------------------
@@ -163,41 +123,47 @@ def create_profile(places: Places, label: str, passphrase: bytes | None, *, keyr
     """
     label = checked_name(label, "name")
     if passphrase is not None:
-        _check_passphrase(passphrase)
+        check_passphrase(passphrase)
+    key = os.urandom(KEY_BYTES)
+    with building(places) as folder:
+        meta = {
+            LABEL: label.encode(),
+            SERVER_SECRET: os.urandom(32),
+            CREATED: b"%d" % (time.time_ns() // 1_000_000),
+        }
+        Journal.create(folder / places.journal.name, key, meta).close()
+        if passphrase is not None:
+            write_secret(folder / places.vault.name, seal(key, passphrase))
+        elif keyring:
+            write_secret(folder / places.ring.name, _in_keyring(places, key))
+        else:
+            write_secret(folder / places.key_file.name, KeyFile(b64url(key)))
+
+
+@contextmanager
+def building(places: Places) -> Iterator[Path]:
+    """A folder for the things of a profile that does not exist yet. What is in it is the profile when the context ends,
+    and gone when anything raises in it. Raises ProfileExists, ReadOnly, DiskFull or DiskFailed."""
     if profile_exists(places):
         raise ProfileExists(profile=places.profile, path=places.data)
-    key = os.urandom(KEY_BYTES)
-    folder = places.data.parent
+    parent = places.data.parent
     with _faults_of_disk(places.data):
-        _make_private(folder)
-        building = Path(tempfile.mkdtemp(prefix=f".{places.profile}.", dir=folder))
+        _make_private(parent)
+        folder = Path(tempfile.mkdtemp(prefix=f".{places.profile}.", dir=parent))
         try:
-            meta = {
-                LABEL: label.encode(),
-                SERVER_SECRET: os.urandom(32),
-                CREATED: b"%d" % (time.time_ns() // 1_000_000),
-            }
-            Journal.create(building / places.journal.name, key, meta).close()
-            if passphrase is not None:
-                _write_secret(building / places.vault.name, _seal(key, passphrase))
-            elif keyring:
-                account = f"{places.profile} {b64url(os.urandom(9))}"
-                ring.keep(account, b64url(key))
-                _write_secret(building / places.ring.name, _Ring(account))
-            else:
-                _write_secret(building / places.key_file.name, _KeyFile(b64url(key)))
-            _sync(building)
-            _settle(building, places)
+            yield folder
+            sync_folder(folder)
+            _settle(folder, places)
         except BaseException:
-            shutil.rmtree(building, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             raise
-        _sync(folder)
+        sync_folder(parent)
 
 
-def _settle(building: Path, places: Places) -> None:
+def _settle(folder: Path, places: Places) -> None:
     """Put the finished folder in its place. An empty folder there gives way; anything else does not."""
     try:
-        building.rename(places.data)
+        folder.rename(places.data)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise ProfileExists(profile=places.profile, path=places.data) from error
@@ -212,92 +178,83 @@ def _make_private(folder: Path) -> None:
             each.mkdir(mode=0o700)
 
 
-def unlock(places: Places, passphrase: Callable[[], bytes] | None) -> JournalKey:
-    """The key of the profile's journal.
+def how_locked(places: Places) -> Literal["key", "keyring", "passphrase"]:
+    """Where the key of the profile's journal is: in a file, in the system's keyring, or sealed under a passphrase.
 
-    `passphrase` is called only when there is one to ask for. Raises NoProfile, ProfileIncomplete, OpenToOthers,
-    BadSecretFile, NoKeyring, PassphraseNeeded, BadPassphrase or WrongPassphrase.
+    Raises NoProfile or ProfileIncomplete.
     """
     if not profile_exists(places):
         raise NoProfile(profile=places.profile)
     if not _is_there(places.journal):
         raise ProfileIncomplete(profile=places.profile, path=places.journal)
     if _is_there(places.key_file):
-        file = _read_secret(places.key_file, _KeyFile)
-        return JournalKey(_bytes(file.key, KEY_BYTES, places.key_file))
+        return "key"
     if _is_there(places.ring):
-        account = _read_secret(places.ring, _Ring).account
-        return JournalKey(_bytes(ring.fetch(account), KEY_BYTES, places.ring))
+        return "keyring"
     if not _is_there(places.vault):
         raise ProfileIncomplete(profile=places.profile, path=places.key_file)
-    vault = _read_secret(places.vault, _Vault)
-    if passphrase is None:
-        raise PassphraseNeeded(profile=places.profile)
-    return _open(vault, passphrase(), places)
+    return "passphrase"
 
 
-# --- passphrases ----------------------------------------------------------------------------------------------------
+def unlock(places: Places, passphrase: Callable[[], bytes] | None) -> JournalKey:
+    """The key of the profile's journal.
 
-
-def passphrase_source(environ: Mapping[str, str]) -> Callable[[], bytes] | None:
-    """Where a program without a person gets the passphrase: the file that ZEROCHAT_PASSPHRASE_FILE names, up to the
-    end of its first line. None: nowhere.
-
-    The file may be one that the system lends for the purpose (`/dev/fd/3`, a mounted secret), so it is taken as it is.
+    `passphrase` is called only when there is one to ask for. Raises NoProfile, ProfileIncomplete, OpenToOthers,
+    BadSecretFile, NoKeyring, PassphraseNeeded, BadPassphrase or WrongPassphrase.
     """
-    name = environ.get("ZEROCHAT_PASSPHRASE_FILE")
-    return (lambda: _passphrase_in(Path(name).expanduser())) if name else None
+    match how_locked(places):
+        case "key":
+            file = read_secret(places.key_file, KeyFile)
+            return JournalKey(exact_bytes(file.key, KEY_BYTES, places.key_file))
+        case "keyring":
+            account = read_secret(places.ring, Ring).account
+            return JournalKey(exact_bytes(ring.fetch(account), KEY_BYTES, places.ring))
+        case "passphrase":
+            vault = read_secret(places.vault, Vault)
+            if passphrase is None:
+                raise PassphraseNeeded(profile=places.profile)
+            return open_sealed(vault, passphrase(), places.vault, places.profile)
 
 
-def _passphrase_in(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            text = file.read(PASSPHRASE_BYTES_MAX + 2)
-    except OSError as error:
-        why = f"the file {path} (ZEROCHAT_PASSPHRASE_FILE) cannot be read ({(error.strerror or str(error)).lower()})"
-        raise BadPassphrase(why=why) from error
-    line = text.partition(b"\n")[0].removesuffix(b"\r")
-    _check_passphrase(line)
-    return line
+def rewrap(places: Places, key: JournalKey, passphrase: bytes | None, *, keyring: bool = False) -> None:
+    """Keep the key of an existing profile in another way: locked with this passphrase; without one, in the system's
+    keyring or in a key file.
+
+    The new way is on disk before the old one goes, so the profile opens at every moment. Key and journal stay what they
+    are: an old key file, or an old vault with its old passphrase, goes on to open them and every copy of them. Raises
+    NoKeyring, BadPassphrase, ReadOnly, DiskFull or DiskFailed, and then nothing has changed.
+    """
+    content: KeyFile | Vault | Ring
+    with _faults_of_disk(places.data):
+        was = read_secret(places.ring, Ring).account if _is_there(places.ring) else None
+        if passphrase is not None:
+            check_passphrase(passphrase)
+            path, content = places.vault, seal(key, passphrase)
+        elif keyring:
+            path, content = places.ring, _in_keyring(places, key)
+        else:
+            path, content = places.key_file, KeyFile(b64url(key))
+        fresh = path.with_name(path.name + ".new")
+        try:
+            fresh.unlink(missing_ok=True)
+            write_secret(fresh, content)
+            fresh.replace(path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+        sync_folder(places.data)
+        for other in {places.key_file, places.ring, places.vault} - {path}:
+            other.unlink(missing_ok=True)
+        sync_folder(places.data)
+    if was is not None:
+        with suppress(ring.NoKeyring):
+            ring.forget(was)
 
 
-def _check_passphrase(passphrase: bytes) -> None:
-    if not passphrase:
-        raise BadPassphrase(why="it is empty")
-    if len(passphrase) > PASSPHRASE_BYTES_MAX:
-        raise BadPassphrase(why=f"it has more than {PASSPHRASE_BYTES_MAX} bytes")
-
-
-def _seal(key: bytes, passphrase: bytes) -> _Vault:
-    nonce = os.urandom(crypto_aead_xchacha20poly1305_ietf_NPUBBYTES)
-    lock = _Lock(b64url(os.urandom(nacl.pwhash.argon2id.SALTBYTES)), b64url(nonce))
-    sealed = crypto_aead_xchacha20poly1305_ietf_encrypt(
-        key, msgspec.json.encode(lock), nonce, _stretch(passphrase, lock)
-    )
-    return _Vault(lock, b64url(sealed))
-
-
-def _open(vault: _Vault, passphrase: bytes, places: Places) -> JournalKey:
-    _check_passphrase(passphrase)
-    lock = vault.lock
-    if not (KDF_PASSES <= lock.passes <= KDF_PASSES_MAX and KDF_BYTES <= lock.memory_bytes <= KDF_BYTES_MAX):
-        raise BadSecretFile(path=places.vault, why="it asks for more work, or less, than zerochat does")
-    _bytes(lock.salt, nacl.pwhash.argon2id.SALTBYTES, places.vault)
-    nonce = _bytes(lock.nonce, crypto_aead_xchacha20poly1305_ietf_NPUBBYTES, places.vault)
-    sealed = _bytes(vault.sealed, KEY_BYTES + 16, places.vault)
-    try:
-        key = crypto_aead_xchacha20poly1305_ietf_decrypt(
-            sealed, msgspec.json.encode(lock), nonce, _stretch(passphrase, lock)
-        )
-    except CryptoError as error:
-        raise WrongPassphrase(profile=places.profile) from error
-    return JournalKey(key)
-
-
-def _stretch(passphrase: bytes, lock: _Lock) -> bytes:
-    return nacl.pwhash.argon2id.kdf(
-        KEY_BYTES, passphrase, b64url_bytes(lock.salt), opslimit=lock.passes, memlimit=lock.memory_bytes
-    )
+def _in_keyring(places: Places, key: bytes) -> Ring:
+    account = f"{places.profile} {b64url(os.urandom(9))}"
+    ring.keep(account, b64url(key))
+    return Ring(account)
 
 
 # --- ownership ------------------------------------------------------------------------------------------------------
@@ -345,53 +302,6 @@ def lock_profile(places: Places) -> ProfileLock:
     return ProfileLock(descriptor)
 
 
-# --- small secret files ---------------------------------------------------------------------------------------------
-
-
-def _write_secret(path: Path, content: msgspec.Struct) -> None:
-    """Write a file that only this user can read, in a folder that nobody else knows yet."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _read_secret(path: Path, shape: type[_Secret]) -> _Secret:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        link = error.errno in (errno.ELOOP, errno.EMLINK)
-        why = "it is a symbolic link" if link else (error.strerror or str(error)).lower()
-        raise BadSecretFile(path=path, why=why) from error
-    try:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            raise BadSecretFile(path=path, why="it is no plain file")
-        if stat.S_IMODE(facts.st_mode) & 0o077 or facts.st_uid not in (os.geteuid(), 0):
-            raise OpenToOthers(path=path)
-        text = os.read(descriptor, SECRET_FILE_BYTES_MAX)
-    finally:
-        os.close(descriptor)
-    try:
-        version = msgspec.json.decode(text, type=_Version).version
-        if version > VERSION:
-            raise BadSecretFile(path=path, why=f"a newer zerochat wrote it (version {version})")
-        return msgspec.json.decode(text, type=shape)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise BadSecretFile(path=path, why=f"it is not what zerochat writes there ({error})") from error
-
-
-def _bytes(text: str, size: int, path: Path) -> bytes:
-    try:
-        value = b64url_bytes(text)
-    except Malformed as error:
-        raise BadSecretFile(path=path, why="it is not what zerochat writes there (no base64url)") from error
-    if len(value) != size:
-        raise BadSecretFile(path=path, why=f"it is not what zerochat writes there ({len(value)} bytes for {size})")
-    return value
-
-
 def _is_there(path: Path) -> bool:
     """Whether there is anything at this path, be it a link to nowhere."""
     try:
@@ -399,15 +309,6 @@ def _is_there(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
-
-
-def _sync(folder: Path) -> None:
-    """Put on disk which names are in a folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -20,13 +20,16 @@ from zerochat.group.stimuli import (
     AcceptInvitation,
     AnswerRequest,
     AskFeatures,
+    CancelJoin,
     ChangeLabel,
     ChangeRole,
     Command,
     Connect,
     CreateGroup,
     CreateInvitation,
+    DismissDoubts,
     EndConnection,
+    ForgetGroup,
     LeaveGroup,
     OfferConnection,
     PingPeer,
@@ -73,6 +76,12 @@ def command_of(method: str, params: Struct, agent: Agent, now: int) -> Command |
             return CreateInvitation(group, expires_s, uses, _joining_role(role))
         case schema.JoinParams(invitation, name, role):
             return AcceptInvitation(_to_a_group(invitation, now), name or agent.label, _joining_role(role))
+        case schema.CancelParams(join):
+            return CancelJoin(join)
+        case schema.DismissParams(group, member):
+            return DismissDoubts(find_group(agent, group).id, member)
+        case schema.GroupParams(group) if method == "forget":
+            return ForgetGroup(find_group(agent, group).id)
         case schema.SendParams(group, text):
             return SendPost(group, text)
         case schema.GroupParams(group) if method == "leave":
@@ -109,8 +118,8 @@ def _about_members(
 ) -> Command:
     """What is asked about a member, or somebody who wants to be one."""
     match params:
-        case schema.AnswerParams(_, who, admit):
-            return AnswerRequest(group.id, who, admit)
+        case schema.AnswerParams(_, who, admit, nick, role):
+            return AnswerRequest(group.id, who, admit, nick, role)
         case schema.RemoveParams(_, member):
             return RemoveMember(group.id, find_member(group, member))
         case schema.RoleParams(_, role, member):

@@ -76,7 +76,11 @@ def _verb(options: Options, out: "Output") -> int:
             from zerochat.cli import profile
 
             verbs = {"init": profile.init, "agent": profile.agent, "status": profile.status, "locate": profile.locate}
-        case "new" | "invite" | "join" | "leave" | "info":
+        case "passphrase" | "backup" | "restore":
+            from zerochat.cli import keeping
+
+            verbs = {"passphrase": keeping.passphrase, "backup": keeping.backup, "restore": keeping.restore}
+        case "new" | "invite" | "join" | "leave" | "forget" | "info":
             from zerochat.cli import groups
 
             verbs = {
@@ -84,6 +88,7 @@ def _verb(options: Options, out: "Output") -> int:
                 "invite": groups.invite,
                 "join": groups.join,
                 "leave": groups.leave,
+                "forget": groups.forget,
                 "info": groups.info,
             }
         case "members" | "requests" | "admit" | "refuse" | "remove" | "role" | "rename":
@@ -98,6 +103,14 @@ def _verb(options: Options, out: "Output") -> int:
                 "role": members.role,
                 "rename": members.rename,
             }
+        case "delivery" | "why":
+            from zerochat.cli import delivery
+
+            verbs = {"delivery": delivery.delivery, "why": delivery.why}
+        case "audit" | "export":
+            from zerochat.cli import audit
+
+            verbs = {"audit": audit.audit, "export": audit.export}
         case "verify":
             from zerochat.cli.verify import verify
 

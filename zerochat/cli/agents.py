@@ -88,9 +88,9 @@ def passphrase_file() -> Callable[[], bytes] | None:
     return read
 
 
-def new_passphrase() -> bytes:
-    """The passphrase for a new profile: from the file, or typed twice."""
-    if (from_file := passphrase_file()) is not None:
+def new_passphrase(*, typed: bool = False) -> bytes:
+    """The passphrase for a new profile: from the file, or typed twice; `typed`: the file has another one."""
+    if not typed and (from_file := passphrase_file()) is not None:
         return from_file()
     if not _has_terminal():
         raise NobodyToAsk

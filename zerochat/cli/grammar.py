@@ -17,9 +17,9 @@ ENVELOPES = ("didcomm/v2", "didcomm/v1")
 WIDTH = 79
 EXPIRES_S_MAX = 30 * 86_400
 
-_HYPHEN_ID = re.compile("-[A-Za-z0-9_][A-Za-z0-9_-]{2,10}")
-"""A connection's id that begins with a hyphen, or four letters of it at least: no verb that takes one has an option
-that looks so. One in 64 ids begins with a hyphen; one in 4096 begins with two, and has to stand behind `--`."""
+_HYPHEN_ID = re.compile("-[A-Za-z0-9_][A-Za-z0-9_-]{2,41}")
+"""A connection's or an event's id that begins with a hyphen, or four letters of it at least: no verb that takes one has
+an option that looks so. One in 64 ids begins with a hyphen; one in 4096 begins with two: it stands behind `--`."""
 _ID_MARK = "\0"
 """Hides the hyphen from argparse. Nothing on a command line can contain it."""
 
@@ -49,7 +49,13 @@ class Options(argparse.Namespace):
     count: int | None
     all: bool
     yes: bool
+    cancel: str | None
+    dismiss: bool
     place: str | None
+
+    event: str
+    path: str | None
+    ids: bool
 
     peer: str
     match: str
@@ -91,6 +97,7 @@ class Options(argparse.Namespace):
     noise: float
     certificate: str | None
     key: str | None
+    in_the_open: bool
     recipients: int | None
     messages: int | None
     megabytes: int | None
@@ -102,7 +109,7 @@ class Parser(argparse.ArgumentParser):
     ids that begin with a hyphen taken for what they are."""
 
     takes_id = False
-    """Whether a connection's id is among the arguments."""
+    """Whether a connection's or an event's id is among the arguments."""
 
     def error(self, message: str) -> NoReturn:
         text = message.replace(_ID_MARK, "")

@@ -1,4 +1,4 @@
-"""The verbs for groups: new, invite, join, leave, info."""
+"""The verbs for groups: new, invite, join, leave, forget, info."""
 
 import sys
 import time
@@ -19,6 +19,7 @@ from zerochat.cli.output import (
     quoted,
     split_words,
     table,
+    whole,
 )
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 EXPIRES_S = 86_400
 FAREWELL_S_MAX = 10.0
-"""How long an agent that lives only for one `leave` stays to tell the others."""
+"""How long an agent that lives only for one `leave`, or to give a join up, stays to tell the others."""
+LOOK_S = 0.1
 
 
 class NoCode(LocalError):
@@ -37,7 +39,7 @@ class NoCode(LocalError):
 
 
 class NotConfirmed(LocalError):
-    """Leaving {group} must be confirmed, and there is no terminal to ask: add --yes."""
+    """{doing} {group} must be confirmed, and there is no terminal to ask: add --yes."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
 
@@ -116,6 +118,8 @@ def _invitation_lines(invitation: InvitationInfo) -> list[str]:
 
 
 def join(options: Options, out: Output) -> ExitCode:
+    if options.cancel is not None:
+        return _cancel(options.cancel, options, out)
     invitation = invitation_text(options, "join")
     with attached(options) as agent:
         client = agent.client
@@ -128,7 +132,10 @@ def join(options: Options, out: Output) -> ExitCode:
             return ExitCode.REFUSED if reached else ExitCode.UNREACHABLE
         if status.words:
             goes_on = "when it runs: `zerochat agent`, or the chat" if agent.own else "and `zerochat status` tells"
-            narrate(f"Nobody has let you in yet. Your agent goes on asking for a day, {goes_on}.")
+            narrate(
+                f"Nobody has let you in yet. Your agent goes on asking for a day, {goes_on}."
+                " `zerochat join --cancel` gives it up."
+            )
             return ExitCode.TIMEOUT
         if status.phase != "joined":
             if agent.own:
@@ -140,6 +147,18 @@ def join(options: Options, out: Output) -> ExitCode:
         out.data(group or status, [status.group])
         if agent.own:
             narrate("You receive what is said there while an agent of yours is running: `zerochat agent`, or the chat.")
+    return ExitCode.OK
+
+
+def _cancel(which: str, options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        client = agent.client
+        status = client.cancel(which)
+        out.data(status, [status.join])
+        narrate(f"You have given up joining {name_of(status.name) if status.name else 'with that invitation'}.")
+        deadline = time.monotonic() + FAREWELL_S_MAX
+        while agent.own and any(one.parting for one in client.status().joins) and time.monotonic() < deadline:
+            time.sleep(LOOK_S)  # whoever has invited us should hear of it
     return ExitCode.OK
 
 
@@ -173,7 +192,7 @@ def _follow(client: "Client", status: JoinStatus, timeout_s: float) -> tuple[Joi
 
 def leave(options: Options, out: Output) -> ExitCode:
     if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise NotConfirmed(group=options.group)
+        raise NotConfirmed(doing="Leaving", group=options.group)
     with attached(options) as agent:
         client = agent.client
         group = find_group(client.groups(), options.group)
@@ -207,9 +226,26 @@ def _confirmed(group: GroupInfo, warning: str) -> bool:
     """Whether the person at the terminal means it; `warning`: what else to think of, if anything."""
     if warning:
         narrate(warning)
-    question = f"Leave {name_of(group.name)}? Coming back needs a new invitation. [y/N] "
-    print(question, end="", file=sys.stderr, flush=True)
+    return _agreed(f"Leave {name_of(group.name)}? Coming back needs a new invitation.")
+
+
+def _agreed(question: str) -> bool:
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def forget(options: Options, out: Output) -> ExitCode:
+    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise NotConfirmed(doing="Forgetting", group=options.group)
+    with attached(options) as agent:
+        group = find_group(agent.client.groups(), options.group)
+        if not options.yes and group.state == "left" and not _agreed(f"Forget {name_of(group.name)}? {plain.FORGET}"):
+            narrate("Nothing was changed.")
+            return ExitCode.REFUSED
+        agent.client.forget(group.id)
+        out.data({"group": group.id, "name": group.name}, [group.id])
+        narrate(f"{name_of(group.name)} is forgotten.")
+    return ExitCode.OK
 
 
 def _farewell(client: "Client", group: GroupInfo) -> GroupInfo:
@@ -247,6 +283,7 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
         ("group", f"{name_of(group.name)} ({group.id})"),
         ("you", _standing(group)),
         *([] if group.state == "left" else [("members", _present(group))]),
+        *([("what is here", whole(group.completeness))] if group.completeness else []),
         ("getting in", entry),
         ("being put out", exit_),
         ("writing", writing),
@@ -261,10 +298,11 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
     rows += _named("verified", [one for one in members if one.trust == "verified"])
     rows += _named("not who they were", [one for one in members if one.trust == "changed"])
     rows += _named("two histories", [one for one in members if one.forked])
+    rows += _named(plain.NEVER_ARRIVED, [one for one in members if not one.arrived])
     if group.state == "left":
         return table(rows)
     rows += [
-        ("voted against", f"{name_of(one.nick)}: {one.votes} of {one.needed}{', with yours' if one.mine else ''}")
+        ("voted against", f"{name_of(one.nick)}: {plain.counted(one)}{', with yours' if one.mine else ''}")
         for one in group.votes
     ]
     rows += [("waits to get in", name_of(one.nick)) for one in group.requests]

@@ -19,6 +19,7 @@ from zerochat.cli.output import (
     quoted,
     split_words,
     table,
+    whole,
 )
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
@@ -42,16 +43,22 @@ class NotConfirmed(LocalError):
 
 def members(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
+        if options.dismiss:
+            agent.client.dismiss(options.group)
         found = _meeting(agent.client, options.group) if agent.own else agent.client.members(options.group)
-    out.data_list(found, member_lines(found))
+        here = find_group(agent.client.groups(), options.group).completeness
+    out.data_list(found, [*member_lines(found), *(["", whole(here)] if here else [])])
     for one in found:
         if one.trust == "changed":
             narrate(changed_sentence(one.nick, options.group))
-        if one.disputed:
+        if not one.arrived:
+            way = f"`zerochat remove {quoted(options.group)} {quoted(one.nick)}`" if "remove" in one.may else ""
+            narrate(plain.never_arrived(name_of(one.nick), way))
+        if one.disputed and not options.dismiss:
             narrate(
                 f"{name_of(one.nick)} tells of other members than whoever let you in. Ask the others what they see."
             )
-        if one.forked:
+        if one.forked and not options.dismiss:
             narrate(
                 f"{name_of(one.nick)} has signed two histories of this group: what one of you was told, another was"
                 " not. Ask the others what they see."
@@ -140,7 +147,9 @@ def _answer(options: Options, out: Output, admit: bool) -> ExitCode:
         if not waiting and (why := _nothing_to_answer(agent.client, options, admit)):
             narrate(why)
             return ExitCode.OK if admit and why.endswith("already.") else ExitCode.REFUSED
-        group = agent.client.answer(options.group, options.peer, admit)
+        named = [one for one in waiting if options.peer.casefold() in (one.did.casefold(), one.nick.casefold())]
+        nick, role = (named[0].nick, named[0].role) if len(named) == 1 else ("", "")
+        group = agent.client.answer(options.group, options.peer, admit, nick=nick, role=role)
         left = {one.did for one in group.requests}
         # Whom it was about is whoever does not wait any more.
         settled = [one for one in waiting if one.did not in left]
@@ -152,7 +161,8 @@ def _answer(options: Options, out: Output, admit: bool) -> ExitCode:
         if admit and who and all(one.did != who.did for one in agent.client.members(group.id)):
             narrate(f"{shown} cannot come in any more: the group is full, or somebody there has this name by now.")
             return ExitCode.REFUSED
-        narrate(f"{shown} comes in now." if admit else f"{shown} does not come in.")
+        comes = "comes in now, to read only" if who and who.role == "reader" else "comes in now"
+        narrate(f"{shown} {comes}." if admit else f"{shown} does not come in.")
         _spread(agent, group.id)
     return ExitCode.OK
 

@@ -18,6 +18,7 @@ from msgspec import Struct, to_builtins
 from zerochat.agent import plain
 from zerochat.agent.places import DEFAULT_PROFILE
 from zerochat.agent.schema import (
+    Completeness,
     ConnectionInfo,
     DeliveryReport,
     Event,
@@ -27,6 +28,7 @@ from zerochat.agent.schema import (
     ProblemNews,
     Status,
 )
+from zerochat.agent.telling import wholeness
 from zerochat.errors import AmbiguousGroup, LocalError, UnknownGroup
 from zerochat.terminal import Printable, cells, printable, printable_key, printable_line
 
@@ -34,6 +36,8 @@ NAME_CELLS_MAX = 32
 """A nick or a group's name in a table; the rest of it is in the JSON."""
 WIDTH = 79
 """Of a terminal that does not say how wide it is."""
+ID_CHARS = 8
+"""Of an event's id: enough to find it by."""
 INDENT = "    "
 """Before the second and further lines of a message, so that no message can look like two."""
 
@@ -157,6 +161,17 @@ def local_time(stamp: str) -> str:
         return "????-??-?? ??:??"
 
 
+def near_time(stamp: str) -> str:
+    """A time of today without its date."""
+    shown, today = local_time(stamp), datetime.now().astimezone().strftime("%Y-%m-%d ")
+    return shown.removeprefix(today)
+
+
+def whole(found: Completeness) -> str:
+    """How much of a group's log is here, in a sentence without a full stop."""
+    return wholeness(found, name_of, near_time)
+
+
 _A_ROLE = {"reader": "a reader", "writer": "a writer", "admin": "an admin"}
 
 
@@ -164,8 +179,10 @@ class EventText:
     """Events as lines of text. It remembers who uses which nick: a second person of the same name gets the end of its
     key beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ids: bool = False) -> None:
+        """`ids`: begin each event with the first letters of its id."""
         self._owner: dict[str, str] = {}
+        self._ids = ids
 
     def nick(self, did: str, nick: str) -> str:
         shown = name_of(nick)
@@ -173,6 +190,10 @@ class EventText:
 
     def lines(self, event: Event) -> list[str]:
         """One event; none at all for a kind that this version does not know."""
+        lines = self._lines(event)
+        return [f"{printable_line(event.id[:ID_CHARS])}  {lines[0]}", *lines[1:]] if self._ids and lines else lines
+
+    def _lines(self, event: Event) -> list[str]:
         was = event.then or str(event.body.get("was", "")) or event.author.nick
         author = self.nick(event.author.did, was if event.type != "message" else event.author.nick)
         # An author's clock may be ahead; a message cannot have been written after it arrived.
@@ -210,6 +231,8 @@ class EventText:
 
     def _marks(self, event: Event) -> str:
         marks = "  (late)" if event.late else ""
+        if event.vouched is not None:
+            marks += f"  (from {name_of(event.vouched.nick)}, not confirmed)"
         if event.self and event.replayed and event.delivery.of:
             marks += f"  ✓{event.delivery.delivered}/{event.delivery.of}"
         return marks
@@ -231,7 +254,7 @@ TRUST = {"unverified": "-", "verified": "verified", "changed": "CHANGED"}
 
 
 def member_lines(members: Sequence[MemberInfo]) -> list[str]:
-    rows = [("NAME", "ROLE", "CONNECTION", "VIEW", "TRUST", "KEY")]
+    rows = [("NAME", "ROLE", "CONNECTION", "HEARD", "VIEW", "TRUST", "KEY")]
     for member in members:
         view = {True: "same", False: "differs", None: "-"}[member.view_agrees]
         mine = member.connection == "self"
@@ -241,13 +264,20 @@ def member_lines(members: Sequence[MemberInfo]) -> list[str]:
             (
                 name_of(member.nick) + bot,
                 member.role,
-                "you" if mine else connection,
+                "you" if mine else connection if member.arrived else plain.NEVER_ARRIVED,
+                "-" if mine else _heard(member),
                 "-" if mine else view,
                 "-" if mine else _standing(member),
                 member.did,
             )
         )
     return table(rows)
+
+
+def _heard(member: MemberInfo) -> str:
+    """When a member was last heard from, and what is known to be missing of what it has said."""
+    when = near_time(member.last_heard) if member.last_heard else "never"
+    return f"{when}, {member.missing} missing" if member.missing else when
 
 
 def _standing(member: MemberInfo) -> str:
@@ -321,12 +351,18 @@ def join_lines(joins: Sequence[JoinStatus]) -> list[str]:
     rows = [
         (
             f"joining {name_of(one.name)}" if one.name else "joining",
-            f"waits for an answer until {local_time(one.until)}" if one.words else one.phase,
+            _waiting(one),
             printable_line(one.text),
         )
         for one in joins
     ]
     return table(rows) if rows else []
+
+
+def _waiting(one: JoinStatus) -> str:
+    """How far a join is, and since when."""
+    since = f" since {local_time(one.since)}" if one.since and one.phase != "failed" else ""
+    return f"waits for an answer{since} until {local_time(one.until)}" if one.words else one.phase + since
 
 
 def status_lines(status: Status) -> list[str]:
@@ -347,7 +383,10 @@ def status_lines(status: Status) -> list[str]:
     lines = table(rows)
     if status.joins:
         lines += ["", *join_lines(status.joins)]
-    return [*lines, "", *group_lines(status.groups)] if status.groups else [*lines, "", "no groups yet"]
+    if not status.groups:
+        return [*lines, "", "no groups yet"]
+    told = [(f"{name_of(one.name)}:", whole(one.completeness)) for one in status.groups if one.completeness]
+    return [*lines, "", *group_lines(status.groups), *(["", *table(told)] if told else [])]
 
 
 PREFIX_MIN = 4

@@ -22,6 +22,8 @@ from zerochat.cli.grammar import (
 )
 from zerochat.cli.parser_didcomm import add_didcomm
 from zerochat.cli.parser_groups import INVITATION_FORMATS, add_groups
+from zerochat.cli.parser_keeping import add_keeping
+from zerochat.cli.parser_log import add_log, history_source
 from zerochat.cli.parser_mediator import add_mediator
 from zerochat.cli.parser_members import add_members
 from zerochat.cli.parser_peers import add_peers
@@ -68,7 +70,8 @@ exit codes:
     parser.add_argument("--version", action="version", version=f"zerochat {__version__}")
     common(parser, FORMATS)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    for add in (_faces, _profile, add_groups, add_members, _talk, add_peers, add_mediator, add_didcomm):
+    own = (_faces, _profile, add_keeping, add_groups, add_members, _talk, add_log)
+    for add in (*own, add_peers, add_mediator, add_didcomm):
         add(verbs)
     return parser
 
@@ -194,10 +197,13 @@ zerochat send ops -m "deployed" --wait 2 --format jsonl | jq .members
         verbs,
         "tail",
         "print a group's events as they come",
-        "Print the newest events of a group, then every further one as it is delivered, until Ctrl+C.",
+        "Print the newest events of a group, then every further one as it is delivered, until Ctrl+C. As JSON it also\n"
+        "says, with a `type` of their own, when something is known to be missing (gap), has come late (late), when\n"
+        "nothing is missing any more (complete), and when an author has said two things in one place (fork).",
         """
 zerochat tail hikers
 zerochat tail ops -n 0 --format jsonl | jq --unbuffered -r .body.text
+zerochat tail ops -n 0 --format jsonl | jq 'select(.type == "gap")'
 zerochat tail ops --since 1042 --format jsonl
 """,
     )
@@ -209,17 +215,20 @@ zerochat tail ops --since 1042 --format jsonl
         verbs,
         "history",
         "print a group's events",
-        "Print the newest events of a group, oldest first, in the order that every member sees.",
+        "Print the newest events of a group, oldest first, in the order that every member sees. With --file it reads\n"
+        "what `zerochat export` has written, without any profile.",
         """
 zerochat history hikers
 zerochat history hikers -n 500
 zerochat history ops --all --format jsonl >ops.jsonl
+zerochat history --file hikers.jsonl
 """,
     )
-    group_argument(history)
+    history_source(history)
     much = history.add_mutually_exclusive_group()
     much.add_argument("-n", dest="count", type=count, metavar="N", help="the newest N events (default: 50)")
     much.add_argument("--all", action="store_true", help="all of them")
+    history.add_argument("--ids", action="store_true", help="begin each line with the first letters of the event's id")
 
 
 def _network(parser: Parser) -> None:

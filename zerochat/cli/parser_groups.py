@@ -7,11 +7,12 @@ INVITATION_FORMATS = ("text", "url", "code", "qr", "json", "jsonl")
 
 
 def add_groups(verbs: "Verbs[Parser]") -> None:
-    """Declare the verbs new, invite, join, leave and info."""
+    """Declare the verbs new, invite, join, leave, forget and info."""
     _new(verbs)
     _invite(verbs)
     _join(verbs)
     _leave(verbs)
+    _forget(verbs)
     info = add_verb(
         verbs,
         "info",
@@ -127,10 +128,19 @@ zerochat join
 wl-paste | zerochat join -
 zerochat join - --name "Alice B." <invitation.txt
 zerochat join - --read-only <invitation.txt
+zerochat join --cancel
 zerochat join ZC:6BFOXN...
 """,
     )
-    join.add_argument("invitation", nargs="?", metavar="CODE-or-LINK", help="the invitation, or - for standard input")
+    what = join.add_mutually_exclusive_group()
+    what.add_argument("invitation", nargs="?", metavar="CODE-or-LINK", help="the invitation, or - for standard input")
+    what.add_argument(
+        "--cancel",
+        nargs="?",
+        const="",
+        metavar="GROUP-or-ID",
+        help="give a join up that is under way; which one, if there are several, `zerochat status` says",
+    )
     join.add_argument("--name", metavar="NAME", help="what you are called in this group (default: the profile's name)")
     join.add_argument("--read-only", action="store_true", help="come in as a reader, who cannot send")
     timeout_option(
@@ -154,3 +164,19 @@ zerochat leave hikers --yes
     )
     group_argument(leave)
     leave.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _forget(verbs: "Verbs[Parser]") -> None:
+    forget = add_verb(
+        verbs,
+        "forget",
+        "delete what is here of a group that you are no longer in",
+        "Delete a group that you have left, or were put out of, with its history, from this machine. Nothing here\n"
+        "brings it back; the others keep what they have. Asks before it does.",
+        """
+zerochat forget hikers
+zerochat forget hikers --yes
+""",
+    )
+    group_argument(forget)
+    forget.add_argument("--yes", action="store_true", help="do not ask")

@@ -14,9 +14,13 @@ def add_members(verbs: "Verbs[Parser]") -> None:
         """
 zerochat members hikers
 zerochat members hikers --format jsonl | jq -r .nick
+zerochat members hikers --dismiss
 """,
     )
     group_argument(members)
+    members.add_argument(
+        "--dismiss", action="store_true", help="be warned no more of the members who do not say the same"
+    )
     _asking(verbs)
     _changing(verbs)
     _verify(verbs)

@@ -5,10 +5,11 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from zerochat.cli.agents import new_passphrase, places_of, warn_of_settings, with_passphrase
+from zerochat.cli.agents import new_passphrase, passphrase_file, places_of, warn_of_settings, with_passphrase
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, name_of, narrate, quoted, status_lines, table
 from zerochat.cli.parser import Options
+from zerochat.terminal import printable_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +55,10 @@ def status(options: Options, out: Output) -> ExitCode:
         found = client.status()
     out.data(found, status_lines(found))
     for group in found.groups:
+        for doubt in group.disagreements:
+            narrate(f"Careful, in {name_of(group.name)}: {printable_line(doubt.text)}")
+        if group.disagreements:
+            narrate(f"`zerochat members {quoted(group.name)} --dismiss` has you warned no more.")
         if group.requests:
             who = ", ".join(name_of(one.nick) for one in group.requests)
             narrate(f"Waiting to be let into {name_of(group.name)}: {who}. `zerochat requests {quoted(group.name)}`.")
@@ -65,11 +70,15 @@ def status(options: Options, out: Output) -> ExitCode:
 
 def agent(options: Options, out: Output) -> ExitCode:
     from zerochat.agent.client import connect
+    from zerochat.agent.settings import load_settings
     from zerochat.agent.thread import AgentThread
-    from zerochat.agent.vault import unlock
+    from zerochat.agent.vault import how_locked, unlock
 
     home = places_of(options)
     key = with_passphrase(lambda source: unlock(home, source))
+    unused_s = load_settings(home).lock_after * 60.0
+    if unused_s and (passphrase_file() is not None or how_locked(home) != "passphrase"):
+        unused_s = 0.0  # nobody has typed anything, so closing it would keep nobody out
     told = threading.Event()
 
     def end(signum: int, frame: "FrameType | None") -> None:
@@ -82,7 +91,7 @@ def agent(options: Options, out: Output) -> ExitCode:
     warn_of_settings(home)
 
     def make() -> "AgentThread":
-        return AgentThread(home, key, listen=options.listen, advertise=options.advertise)
+        return AgentThread(home, key, listen=options.listen, advertise=options.advertise, unused_s=unused_s or None)
 
     thread = _started(make, told)
     if thread is None:
@@ -96,6 +105,8 @@ def agent(options: Options, out: Output) -> ExitCode:
         thread.stop()
     if thread.failure is not None:
         raise thread.failure
+    if unused_s and thread.unneeded:
+        narrate(f"Closed, because nobody has been attached for {unused_s / 60:.0f} minutes (agent.lock_after).")
     return ExitCode.OK
 
 

@@ -4,7 +4,19 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.agent.schema import DisagreementNews, Event, RemovedNews, RequestNews
+from zerochat.agent import telling
+from zerochat.agent.schema import (
+    CompleteNews,
+    DisagreementNews,
+    EarlierNews,
+    Event,
+    ForkNews,
+    GapNews,
+    LateNews,
+    RefutedNews,
+    RemovedNews,
+    RequestNews,
+)
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import (
@@ -14,6 +26,7 @@ from zerochat.cli.output import (
     find_group,
     name_of,
     narrate,
+    near_time,
     put_out_sentence,
     quoted,
 )
@@ -143,6 +156,11 @@ def tail(options: Options, out: Output) -> ExitCode:
                     narrate(f"{name_of(nick)} asks to be let in: {command} says more.")
                 case DisagreementNews():
                     narrate(f"Careful: {printable_line(news.item.text)}")
+                case GapNews() | LateNews() | ForkNews() | CompleteNews() | RefutedNews() | EarlierNews() as told:
+                    if out.jsonl:
+                        out.data(told, ())
+                    elif not isinstance(told, LateNews):  # its line says so
+                        narrate(telling.news(told, name_of, near_time))
         info = find_group(client.groups(), options.group)
     narrate(put_out_sentence(info))
     return ExitCode.REMOVED
@@ -150,10 +168,15 @@ def tail(options: Options, out: Output) -> ExitCode:
 
 def history(options: Options, out: Output) -> ExitCode:
     count = None if options.all else HISTORY_EVENTS if options.count is None else options.count
-    with attached(options) as agent:
-        events = list(_newest(agent.client, options.group, count))
-    events.reverse()
-    text = EventText()
+    if options.path is not None:
+        from zerochat.cli.audit import events_of
+
+        events = events_of(options.path, count)
+    else:
+        with attached(options) as agent:
+            events = list(_newest(agent.client, options.group, count))
+        events.reverse()
+    text = EventText(ids=options.ids)
     out.data_list(events, (line for event in events for line in text.lines(event)))
     return ExitCode.OK
 

@@ -7,6 +7,7 @@ that no answer tells which step it was; only lengths, which anybody can see, fai
 
 import hashlib
 import hmac
+from collections.abc import Callable
 from functools import lru_cache
 
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
@@ -60,8 +61,9 @@ def x25519_static(secret: bytes, public: bytes) -> bytes:
     return x25519(secret, public)
 
 
+@lru_cache(maxsize=KEYS_CACHED)
 def check_x25519_public(public: bytes) -> None:
-    """Raise Malformed for what is no X25519 public key, or one of low order."""
+    """Raise Malformed for what is no X25519 public key, or one of low order. Members tell theirs again and again."""
     check_length(public, 32)
     try:
         x25519(bytes(32), public)
@@ -89,12 +91,16 @@ def ed25519_sign(seed: bytes, message: bytes) -> bytes:
     return bytes(sodium.crypto_sign(message, _signing_key(seed)[1])[:64])
 
 
+open_signed: Callable[[bytes, bytes], bytes] = sodium.crypto_sign_open
+"""What verifies: a simulation of many members replaces it by one that remembers what it has verified."""
+
+
 def ed25519_verify(public: bytes, message: bytes, signature: bytes) -> None:
     """Raise Unauthentic unless this is the signature of the message by the key."""
     if len(public) != 32 or len(signature) != 64:
         raise Unauthentic()
     try:
-        sodium.crypto_sign_open(signature + message, public)
+        open_signed(signature + message, public)
     except (CryptoError, ValueError):
         raise Unauthentic() from None
 

@@ -6,6 +6,7 @@ that stands for another, and none that means something else on every machine.
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from zerochat.errors import Malformed
@@ -65,15 +66,7 @@ class Endpoint:
     @classmethod
     def parse(cls, uri: str) -> "Endpoint":
         """The endpoint of a `zmq+tcp://` or `tcp://` URI. Raises Malformed."""
-        match = _ENDPOINT.fullmatch(uri)
-        if match is None:
-            raise Malformed(why="an endpoint that is not tcp:// with a literal IP address and a port")
-        v4, v6, port = match.groups()
-        try:
-            host = str(IPv4Address(v4) if v4 else IPv6Address(v6))
-        except ValueError:
-            raise Malformed(why="an endpoint that is not a literal IP address") from None
-        return cls(host, int(port))
+        return _parsed(uri)
 
     @property
     def packed(self) -> bytes:
@@ -94,3 +87,17 @@ def _is_unreachable(address: IPv4Address | IPv6Address) -> bool:
     if isinstance(address, IPv4Address):
         return any(address in network for network in _UNREACHABLE_V4)
     return address != _LOOPBACK_V6 and any(address in network for network in _UNREACHABLE_V6)
+
+
+@lru_cache(maxsize=256)
+def _parsed(uri: str) -> Endpoint:
+    """Every member says with every `sync` where it is reached, and that is mostly where it was."""
+    match = _ENDPOINT.fullmatch(uri)
+    if match is None:
+        raise Malformed(why="an endpoint that is not tcp:// with a literal IP address and a port")
+    v4, v6, port = match.groups()
+    try:
+        host = str(IPv4Address(v4) if v4 else IPv6Address(v6))
+    except ValueError:
+        raise Malformed(why="an endpoint that is not a literal IP address") from None
+    return Endpoint(host, int(port))

@@ -21,7 +21,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -61,17 +61,23 @@ _HEADER_CHARS_MAX = HEADER_BYTES_MAX * 4 // 3 + 4
 
 TYP: Final = "JWM/1.0"
 ENC: Final = "xchacha20poly1305_ietf"
-_ENC_READ = (ENC, "chacha20poly1305_ietf", "xchachapoly1305_ietf")
+_Enc: TypeAlias = Literal["xchacha20poly1305_ietf", "chacha20poly1305_ietf", "xchachapoly1305_ietf"]
+_ENC_READ: tuple[str, ...] = get_args(_Enc)
 """The label says XChaCha and means ChaCha: one library wrote what is meant, and the RFC once left out some letters."""
 
 _BOXED_BYTES = KEY_BYTES + MAC_BYTES
-_SENDER_AT = _BOXED_BYTES + BOX_NONCE_BYTES
 _BOXED_CHARS, _NONCE_CHARS, _IV_CHARS = (size // 3 * 4 for size in (_BOXED_BYTES, BOX_NONCE_BYTES, CHACHA_NONCE_BYTES))
 """These three are whole groups of base64, without padding: so they can be decoded together with what follows them."""
 _TAG_CHARS = 22
-_TAG_END, _CIPHERTEXT_AT = CHACHA_NONCE_BYTES + MAC_BYTES, CHACHA_NONCE_BYTES + MAC_BYTES + 2
-_SENDER_BYTES = range(SEAL_BYTES + 32, SEAL_BYTES + 45)
-"""A verkey in base58 has 43 or 44 characters, and fewer only if it begins with zeros."""
+_TAG_END, _BOXES_AT = CHACHA_NONCE_BYTES + MAC_BYTES, CHACHA_NONCE_BYTES + MAC_BYTES + 2
+_SEALED_AT = _BOXED_BYTES + BOX_NONCE_BYTES
+_SEALED_BYTES = SEAL_BYTES + KEY_BYTES
+_BOXES_BYTES = {
+    "authcrypt": range(_SEALED_AT + SEAL_BYTES + 32, _SEALED_AT + SEAL_BYTES + 45),
+    "anoncrypt": range(_SEALED_BYTES, _SEALED_BYTES + 1),
+}
+"""How long the boxes for a recipient are. A verkey in base58 has 43 or 44 characters, and fewer only if it begins with
+zeros."""
 _JWE_ONLY = frozenset(("recipients", "unprotected", "header", "encrypted_key", "aad"))
 """What would have a meaning outside the header if this were a JWE as RFC 7516 has it."""
 
@@ -91,12 +97,16 @@ class _Own:
     secret: bytes = field(repr=False)
 
 
-@lru_cache(maxsize=KEYS_CACHED)
 def _own(key: SecretKey) -> _Own:
     if key.kind != "Ed25519":
         raise Unauthentic()
-    secret = ed25519_to_x25519_secret(key.data)
-    return _Own(base58(ed25519_public(key.data)).encode(), x25519_public(secret), secret)
+    return _own_of(key.data)
+
+
+@lru_cache(maxsize=KEYS_CACHED)
+def _own_of(seed: bytes) -> _Own:
+    secret = ed25519_to_x25519_secret(seed)
+    return _Own(base58(ed25519_public(seed)).encode(), x25519_public(secret), secret)
 
 
 @lru_cache(maxsize=KEYS_CACHED)
@@ -114,6 +124,16 @@ def _verkey(name: str) -> bytes:
     if len(verkey) != KEY_BYTES:
         raise Malformed(why="a verkey of the wrong length")
     return verkey
+
+
+@lru_cache(maxsize=KEYS_CACHED)
+def _sender(name: bytes) -> tuple[str, bytes]:
+    """Who a sealed box names: the verkey in base58, and the X25519 key at the same point. Raises Unauthentic."""
+    try:
+        verkey = name.decode("ascii")
+        return verkey, ed25519_to_x25519_public(_verkey(verkey))
+    except (UnicodeDecodeError, RemoteError):
+        raise Unauthentic() from None
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -141,16 +161,16 @@ def _seal(plain: bytes, header: bytes, key: bytes, nonce: bytes) -> bytes:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-class _Recipient(NamedTuple):
-    """A recipient as it stands in the header, not decoded yet."""
+class _Recipient(msgspec.Struct, frozen=True, gc=False):
+    """A recipient and what is for it alone."""
 
     kid: str
-    encrypted_key: str
-    sender: str
-    iv: str
+    boxes: bytes
+    """Of authcrypt the box, its nonce and the sealed box; of anoncrypt the sealed box. Empty for what cannot be any:
+    only whoever it is for minds that."""
 
 
-class _Envelope(NamedTuple):
+class _Envelope(msgspec.Struct, frozen=True, gc=False):
     kind: Kind
     enc: str
     recipients: tuple[_Recipient, ...]
@@ -199,11 +219,20 @@ def _recipient(entry: object, kind: Kind) -> _Recipient:
     kid = _text(header, "kid")
     if not kid:
         raise Malformed(why="envelope: a recipient without a name")
+    boxed = _text(tree, "encrypted_key")
     if kind == "authcrypt":
-        return _Recipient(kid, _text(tree, "encrypted_key"), _text(header, "sender"), _text(header, "iv"))
-    if "sender" in header or "iv" in header:
+        sender, nonce = _text(header, "sender"), _text(header, "iv")
+        fits = len(boxed) == _BOXED_CHARS and len(nonce) == _NONCE_CHARS
+        boxed += nonce + sender
+    elif "sender" in header or "iv" in header:
         raise Malformed(why="envelope: an anonymous one that names its sender")
-    return _Recipient(kid, _text(tree, "encrypted_key"), "", "")
+    else:
+        fits = True
+    try:
+        boxes = b64url_bytes(boxed) if fits else b""
+    except Malformed:
+        boxes = b""
+    return _Recipient(kid, boxes if len(boxes) in _BOXES_BYTES[kind] else b"")
 
 
 def _object(value: object) -> dict[str, object]:
@@ -223,25 +252,25 @@ def _text(tree: dict[str, object], name: str) -> str:
 # --- reading what most write ----------------------------------------------------------------------------------------
 
 
-class _Names(msgspec.Struct):
+class _Names(msgspec.Struct, gc=False):
     kid: str
     sender: str = ""
     iv: str = ""
 
 
-class _OnlyRecipient(msgspec.Struct):
+class _OnlyRecipient(msgspec.Struct, gc=False):
     encrypted_key: str
     header: _Names
 
 
-class _Header(msgspec.Struct):
-    enc: str
+class _Header(msgspec.Struct, gc=False):
+    enc: _Enc
     typ: Literal["JWM/1.0"]
     alg: Literal["Authcrypt", "Anoncrypt"]
     recipients: tuple[_OnlyRecipient]
 
 
-class _Outside(msgspec.Struct):
+class _Outside(msgspec.Struct, gc=False):
     protected: str
     iv: str
     ciphertext: str
@@ -249,6 +278,8 @@ class _Outside(msgspec.Struct):
 
 
 _decode_outside, _decode_header = msgspec.json.Decoder(_Outside).decode, msgspec.json.Decoder(_Header).decode
+_BARE_BYTES = len(b'{"protected":"","iv":"","ciphertext":"","tag":""}')
+"""An envelope that is longer than its texts by so much has room for nothing else."""
 _QUOTES_OUTSIDE, _QUOTES = 16, {"Authcrypt": 32, "Anoncrypt": 24}
 """The quotation marks of an envelope, and of a header, in which each member stands once and no other stands at all: two
 for a name and two for a text. A member more, or one twice, would have more of them."""
@@ -265,55 +296,56 @@ def _usual(envelope: bytes) -> _Envelope | None:
         return None
     try:
         outside = _decode_outside(envelope)
-        protected, iv, tag = outside.protected, outside.iv, outside.tag.removesuffix("==")
-        if len(protected) > _HEADER_CHARS_MAX or len(iv) != _IV_CHARS or len(tag) != _TAG_CHARS:
+        protected, iv, ciphertext, tag = outside.protected, outside.iv, outside.ciphertext, outside.tag
+        if len(protected) > _HEADER_CHARS_MAX:
             return None
         decoded = b64url_bytes(protected)
         header = _decode_header(decoded)
+        [entry] = header.recipients
+        names, boxed = entry.header, entry.encrypted_key
+        kid, sender, nonce = names.kid, names.sender, names.iv
+        if header.alg == "Authcrypt":
+            kind: Kind = "authcrypt"
+            fits = len(boxed) == _BOXED_CHARS and len(nonce) == _NONCE_CHARS
+        else:
+            kind = "anoncrypt"
+            fits = not (sender or nonce)
+        if (
+            not fits
+            or len(iv) != _IV_CHARS
+            or len(tag.removesuffix("==")) != _TAG_CHARS
+            or decoded.count(b'"') != _QUOTES[header.alg]
+            or (
+                len(envelope) != _BARE_BYTES + len(protected) + len(iv) + len(ciphertext) + len(tag)
+                and envelope.count(b'"') != _QUOTES_OUTSIDE
+            )
+            or len(decoded) > HEADER_BYTES_MAX
+            or not (kid and kid.isascii())
+        ):
+            return None
         # The tag's last group is filled up with zeros: they come out as zeros, unless bits were left over.
-        content = b64url_bytes(f"{iv}{tag}AA{outside.ciphertext}")
+        short = b64url_bytes(f"{iv}{tag[:_TAG_CHARS]}AA{boxed}{nonce}{sender}")
+        content = b64url_bytes(ciphertext)
     except (ValueError, RecursionError, Malformed):
         return None
-    kind, [entry] = _KINDS[header.alg.lower()], header.recipients
-    names = entry.header
-    if (
-        envelope.count(b'"') != _QUOTES_OUTSIDE
-        or decoded.count(b'"') != _QUOTES[header.alg]
-        or len(decoded) > HEADER_BYTES_MAX
-        or header.enc not in _ENC_READ
-        or not (names.kid and names.kid.isascii())
-        or (kind == "authcrypt") != bool(names.sender and names.iv)
-        or content[_TAG_END:_CIPHERTEXT_AT] != bytes(_CIPHERTEXT_AT - _TAG_END)
-    ):
+    boxes, content_iv = short[_BOXES_AT:], short[:CHACHA_NONCE_BYTES]
+    if len(boxes) not in _BOXES_BYTES[kind] or short[_TAG_END:_BOXES_AT] != bytes(2):
         return None
-    recipients = (_Recipient(names.kid, entry.encrypted_key, names.sender, names.iv),)
-    content_iv, sealed = content[:CHACHA_NONCE_BYTES], content[_CIPHERTEXT_AT:] + content[CHACHA_NONCE_BYTES:_TAG_END]
-    return _Envelope(kind, header.enc, recipients, protected.encode(), content_iv, sealed)
+    sealed = content + short[CHACHA_NONCE_BYTES:_TAG_END]
+    return _Envelope(kind, header.enc, (_Recipient(kid, boxes),), protected.encode(), content_iv, sealed)
 
 
 # --- opening --------------------------------------------------------------------------------------------------------
 
 
-def _open_key(envelope: _Envelope, recipient: _Recipient, own: _Own) -> tuple[bytes, str | None]:
+def _open_key(kind: Kind, boxes: bytes, own: _Own) -> tuple[bytes, str | None]:
     """The content key and the sender's verkey in base58. Raises Malformed for lengths, Unauthentic for all else."""
-    if envelope.kind == "anoncrypt":
-        boxed = b64url_bytes(recipient.encrypted_key)
-        if len(boxed) != KEY_BYTES + SEAL_BYTES:
-            raise Malformed(why="envelope: an encrypted key of the wrong length")
-        return seal_open(boxed, own.public, own.secret), None
-    if len(recipient.encrypted_key) != _BOXED_CHARS or len(recipient.iv) != _NONCE_CHARS:
-        raise Malformed(why="envelope: an encrypted key or a nonce of the wrong length")
-    joined = b64url_bytes(recipient.encrypted_key + recipient.iv + recipient.sender)
-    boxed, nonce, sealed = joined[:_BOXED_BYTES], joined[_BOXED_BYTES:_SENDER_AT], joined[_SENDER_AT:]
-    if len(sealed) not in _SENDER_BYTES:
-        raise Malformed(why="envelope: a sender of the wrong length")
-    name = seal_open(sealed, own.public, own.secret)
-    try:
-        sender = name.decode("ascii")
-        public = ed25519_to_x25519_public(_verkey(sender))
-    except (UnicodeDecodeError, RemoteError):
-        raise Unauthentic() from None
-    return box_open(boxed, nonce, public, own.secret), sender
+    if not boxes:
+        raise Malformed(why="envelope: a key, a nonce or a sender that is not base64url, or of the wrong length")
+    if kind == "anoncrypt":
+        return seal_open(boxes, own.public, own.secret), None
+    sender, public = _sender(seal_open(boxes[_SEALED_AT:], own.public, own.secret))
+    return box_open(boxes[:_BOXED_BYTES], boxes[_BOXED_BYTES:_SEALED_AT], public, own.secret), sender
 
 
 # --- the packer -----------------------------------------------------------------------------------------------------
@@ -376,11 +408,11 @@ class Rfc0019Packer:
         if len(ours) != 1:
             raise Unauthentic()
         [(recipient, own)] = ours
-        key, sender = _open_key(read, recipient, _own(own))
+        key, sender = _open_key(read.kind, recipient.boxes, _own(own))
         plain = chacha20_poly1305_open(key, read.iv, read.sealed, read.aad)
         if len(plain) > MESSAGE_BYTES_MAX:
             raise Malformed(why=f"a message of more than {MESSAGE_BYTES_MAX} bytes")
-        return Unpacked(plain, read.kind, sender, recipient.kid, read.enc, forgeable=len(read.recipients) > 1)
+        return Unpacked(plain, read.kind, sender, recipient.kid, read.enc, len(read.recipients) > 1)
 
     def check_sender(self, message: Message, unpacked: Unpacked, resolve: Callable[[str], Document]) -> str:
         """The DID in `~from`, whose document must have the sender's verkey among its authentication keys.

@@ -9,9 +9,13 @@ The event that brings the newcomer in names all that its author knew, and is the
 (`Group.entry`). A member who talks to the newcomer at all has accepted an event that brings it in; so it has the whole
 of this past too, unless whoever made that event has made two. That is why honest members are never accused, however
 late anything comes: only a signed word that does not cover the entry contradicts it.
+
+So where two members contradict each other, whoever has let the newcomer in has made two events of which neither had
+seen the other. Those who have only one of the two are shown both (`proof.py`).
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -174,13 +178,59 @@ def own_word(group: Group) -> tuple[tuple[str, ...], str]:
 
 def accuse(turn: Turn, name: str, before: Mapping[str, tuple[str, str]]) -> None:
     """Say whom the membership events show to have signed two histories, but for those of whom that was known before."""
-    view = turn.group(name).view
-    for author in view.forked:
-        if author not in before:
-            known = view.known(author)
-            who = known.label if known is not None else author
-            text = f"{who} has signed two different events in one place: what it says of others is in doubt."
-            turn.say(Notify(Disagreement(name, author, text)))
+    group = turn.group(name)
+    for author in group.view.forked:
+        if author not in before and author not in group.accused:
+            turn.say(Notify(Disagreement(name, author, forked_sentence(group, author))))
+
+
+# --- saying so ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What a person should know before believing the members."""
+
+    name: str
+    about: str
+    """Whom it has come up with."""
+    member: str
+    """Who says something else than the others; empty: that cannot be told."""
+    text: str
+
+
+def doubts(group: Group) -> list[Doubt]:
+    """What casts doubt on what we were told of a group, as long as we are in it and nobody here has dismissed it."""
+    if group.state != "active":
+        return []
+    found = [Doubt(f"forked {did}", did, did, forked_sentence(group, did)) for did in forked(group)]
+    found += [Doubt(f"disputed {did}", did, "", disputed_sentence(group, did)) for did in group.disputed]
+    return [one for one in found if one.name not in group.dismissed]
+
+
+def forked(group: Group) -> list[str]:
+    """Those of whom there is proof here that they have signed two histories, sorted."""
+    return sorted({*group.view.forked, *group.accused})
+
+
+def forked_sentence(group: Group, author: str) -> str:
+    return f"{_label(group, author)} has signed two different histories: what it says of others is in doubt."
+
+
+def disputed(group: Group, member: str) -> str:
+    """That a member has signed something else than whoever let us in, without a full stop."""
+    both = f"{_label(group, member)} and {_label(group, acceptor_of(group))}"
+    return f"{both} do not say the same about who is in {group.name}"
+
+
+def disputed_sentence(group: Group, member: str) -> str:
+    doubted = "Whoever only one of them knows of gets nothing from you until somebody else confirms it."
+    return f"{disputed(group, member)}. {doubted}"
+
+
+def _label(group: Group, did: str) -> str:
+    known = group.view.known(did)
+    return known.label if known is not None else did
 
 
 # --- evidence -------------------------------------------------------------------------------------------------------
@@ -198,7 +248,8 @@ def contradiction_of(group: Group, accepted: Word, member: str) -> Contradiction
 
 
 def fork_in(control: Mapping[str, Event], group: str, forked: Mapping[str, tuple[str, str]]) -> Contradiction:
-    """That somebody has signed two membership events in one place."""
+    """That somebody has signed two histories: two membership events in one place of its chain, or of which neither had
+    seen the other."""
     names = [name for _, both in sorted(forked.items()) for name in both][:RECORDS_MAX]
     return Contradiction(group, (), tuple(control[name].record for name in names))
 

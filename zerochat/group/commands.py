@@ -15,8 +15,10 @@ from zerochat.group.contact import new_identity, sign_possession, transport_name
 from zerochat.group.effects import (
     Asked,
     Connected,
+    Forgotten,
     GroupCreated,
     InvitationCreated,
+    JoinEnded,
     JoinStarted,
     Left,
     Notify,
@@ -26,7 +28,7 @@ from zerochat.group.effects import (
 )
 from zerochat.group.event import GENESIS, HEADER_BYTES_MAX, POST, POST_BYTES_MAX, RECORD_BYTES_MAX, Event
 from zerochat.group.find import find_connection, find_group, find_peer
-from zerochat.group.joining import admission, invite, join
+from zerochat.group.joining import invite, join, parting, requests
 from zerochat.group.membership import check_control, may_post, resolve_view
 from zerochat.group.modes import MODES
 from zerochat.group.notices import ViewChanged
@@ -36,13 +38,16 @@ from zerochat.group.stimuli import (
     AcceptInvitation,
     AnswerRequest,
     AskFeatures,
+    CancelJoin,
     ChangeLabel,
     ChangeRole,
     Command,
     Connect,
     CreateGroup,
     CreateInvitation,
+    DismissDoubts,
     EndConnection,
+    ForgetGroup,
     LeaveGroup,
     OfferConnection,
     PingPeer,
@@ -86,12 +91,18 @@ def obey(turn: Turn, command: Command) -> Result:
             return InvitationCreated(group.id, invite.invite(turn, group, lifetime_s, uses, join.checked_role(role)))
         case AcceptInvitation(invitation, label, role):
             return JoinStarted(join.accept(turn, invitation, checked_name(label, "name"), role))
-        case AnswerRequest(wanted, who, admit):
-            return admission.answer_request(turn, wanted, who, admit)
+        case CancelJoin(wanted):
+            return JoinEnded(parting.cancel(turn, wanted))
+        case AnswerRequest():
+            return requests.answer(turn, command)
         case SendPost(wanted, text):
             return _post(turn, find_group(turn.agent, wanted), text)
         case LeaveGroup(wanted):
             return Left(leave.leave(turn, find_group(turn.agent, wanted)))
+        case ForgetGroup(wanted):
+            return Forgotten(leave.forget(turn, find_group(turn.agent, wanted)))
+        case DismissDoubts(wanted, member):
+            return members.dismiss(turn, wanted, member)
         case RemoveMember(wanted, member):
             return members.remove(turn, wanted, member)
         case ChangeRole(wanted, member, role):

@@ -174,7 +174,10 @@ def sign_consent(
     """The newcomer's own word that it lets `adder` bring it in, under this name and contact, with this role and
     transport key (base64url, Ed25519).
 
-    So nobody can be added against their will, by somebody else, or with other keys.
+    So nobody can be added against their will, by somebody else, or with other keys. It has no end, and needs none: it
+    brings this key in once, since whoever was ever a member never becomes one again (`membership.may_add`), and only
+    that one adder. Whoever gives a join up before it is let in can be let in all the same; it signs that it leaves
+    (`joining/parting.py`), or never arrives.
     """
     return b64url(ed25519_sign(seed, _consent_bytes(group, adder, member, label, contact, role, transport)))
 

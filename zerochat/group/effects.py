@@ -126,6 +126,8 @@ class SetTimer:
 
     key: str
     delay_ms: int
+    keep: bool = False
+    """Do nothing where a timer with this key is set already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,67 @@ class Remember:
     """UTC milliseconds."""
     late: bool
     """True when something newer in Lamport order was already there."""
+    vouched: str = ""
+    """The DID of the member who handed it over, as long as its author has not confirmed it; empty: it has."""
+    history: bool = False
+    """From before our time: nobody waits for it as for news."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The author's own word for place `seq` of its chain is the event `id`: where others have handed that over it is
+    confirmed, and whatever else they have handed over for this place is refuted, with what follows it."""
+
+    group: str
+    author: str
+    seq: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """The events of this author's chain after place `after`, up to `upto`, are its own word now."""
+
+    group: str
+    author: str
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refute:
+    """What others have handed over of this author's chain after place `after`, up to `upto`, is not what the author
+    says. It stays on disk, marked, and is shown no more as the author's."""
+
+    group: str
+    author: str
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A member is known to have an author's chain up to `upto`."""
+
+    group: str
+    member: str
+    author: str
+    upto: int
+    at: int
+    """Since when that is known, UTC milliseconds."""
+    via: str = ""
+    """A short word for the way; empty: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Delete a group's log, and all that is known of who has what of it."""
+
+    group: str
+
+
+Remembered: TypeAlias = Remember | Settle | Confirm | Refute | Receipt | Forget
+"""What goes into the journal with the turn that says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +218,25 @@ class Recall:
     author: str
     after: int
     limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Read what a member asks for out of the log (`history/`); `Fetched` brings it."""
+
+    group: str
+    member: str
+    thread: str
+    """Of the request."""
+    want: tuple[tuple[str, int, int], ...]
+    """Authors, and of each the places after the first number, up to the second."""
+    back: bool
+    """From the newest back, in the order in which the log is shown; else in the order in which it was delivered."""
+    limit: int
+    joined: int
+    """The Lamport time of the event that brought the member in: it may have whatever is not older."""
+    rules: tuple[str, ...]
+    """What it may have of the rest (`history/policy.py`): all of these must allow it."""
 
 
 # --- people and programs --------------------------------------------------------------------------------------------
@@ -178,6 +260,11 @@ class JoinStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinEnded:
+    join: str
+
+
+@dataclass(frozen=True, slots=True)
 class Posted:
     group: str
     id: str
@@ -187,6 +274,11 @@ class Posted:
 
 @dataclass(frozen=True, slots=True)
 class Left:
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
     group: str
 
 
@@ -233,7 +325,18 @@ class Offered:
 
 
 Result: TypeAlias = (
-    GroupCreated | InvitationCreated | JoinStarted | Posted | Left | Changed | Voted | Asked | Connected | Offered
+    GroupCreated
+    | InvitationCreated
+    | JoinStarted
+    | JoinEnded
+    | Posted
+    | Left
+    | Forgotten
+    | Changed
+    | Voted
+    | Asked
+    | Connected
+    | Offered
 )
 
 
@@ -276,7 +379,13 @@ Effect: TypeAlias = (
     | Release
     | SetTimer
     | Remember
+    | Settle
+    | Confirm
+    | Refute
+    | Receipt
+    | Forget
     | Recall
+    | Fetch
     | Answer
     | Refuse
     | Notify

@@ -23,11 +23,13 @@ from zerochat.group.effects import (
     Measure,
     Refuse,
 )
-from zerochat.group.joining import admission, invite, join, seating
+from zerochat.group.history import needs, past, regain
+from zerochat.group.joining import invite, join, requests, seating
 from zerochat.group.outside import connection, mediators
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
     Ask,
+    Fetched,
     LinkDown,
     LinkUp,
     Mailed,
@@ -61,10 +63,12 @@ def step(
         match stimulus:
             case Ask(ticket, command):
                 turn.say(Answer(ticket, commands.obey(turn, command)))
-            case Started(pair, queue, server_key, web, hidden, cover):
+            case Started(pair, queue, server_key, web, hidden, cover, restored):
                 # One key is for all our groups: whoever cannot be dialled tells it to nobody, and stays unrecognised.
                 reach = Reach(b"", None, None) if hidden else Reach(server_key, pair, queue)
                 _start(turn, reach, web)
+                for name in turn.agent.groups if restored else ():
+                    regain.begin(turn, name)
                 if cover:
                     turn.timer("cover", "", sync.cover_delay(turn))
             case Received(link, envelope, handle):
@@ -81,6 +85,8 @@ def step(
             case Recalled(group, member, records):
                 if group in agent.groups:
                     sync.recalled(turn, group, member, records)
+            case Fetched():
+                needs.fetched(turn, stimulus)
             case Mailed(envelope, handle):
                 hearing.hear_mail(turn, envelope, handle)
             case PostFailed(uri):
@@ -130,6 +136,8 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
                 sync.send_sync(turn, name, member)  # no link will come up and have us say it
         turn.timer("gossip", name, sync.RETRY_MS)
         turn.timer("repair", name, sync.RETRY_MS)
+        turn.timer("need", name, sync.RETRY_MS)
+        turn.timer("history", name, sync.RETRY_MS)
         if group.agree_by:
             turn.timer("agree", name, group.agree_by - turn.now)
         if group.requests:
@@ -225,6 +233,12 @@ def _timer(turn: Turn, key: str) -> None:
             sync.compare_views(turn, name)
         case "gossip":
             sync.gossip(turn, name)
+        case "need":
+            needs.seek(turn, name)
+        case "history":
+            past.fetch(turn, name)
+        case "regain":
+            regain.seek(turn, name)
         case "meet":
             peers.ask_again(turn, name, more[0])
         case "farewell":
@@ -232,7 +246,7 @@ def _timer(turn: Turn, key: str) -> None:
         case "agree":
             seating.progress_all(turn, name)
         case "requests":
-            admission.expire(turn, name)
+            requests.expire(turn, name)
         case "leave":
             leave.settle(turn, name, final=True)
         case _:

@@ -9,7 +9,8 @@ from zerochat.errors import (
     Refused,
     Unauthentic,
 )
-from zerochat.group import conduct, leave, log, mail, members, peers
+from zerochat.group import conduct, leave, log, mail, members, peers, proof
+from zerochat.group.history import needs
 from zerochat.group.joining import admission, join, seating
 from zerochat.group.outside import connection, mediators, questions
 from zerochat.group.state import Agent, Whom
@@ -19,11 +20,17 @@ from zerochat.group.wire.frame import is_frame
 from zerochat.group.wire.messages import (
     EVENTS,
     JOIN_REQUEST,
+    NEED,
+    PROOF,
     SEATING,
+    SHARE,
     STATUS,
     SYNC,
     EventsBody,
+    NeedBody,
+    ProofBody,
     SeatingBody,
+    ShareBody,
     StatusBody,
     SyncBody,
     read_body,
@@ -79,9 +86,15 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
                     body = read_body(message, SyncBody)
                     seating.hear_heads(turn, name, member, body)
                     log.hear_sync(turn, name, member, body)
+                case kind if kind == NEED:
+                    needs.hear_need(turn, name, member, message, read_body(message, NeedBody))
+                case kind if kind == SHARE:
+                    needs.hear_share(turn, name, member, message, read_body(message, ShareBody))
+                case kind if kind == PROOF:
+                    proof.hear(turn, name, member, read_body(message, ProofBody))
                 case kind if kind == SEATING:
                     seating.hear_seating(turn, name, member, read_body(message, SeatingBody))
-                case kind if kind == JOIN_REQUEST:
+                case kind if kind == JOIN_REQUEST or admission.is_withdrawal(message):
                     admission.hear_again(turn, name, member, message)
                 case _:
                     questions.hear(turn, Whom(name, member), message, relationship)
@@ -92,7 +105,12 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
     if is_frame(envelope):
         raise Unauthentic()  # it has come before we could read it, and comes again
     identities = [group.contact] + ([relationship.mine] if relationship else [])
-    peers.hear_exchange(turn, name, member, open_first(identities, envelope, turn.packer_of(name)))
+    opened = open_first(identities, envelope, turn.packer_of(name))
+    there = opened.message.body.get("member")
+    if isinstance(there, str) and there != member and there in group.peers:
+        peers.hear_another(turn, name, member, there, opened)
+    else:
+        peers.hear_exchange(turn, name, member, opened)
     seating.progress_all(turn, name)
 
 

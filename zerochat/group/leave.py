@@ -1,13 +1,14 @@
-"""Leaving: saying goodbye to everybody, and staying until somebody has heard it."""
+"""Leaving: saying goodbye to everybody, and staying until somebody has heard it; and forgetting a group afterwards.
+
+An owner may leave like everybody else. The admins that there are stay, and what it has decided holds; but nobody makes
+admins any more, and a group without any keeps its roles as they are for good (`membership.may_change_role`).
+"""
 
 from dataclasses import replace
 
-from zerochat.errors import NotAMember
+from zerochat.errors import LocalError, NotAMember
 from zerochat.group import log, peers, sync
-from zerochat.group.effects import (
-    Hangup,
-    Notify,
-)
+from zerochat.group.effects import Forget, Hangup, Notify
 from zerochat.group.event import LEAVE
 from zerochat.group.joining import invite
 from zerochat.group.notices import ViewChanged
@@ -16,6 +17,16 @@ from zerochat.group.turn import Turn
 
 LEAVE_MS_MAX = 20_000
 """How long a leaver stays to repeat its farewell to whoever has not acknowledged it."""
+
+
+class StillIn(LocalError):
+    """You are in {group}, and only a group that you have left can be forgotten: `zerochat leave {group}`. An older one
+    of that name is meant by its id, which `zerochat status` has."""
+
+
+class StillLeaving(LocalError):
+    """You are leaving {group}, and nobody there has heard of it yet. Leave once more to go all the same, then forget
+    it."""
 
 
 def leave(turn: Turn, group: Group) -> str:
@@ -70,6 +81,20 @@ def close(turn: Turn, name: str, *, goodbye: bool = True) -> None:
     # What the peers had acknowledged stays: it says who has what was said.
     turn.edit(name, state="left", relationships={}, limbo={}, waiting={})
     turn.say(Notify(ViewChanged(name)))
+
+
+def forget(turn: Turn, group: Group) -> str:
+    """Delete what is kept here of a group that we are not in any more. Raises StillIn or StillLeaving."""
+    if group.state != "left":
+        raise (StillLeaving if group.state == "leaving" else StillIn)(group=group.name)
+    joins = turn.agent.joins.items()
+    over = {k for k, one in joins if one.group == group.id and one.phase in ("done", "failed") and not one.parting}
+    turn.change(
+        groups={name: one for name, one in turn.agent.groups.items() if name != group.id},
+        joins={k: one for k, one in joins if k not in over},
+    )
+    turn.say(Forget(group.id), Notify(ViewChanged(group.id)))
+    return group.id
 
 
 def _has_ended(group: Group, member: str) -> bool:

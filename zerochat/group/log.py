@@ -13,11 +13,12 @@ from typing import Any
 from zerochat.errors import Malformed, Refused, RemoteError
 from zerochat.group import agreement, clock, conduct, mail, outbox, peers, sync
 from zerochat.group.effects import Measure, Notify, Remember
-from zerochat.group.event import CONC_MAX, CONTROL, DEPS_MAX, GENESIS, POST, Event, load_event, parse_event
-from zerochat.group.membership import ancestors, check_control, heads_of, may_post, resolve_view
+from zerochat.group.event import CONC_MAX, CONTROL, DEPS_MAX, GENESIS, POST, REMOVE, Event, load_event, parse_event
+from zerochat.group.history import regain, vouched
+from zerochat.group.membership import ancestors, check_control, heads_of, may_post, missing, remove_of, resolve_view
 from zerochat.group.modes import MODES
 from zerochat.group.notices import Delivered, Forked, ViewChanged
-from zerochat.group.state import Chain, Group, Limbo, Profile, Waiting
+from zerochat.group.state import Chain, Group, Limbo, Profile, Spot, Waiting
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import EventsBody, ReachBody, StatusBody, SyncBody
 from zerochat.group.wire.run import Run, portions, read_runs, runs_in
@@ -29,6 +30,8 @@ LIMBO_BYTES_MAX = 1 << 20
 """And their bytes, for one author."""
 WAITING_MAX = 64
 """Membership events from one sender that wait for their causes: as many as one repair brings."""
+HISTORY_MS = 1_000
+"""How long after an author has told a newcomer from where on its chain is for it, the rest of it is asked for."""
 WAITING_ALL_MAX = 4 * WAITING_MAX
 """And from all together: when what they wait for comes, they take effect in one turn."""
 
@@ -42,9 +45,11 @@ def supported(profile: Profile) -> bool:
 
 
 def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
-    """Make the next event of our own chain and deliver it here; everybody else gets it at the end of the turn."""
+    """Make the next event of our own chain and deliver it here; everybody else gets it at the end of the turn. Raises
+    Refused where we may have said more than we know."""
     group = turn.group(name)
-    chain = group.chains.get(group.me, Chain())
+    regain.check(group)
+    chain = group.chain(group.me)
     control_heads = _grounds_first(group, heads_of(agreement.ground(group, kind, body.get("member"))), body)
     # What an earlier event of our own has named need not be named again: `pre` covers it. What does not fit, the next
     # one names.
@@ -173,9 +178,12 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     if body.group != name:
         raise Malformed(why="sync: another group")
     _hear_reach(turn, name, sender, body.reach)
-    start_chain(turn, name, sender, body.since)
+    start_chain(turn, name, sender, body.since, body.pre)
     sync.note(turn, name, sender, body.view, body.have)
-    sync.acknowledged(turn, name, sender, {turn.group(name).me: body.yours})
+    group = turn.group(name)
+    gone = {did: upto for did, upto in body.former if did in group.view.former}
+    sync.acknowledged(turn, name, sender, {**gone, group.me: body.yours})
+    regain.hear(turn, name, sender, body.yours)
     if body.gap:
         sync.answer_gap(turn, name, sender)
     sync.answer_lag(turn, name, sender)
@@ -252,13 +260,15 @@ def _take_effect(turn: Turn, name: str, event: Event) -> None:
         peers.meet(turn, name, did)
     for did in sorted(before.view.members.keys() - view.members.keys() - {before.me}):
         peers.part(turn, name, did)
+    if event.type == REMOVE and remove_of(event).member == before.me and before.me in view.members:
+        # Whoever did that has not heard what makes it void, and will not listen to us for long.
+        outbox.send(turn, name, event.author, missing(control, [event.id])[: sync.REPAIR_EVENTS_MAX])
     sync.view_changed(turn, name)
 
 
 def _hear_chain(turn: Turn, name: str, event: Event) -> None:
     """Deliver the author's next event, or keep what came too early."""
     group = turn.group(name)
-    chain = group.chains.get(event.author, Chain())
     author = group.view.known(event.author)
     if author is None:
         raise Refused(why="an event by somebody who is not a member")
@@ -266,6 +276,8 @@ def _hear_chain(turn: Turn, name: str, event: Event) -> None:
         if event.is_control:
             return  # it was in order when it was made; only its place in the chain is nobody's any more
         raise Refused(why="an event by somebody who is not a member any more")
+    vouched.hear_author(turn, name, event)
+    chain = turn.group(name).chain(event.author)
     if event.seq <= chain.seq:
         if event.seq == chain.seq and chain.tip not in ("", event.id):
             _accuse(turn, name, event)
@@ -294,22 +306,54 @@ def _accuse(turn: Turn, name: str, event: Event) -> None:
 
 def _is_next(group: Group, event: Event) -> bool:
     """Whether this is its author's next event and every membership event that it names is there."""
-    chain = group.chains.get(event.author, Chain())
+    chain = group.chain(event.author)
+    if chain.untold and event.author in group.view.members:
+        return False  # it will say so itself
     return event.seq == chain.seq + 1 and all(dep in group.control for dep in event.deps)
 
 
-def _take(turn: Turn, name: str, event: Event) -> None:
-    """Check what only the right place can tell, then deliver."""
+def hear_shared(turn: Turn, name: str, sender: str, event: Event) -> None:
+    """Take in the next event of somebody else's chain, which we have asked a member for. Raises RemoteError."""
+    if event.group_id != name:
+        raise Refused(why="an event of another group")
+    if event.is_control and not _hear_control(turn, name, sender, event):
+        return
     group = turn.group(name)
-    chain = group.chains.get(event.author, Chain())
+    author = group.view.known(event.author)
+    if author is None or (event.author == group.me and not regain.suspended(group)):
+        raise Refused(why="an event by somebody who is not a member, or by ourselves")
+    if author.until is not None and event.seq > author.until:
+        return
+    if event.sig:
+        event.check_signature()
+        vouched.hear_author(turn, name, event)
+    group = turn.group(name)
+    chain = group.chain(event.author)
+    if chain.seq == 0 and event.seq > 1:  # whoever has gone does not tell us any more from where on it is for us
+        begun = replace(Chain.after(event.seq - 1), own=Spot(), untold=True)
+        turn.edit(name, chains={**group.chains, event.author: begun})
+    if _is_next(turn.group(name), event):
+        _take(turn, name, event, by="" if event.sig else sender)
+        _release(turn, name, event.author)
+        if event.author == group.me:
+            regain.progressed(turn, name)
+
+
+def _take(turn: Turn, name: str, event: Event, by: str = "") -> None:
+    """Check what only the right place can tell, then deliver. `by`: who hands it over, if its author does not."""
+    group = turn.group(name)
+    chain = group.chain(event.author)
     if chain.tip and event.pre != chain.tip:
+        if by:
+            raise Refused(why="an event that does not follow")
         _accuse(turn, name, event)
         return
     if event.lamport <= chain.lamport:
         raise Refused(why="a clock that runs backwards")
     clock.check(event.lamport, turn.now)
-    _deliver(turn, name, event)
-    sync.owe(turn, name, event.author)
+    _deliver(turn, name, event, by)
+    if not by:
+        sync.owe(turn, name, event.author)
 
 
 def _release(turn: Turn, name: str, author: str) -> None:
@@ -317,7 +361,7 @@ def _release(turn: Turn, name: str, author: str) -> None:
     while True:
         group = turn.group(name)
         held = group.limbo.get(author, Limbo()).records
-        seq = group.chains.get(author, Chain()).seq
+        seq = group.chain(author).seq
         fitting = {place: record for place, record in held.items() if place > seq}
         following = load_event(fitting[seq + 1]) if seq + 1 in fitting else None
         ready = following is not None and _is_next(group, following)
@@ -339,19 +383,25 @@ def _without(limbo: Mapping[str, Limbo], author: str) -> dict[str, Limbo]:
     return {key: held for key, held in limbo.items() if key != author}
 
 
-def start_chain(turn: Turn, name: str, author: str, since: int) -> None:
-    """The author says that its chain begins, for us, after `since`: pass over what was before our time.
+def start_chain(turn: Turn, name: str, author: str, since: int, pre: str = "") -> None:
+    """The author says that its chain begins, for us, after `since`, which is the event `pre`: pass over what was before
+    our time, but for fetching it from whoever has it.
 
-    Once a post of the chain has been delivered this is settled: a later beginning would hide what lies between.
+    Once a post of the chain has come from the author this is settled: a later beginning would hide what lies between.
     """
     group = turn.group(name)
-    chain = group.chains.get(author, Chain())
-    if since > chain.seq and not chain.begun:
-        turn.edit(name, chains={**group.chains, author: Chain(since)})
-        _release(turn, name, author)
+    chain = group.chain(author)
+    if not chain.begun and (author not in group.chains or chain.untold or since > chain.seq):
+        begun = vouched.begun(turn, name, author, since)
+        turn.edit(name, chains={**group.chains, author: begun})
+        if begun.past is not None:
+            turn.timer("history", name, HISTORY_MS, keep=True)
+    if pre:
+        vouched.anchor(turn, name, author, since, pre)
+    _release(turn, name, author)
 
 
-def _deliver(turn: Turn, name: str, event: Event) -> None:
+def _deliver(turn: Turn, name: str, event: Event, by: str = "") -> None:
     """The event takes its place at the end of its author's chain.
 
     A post of somebody who may only read has its place as well, so that the chain goes on, but nobody is shown it.
@@ -360,23 +410,22 @@ def _deliver(turn: Turn, name: str, event: Event) -> None:
     late = event.lamport < group.lamport
     known = event.id in group.control
     counts = event.is_control or may_post(group.view, event.author, event.seq)
-    chain = group.chains.get(event.author, Chain())
-    begun = not event.is_control or chain.begun
-    chains = {**group.chains, event.author: Chain(event.seq, event.id, event.lamport, begun, chain.forked)}
+    chain = vouched.extended(turn, name, event, by)
     covered = {event.pre, *event.deps, *event.conc}
     heads = set(group.heads) - covered if known or not counts else {*group.heads, event.id} - covered
+    chains = {**group.chains, event.author: chain}
     turn.edit(name, chains=chains, heads=tuple(sorted(heads)), lamport=max(group.lamport, event.lamport))
     if event.is_control and not known:
         _apply(turn, name, event)
     elif not counts:
         turn.say(Measure("dropped", "ReadOnly"))
     elif not known:
-        remember(turn, name, event, late)
+        remember(turn, name, event, late, by)
 
 
-def remember(turn: Turn, name: str, event: Event, late: bool) -> None:
+def remember(turn: Turn, name: str, event: Event, late: bool, by: str = "") -> None:
     """Keep a delivered event, and tell the faces."""
     turn.say(
-        Remember(name, event.id, event.author, event.seq, event.lamport, event.type, event.record, turn.now, late),
+        Remember(name, event.id, event.author, event.seq, event.lamport, event.type, event.record, turn.now, late, by),
         Notify(Delivered(name, event.id)),
     )

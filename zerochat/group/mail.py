@@ -106,7 +106,7 @@ def mailbox_keys(agent: Agent) -> dict[str, SecretKey]:
 
 def _seeds(agent: Agent) -> list[bytes]:
     seeds = [group.seed for group in agent.groups.values() if group.state != "left"]
-    seeds += [join.seed for join in agent.joins.values() if join.phase in ("exchanging", "asking")]
+    seeds += [join.seed for join in agent.joins.values() if join.phase in ("exchanging", "asking") or join.parting]
     return seeds + [open_.seed for open_ in agent.invitations.values()]
 
 

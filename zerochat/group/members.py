@@ -5,7 +5,7 @@ agent when such an event has come.
 """
 
 from zerochat.errors import LocalError, NotAMember, RemoteError
-from zerochat.group import leave, log, outbox
+from zerochat.group import agreement, leave, log, outbox
 from zerochat.group.effects import Changed, Measure, Notify, Voted
 from zerochat.group.event import LABEL, REMOVE, ROLE, VOTE
 from zerochat.group.find import find_group, find_member
@@ -21,7 +21,7 @@ from zerochat.group.membership import (
     votes_for,
     votes_needed,
 )
-from zerochat.group.notices import Removed, TrustChanged
+from zerochat.group.notices import Removed, TrustChanged, ViewChanged
 from zerochat.group.state import Chain, Group
 from zerochat.group.turn import Turn
 
@@ -119,6 +119,18 @@ def verify(turn: Turn, wanted: str, whom: str, verified: bool) -> Changed:
     label = group.view.members[member].label
     turn.edit(group.id, verified={**rest, member: label} if verified else rest)
     turn.say(Notify(TrustChanged(group.id, member)))
+    return Changed(group.id)
+
+
+def dismiss(turn: Turn, wanted: str, whom: str) -> Changed:
+    """Keep that a person has seen what casts doubt on what the members say: of one (a label or a DID), or all."""
+    group = find_group(turn.agent, wanted)
+    doubts = agreement.doubts(group)
+    known = {one.about: group.view.known(one.about) for one in doubts}
+    labels = {did: one.label.casefold() for did, one in known.items() if one is not None}
+    seen = [one.name for one in doubts if whom in ("", one.about) or labels.get(one.about) == whom.casefold()]
+    turn.edit(group.id, dismissed=(*group.dismissed, *seen))
+    turn.say(Notify(ViewChanged(group.id)))
     return Changed(group.id)
 
 

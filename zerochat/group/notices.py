@@ -198,6 +198,64 @@ class ProblemReported:
     comment: str
 
 
+GapState: TypeAlias = Literal["asked", "lost", "filled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Events of an author that others have and we have not: those after place `after` of its chain, up to `upto`."""
+
+    group: str
+    author: str
+    after: int
+    upto: int
+    state: GapState
+    """Others were asked for them; nobody who was asked has them (asking goes on, rarely); they are here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """Nothing is missing here any more of what anybody has told us of."""
+
+    group: str
+    upto: int
+    """The Lamport time of the newest event."""
+    at: int
+    """UTC ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuted:
+    """What `by` has handed over of an author's chain, after place `after` up to `upto`, is not what the author says."""
+
+    group: str
+    author: str
+    by: str
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFetched:
+    """More of the history from before our time is here."""
+
+    group: str
+    got: int
+    """Events, in all."""
+    left: int
+    """How many more there are, whether we may have them or not."""
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Regained:
+    """This profile had lost some of its own words, and has them again; now it can go on."""
+
+    group: str
+    upto: int
+    """How many events of our own there are."""
+
+
 Notice: TypeAlias = (
     Delivered
     | Receipt
@@ -219,4 +277,9 @@ Notice: TypeAlias = (
     | ConnectionChanged
     | Told
     | ProblemReported
+    | Gap
+    | Completed
+    | Refuted
+    | HistoryFetched
+    | Regained
 )

@@ -15,7 +15,7 @@ from zerochat.group.event import Event
 from zerochat.group.modes.mode import Reader, Sealed
 from zerochat.group.modes.pairwise import seal_status
 from zerochat.group.relationship import pack
-from zerochat.group.state import Chain, Group
+from zerochat.group.state import Group
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import EVENTS, HAVE_MAX, STATUS
 from zerochat.group.wire.run import portions, squeezed, write_runs
@@ -23,8 +23,9 @@ from zerochat.overlay import OVERLAYS
 
 
 def have(group: Group) -> list[int]:
-    """How far we have each member's chain, in the order of the view; of a view that is too large, the first ones."""
-    return [group.chains.get(did, Chain()).seq for did in islice(group.view.members, HAVE_MAX)]
+    """How far we have each member's chain by its own word, in the order of the view; of a view that is too large, the
+    first ones. What others have handed over does not count: its author may still repeat it."""
+    return [group.chain(did).sure for did in islice(group.view.members, HAVE_MAX)]
 
 
 def publish(turn: Turn, name: str, events: Sequence[Event], audience: Sequence[str], *, status: bool) -> None:

@@ -46,8 +46,9 @@ PEERS_MAX = HAVE_MAX
 """Connections that one group may cost; only people who join at once through different members get it that far."""
 FAREWELL_MS = 5_000
 """How long a member who has left can still hear our last acknowledgement."""
-REMOVED_MS = 300
-"""How long one who was put out can still hear that; there is nothing else that it could hear."""
+REMOVED_MS = 800
+"""How long one who was put out can still hear that, and say what makes it void if there is something; nothing else that
+it says is heard."""
 
 
 # --- meeting and connecting -----------------------------------------------------------------------------------------
@@ -58,7 +59,7 @@ def meet(turn: Turn, name: str, member: str) -> None:
     group = turn.group(name)
     if member in group.peers or len(group.peers) >= PEERS_MAX:
         return
-    peer = Peer(member_link(name, group.me, member), base=group.seq)
+    peer = Peer(member_link(name, group.me, member), base=group.seq, base_id=group.chain(group.me).tip)
     turn.edit(name, peers={**group.peers, member: peer})
     dial(turn, name, member)
     _request(turn, name, member)
@@ -96,12 +97,14 @@ def opens_an_invitation(turn: Turn, client_key: bytes) -> bool:
 def _is_double(turn: Turn, group: Group, member: str, server_key: bytes) -> bool:
     """Whether a member says that it is reached where another one is: dialling it would connect us to that one twice.
 
-    Anybody may say that; it counts of whoever is connected there, or has said so from the beginning.
+    Anybody may say that; it counts of whoever has proved to be there, else of whoever is connected there, or has said
+    so from the beginning.
     """
+    proved = _established(group, member)
     mine = (group.view.members[member].joined, member)
     others = (did for did in group.peers if did != member and did in group.view.members)
     return any(
-        (group.view.members[did].joined, did) < mine
+        (_established(group, did), (group.view.members[did].joined, did) < mine) > (proved, False)
         and reach_of_member(group, did).server_key == server_key
         and (
             group.peers[did].link in turn.agent.up
@@ -109,6 +112,11 @@ def _is_double(turn: Turn, group: Group, member: str, server_key: bytes) -> bool
         )
         for did in others
     )
+
+
+def _established(group: Group, member: str) -> bool:
+    relationship = group.relationships.get(member)
+    return relationship is not None and relationship.established
 
 
 def moved(turn: Turn, name: str, member: str, body: ReachBody) -> None:
@@ -158,6 +166,7 @@ def mail_up(turn: Turn, name: str, member: str) -> None:
 
 def link_down(turn: Turn, name: str, member: str) -> None:
     turn.say(Notify(PeerDown(name, member)))
+    sync.gossip_soon(turn, name)  # what it has said last may not have reached everybody
 
 
 # --- the exchange of DIDs -------------------------------------------------------------------------------------------
@@ -247,6 +256,16 @@ def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
             send(turn, name, member, envelope)
         case _:
             raise Refused(why="a DID exchange message out of turn")
+
+
+def hear_another(turn: Turn, name: str, member: str, there: str, opened: Opened) -> None:
+    """Over the link to one member another one asks for an exchange: both say that they are reached there. Whoever joins
+    twice, because the first time came to nothing, is such a case. What counts is the proof. Raises RemoteError."""
+    hear_exchange(turn, name, there, opened)
+    group = turn.group(name)
+    if not _established(group, member) and group.peers[member].link in turn.agent.up:
+        turn.say(Hangup(group.peers[member].link))
+        dial(turn, name, there)
 
 
 def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relationship | None) -> None:

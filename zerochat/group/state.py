@@ -6,7 +6,7 @@ reach her" is news, and `up` is empty after every start.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.invitation import Invitation
@@ -52,6 +52,8 @@ class Peer:
     link: bytes
     base: int
     """Our own events after this one are meant for this member; those before are not."""
+    base_id: str = ""
+    """The id of that event; empty: there is none, or we do not know any more."""
     acked: dict[str, int] = field(default_factory=dict)
     """Up to where this member has said that it has each author's chain."""
     view: str = ""
@@ -80,6 +82,32 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
+class Spot:
+    """A place in an author's chain."""
+
+    seq: int = 0
+    tip: str = ""
+    """The id of the event there; empty: unknown."""
+    lamport: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """How far back an author's chain has been fetched, from where it began to come to us by itself."""
+
+    first: int = 1
+    """The first place of the unbroken stretch that we have."""
+    before: str = ""
+    """The id that the event before it must have; empty: nobody has said."""
+    anchored: bool = False
+    """Whether the author itself says so, by something that it has signed or said to us."""
+    top: Spot | None = None
+    """The newest of what was fetched, until the author's own word confirms it; None: there is nothing to confirm."""
+    by: str = ""
+    """Who has handed that over."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chain:
     """How far one author's chain has been delivered here."""
 
@@ -91,6 +119,28 @@ class Chain:
     """True once a post has been delivered, and not only membership events, which everybody gets."""
     forked: int = 0
     """The last place for which the author has been accused of two different events; 0: none."""
+    own: Spot | None = None
+    """Up to where this is the author's own word, where others have handed over what follows; None: all of it is."""
+    by: str = ""
+    """Who has handed over the last of that."""
+    doubtful: int = 0
+    """Up to this place others have handed over what the author has not settled yet; 0: none."""
+    past: Past | None = None
+    """None: it has come to us from its beginning."""
+    untold: bool = False
+    """Whether others have told us of it, and not yet its author from where on it is for us."""
+
+    @classmethod
+    def after(cls, since: int) -> Self:
+        """One of which what comes after this place is for us."""
+        return cls(since, past=Past(since + 1) if since else None)
+
+    @property
+    def sure(self) -> int:
+        """Up to where this is the author's own word, or confirmed by it; 0 as long as it may want to begin earlier."""
+        if self.untold:
+            return 0
+        return self.seq if self.own is None else self.own.seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +148,58 @@ class Limbo:
     """One author's events that came too early: their records by seq."""
 
     records: dict[int, bytes] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A stretch of an author's chain that others have and we have not."""
+
+    upto: int
+    tries: int = 0
+    """How often somebody was asked for it."""
+    at: int = 0
+    """Do not ask again before this, UTC ms."""
+    since: int = 0
+    """When it was first found missing, UTC ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What we have asked one member for (`history/`): only its answer to that is listened to."""
+
+    thread: str
+    want: tuple[tuple[str, int, int], ...]
+    until: int
+    """UTC ms; then somebody else is asked."""
+    back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Regain:
+    """What we know of our own words that we may have lost (`history/regain.py`)."""
+
+    unsure: bool = False
+    """This profile was restored from a backup, and nobody has told us yet where we stand."""
+    claims: dict[str, int] = field(default_factory=dict)
+    """How far members say that they have our chain."""
+    tries: int = 0
+    """How often in a row we have asked for it in vain."""
+    ignored: frozenset[str] = frozenset()
+    """Members who have claimed that, and had nothing to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """The history from before our time, as far as it has been fetched."""
+
+    done: bool = False
+    """There is no more that we may have, as far as those say who could be asked."""
+    asked: frozenset[str] = frozenset()
+    """The authors of whose chains we have asked for more."""
+    got: int = 0
+    """Events."""
+    tries: int = 0
+    """How often in a row nobody has answered, or with nothing new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +290,14 @@ class Group:
     """Authentic events that wait for the one before them, by author."""
     waiting: dict[str, Waiting] = field(default_factory=dict)
     """Membership events that wait for their causes, by id."""
+    needs: dict[str, Need] = field(default_factory=dict)
+    """What others have of an author's chain and we have not, by author."""
+    errands: dict[str, Errand] = field(default_factory=dict)
+    """What we have asked members for, by member: one thing at a time."""
+    regain: Regain | None = None
+    """None: as far as we have heard, nobody has more of what we have said than we have."""
+    fetching: Fetching | None = None
+    """None: there is no history to fetch, or we may not have it."""
     owed: frozenset[str] = frozenset()
     """The authors who have not yet been told what we have of theirs."""
     verified: dict[str, str] = field(default_factory=dict)
@@ -205,6 +315,13 @@ class Group:
     do with them until somebody else confirms them."""
     disputed: tuple[str, ...] = ()
     """Members who have signed something else than what we began with."""
+    accused: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
+    """By author: two of its membership events that prove that it has signed two histories, as we were shown by somebody
+    who has both (`proof.py`)."""
+    shown: tuple[str, ...] = ()
+    """Whom we have shown such proof."""
+    dismissed: tuple[str, ...] = ()
+    """The doubts (`agreement.doubts`) that a person here has seen and wants to see no more."""
     removed_by: str = ""
     """Who has put us out; empty: nobody."""
     fresh: tuple[Event, ...] = ()
@@ -228,6 +345,10 @@ class Group:
     @property
     def others(self) -> list[str]:
         return [did for did in self.view.members if did != self.me]
+
+    def chain(self, author: str) -> Chain:
+        """How far this author's chain has been delivered here."""
+        return self.chains.get(author, Chain())
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +381,8 @@ class OpenInvitation:
     """What binds its id to the group (`bound_id`)."""
     claims: dict[str, Claim] = field(default_factory=dict)
     """Who has used it, by the short form of the joiner's DID."""
+    given_back: int = 0
+    """How many uses were given back by joiners who changed their minds."""
 
     @property
     def used_up(self) -> bool:
@@ -299,6 +422,14 @@ class Join:
     """How many members were connected when it was last told."""
     seated: bool = False
     """True when the joiner has been told that it is in."""
+    begun: int = 0
+    """Since when it tries, UTC ms."""
+    unanswered: int = 0
+    """How often it has asked since it was last answered."""
+    parting: int = 0
+    """Until then (UTC ms) it tells whoever invited us that it is given up; 0: there is nothing to tell."""
+    farewell: bytes = b""
+    """The event with which it has left again: this key has gone, and is used no more."""
 
 
 @dataclass(frozen=True, slots=True)

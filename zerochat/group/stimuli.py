@@ -57,6 +57,14 @@ class AcceptInvitation:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelJoin:
+    """Give up a join that is under way."""
+
+    join: str
+    """Its id or the beginning of it, or the group's name; empty: the only one."""
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerRequest:
     """Let somebody in who waits for an answer, or not."""
 
@@ -64,6 +72,9 @@ class AnswerRequest:
     who: str
     """The label under which it asks, or its DID."""
     admit: bool
+    label: str = ""
+    role: str = ""
+    """What it asks for, as the person was shown it: only that is admitted. Empty: whatever it asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +120,22 @@ class SendPost:
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
     group: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetGroup:
+    """Delete what is kept here of a group that we are not in any more."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class DismissDoubts:
+    """Somebody here has seen what casts doubt on what the members say (`agreement.doubts`)."""
+
+    group: str
+    member: str
+    """About whom, a label or a DID; empty: all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +198,7 @@ Command: TypeAlias = (
     CreateGroup
     | CreateInvitation
     | AcceptInvitation
+    | CancelJoin
     | AnswerRequest
     | RemoveMember
     | ChangeRole
@@ -178,6 +206,8 @@ Command: TypeAlias = (
     | VerifyMember
     | SendPost
     | LeaveGroup
+    | ForgetGroup
+    | DismissDoubts
     | PingPeer
     | AskFeatures
     | RotateDid
@@ -213,6 +243,8 @@ class Started:
     """Nobody can dial us, so `pair` and `queue` are told to nobody."""
     cover: bool = False
     """Say something that means nothing now and then (`sync.cover`)."""
+    restored: bool = False
+    """The profile comes from a backup: we may have said more than we know (`history/regain.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +288,19 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetched:
+    """The answer to a `Fetch`: canonical event records, in the order that was asked for."""
+
+    group: str
+    member: str
+    thread: str
+    records: tuple[bytes, ...]
+    back: bool
+    more: bool
+    """There are more of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mailed:
     """One envelope came in over the web: posted to us, or on a WebSocket that we or somebody else opened."""
 
@@ -284,6 +329,17 @@ class WebDown:
 
 
 Input: TypeAlias = (
-    Started | Received | LinkUp | LinkDown | TimerFired | TurnOver | Recalled | Mailed | PostFailed | WebUp | WebDown
+    Started
+    | Received
+    | LinkUp
+    | LinkDown
+    | TimerFired
+    | TurnOver
+    | Recalled
+    | Fetched
+    | Mailed
+    | PostFailed
+    | WebUp
+    | WebDown
 )
 Stimulus: TypeAlias = Ask | Input

@@ -14,16 +14,16 @@ from typing import Any
 
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.message import Message, new_id
-from zerochat.group import agreement, mail, outbox
+from zerochat.group import agreement, effects, mail, outbox
 from zerochat.group.effects import Notify, Recall
 from zerochat.group.event import load_event
 from zerochat.group.membership import missing
 from zerochat.group.notices import Receipt, ViewChanged
 from zerochat.group.outbox import have
 from zerochat.group.relationship import pack
-from zerochat.group.state import Chain, Group
+from zerochat.group.state import Group
 from zerochat.group.turn import Turn
-from zerochat.group.wire.messages import STATUS, SYNC
+from zerochat.group.wire.messages import HEIGHTS_MAX, STATUS, SYNC
 
 QUIET_MS = 150
 """How long an acknowledgement waits for a post to ride on, give or take a half: drawn by lot each time, so that the
@@ -34,6 +34,8 @@ MAIL_RETRY_MS, MAIL_RETRY_MS_MAX = 20_000, 24 * 3_600_000
 """The same where a mediator is in between: it keeps what its owner has not fetched, so repeating only piles it up."""
 REPAIR_EVENTS_MAX = 64
 """Events in one repair (UPSYCLE's answer to a need has the same bound); the acknowledgement asks for the next."""
+NEED_MS = 500
+"""Whatever somebody else has already mostly comes by itself within this time, give or take: 0.8 to 1.5 times that."""
 ASK_MS = 500
 """At most one answer to a differing view in this time, per member."""
 COMPARE_MAX = 4
@@ -72,6 +74,10 @@ def acknowledged(turn: Turn, name: str, member: str, reported: dict[str, int]) -
         if author != member and upto > after:
             acked[author] = upto
             turn.say(Notify(Receipt(name, member, author, after, upto)))
+            if author == group.me:
+                turn.say(effects.Receipt(name, member, author, upto, turn.now, _way(turn, name, member)))
+            elif upto > group.chain(author).seq:  # mostly it is on its way
+                turn.timer("need", name, NEED_MS * 4 // 5 + turn.moment.random(1)[0] * NEED_MS // 365, keep=True)
     if acked != peer.acked:
         progress = acked.get(group.me, 0) > peer.acked.get(group.me, 0)
         # Whoever has all of a repair gets the next one at once, and not when some timer fires.
@@ -80,6 +86,10 @@ def acknowledged(turn: Turn, name: str, member: str, reported: dict[str, int]) -
         turn.edit_peer(name, member, acked=acked, **fields)
         if progress and at_once:
             repair(turn, name)
+
+
+def _way(turn: Turn, name: str, member: str) -> str:
+    return "mediator" if mail.by_mail(turn, name, member) else "link"
 
 
 # --- acknowledging --------------------------------------------------------------------------------------------------
@@ -117,17 +127,27 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         "view": group.view.checksum,
         "have": have(group),
         "since": peer.base,
-        "yours": group.chains.get(member, Chain()).seq,
+        "yours": group.chain(member).sure,
         "heads": list(heads),
         "word": word,
         "reach": _reach(turn, group),
     }
     if peer.view:
         body["told"] = peer.view
-    if group.limbo.get(member):
+    if peer.base_id:
+        body["pre"] = peer.base_id
+    if group.limbo.get(member) or member in group.needs:
         body["gap"] = True
+    if former := _former(group):
+        body["former"] = former
     message = Message(type=SYNC, id=new_id(turn.moment.random), body=body)
     mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+
+
+def _former(group: Group) -> list[list[str | int]]:
+    """How far we have the chains of those who have gone: the ones that went last."""
+    gone = [(group.chains[did].lamport, did) for did in group.view.former if did in group.chains]
+    return [[did, group.chains[did].seq] for _, did in sorted(gone, reverse=True)[:HEIGHTS_MAX]]
 
 
 def _reach(turn: Turn, group: Group) -> dict[str, Any]:
@@ -289,7 +309,9 @@ def compare_views(turn: Turn, name: str) -> None:
     differing = [member for member in doubtful if group.peers[member].view]
     dice = int.from_bytes(turn.moment.random(4), "big")
     asked = differing or doubtful
-    for step in range(min(COMPARE_MAX if differing else 1, len(asked))):
+    # In a small group more of them: it costs little, and there are few who could bring it to the rest.
+    most = COMPARE_MAX if differing else max(1, 2 * COMPARE_MAX // max(1, len(doubtful)))
+    for step in range(min(most, len(asked))):
         send_sync(turn, name, asked[(dice + step) % len(asked)])
     if doubtful:
         turn.timer("view", name, RETRY_MS * 2)
@@ -312,6 +334,11 @@ def gossip(turn: Turn, name: str) -> None:
     if reachable:
         send_sync(turn, name, reachable[dice % len(reachable)])
     turn.timer("gossip", name, GOSSIP_MS // 2 + dice % GOSSIP_MS)
+
+
+def gossip_soon(turn: Turn, name: str) -> None:
+    """The same in a moment, and not when it would be time."""
+    turn.timer("gossip", name, RETRY_MS // 2 + int.from_bytes(turn.moment.random(2), "big") % RETRY_MS)
 
 
 # --- cover ----------------------------------------------------------------------------------------------------------

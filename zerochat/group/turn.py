@@ -5,15 +5,46 @@ or two; handing them one mutable turn reads better than threading a pair through
 thrown away whole, so a refused message leaves nothing behind.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import fields as fields_of
+from functools import cache
+from typing import Any, TypeAlias, TypeVar
 
 from zerochat.didcomm.packer import Packer
 from zerochat.errors import Refused
 from zerochat.group.effects import Effect, SetTimer
 from zerochat.group.state import Agent, Group, Peer
 from zerochat.group.stimuli import Moment
+
+_S = TypeVar("_S", Agent, Group, Peer)
+
+
+_Write: TypeAlias = Callable[[object, object], None]
+
+
+@cache
+def _copying(kind: type) -> tuple[Callable[[Any], Any], dict[str, _Write]]:
+    """What copies a state, and what then writes each of its fields although it is frozen.
+
+    The copying is written out, field by field, as `dataclasses` writes out what makes one: a loop takes twice as long.
+    """
+    writes: dict[str, _Write] = {field.name: getattr(kind, field.name).__set__ for field in fields_of(kind)}
+    lines = [f"    write_{name}(copy, state.{name})\n" for name in writes]
+    room: dict[str, Any] = {"new": object.__new__, "kind": kind}
+    room |= {f"write_{name}": write for name, write in writes.items()}
+    exec("def copied(state):\n    copy = new(kind)\n" + "".join(lines) + "    return copy\n", room)  # noqa: S102
+    return room["copied"], writes
+
+
+def changed(state: _S, fields: Mapping[str, Any]) -> _S:
+    """`dataclasses.replace` for a state in a third of its time, which was a sixth of that of a step. Nothing is checked
+    when a state is made, so nothing is when it is copied."""
+    kind: type = type(state)
+    copied, writes = _copying(kind)
+    copy: _S = copied(state)
+    for name, value in fields.items():
+        writes[name](copy, value)
+    return copy
 
 
 class Turn:
@@ -33,7 +64,7 @@ class Turn:
         self.effects += effects
 
     def change(self, **fields: Any) -> None:
-        self.agent = replace(self.agent, **fields)
+        self.agent = changed(self.agent, fields)
 
     def put(self, group: Group) -> Group:
         self.change(groups={**self.agent.groups, group.id: group})
@@ -41,12 +72,12 @@ class Turn:
 
     def edit(self, name: str, **fields: Any) -> Group:
         """Change fields of the group with this id."""
-        return self.put(replace(self.agent.groups[name], **fields))
+        return self.put(changed(self.agent.groups[name], fields))
 
     def edit_peer(self, name: str, member: str, **fields: Any) -> Peer:
         """Change what is known of one member of the group with this id."""
         group = self.agent.groups[name]
-        peer = replace(group.peers[member], **fields)
+        peer = changed(group.peers[member], fields)
         self.edit(name, peers={**group.peers, member: peer})
         return peer
 
@@ -63,5 +94,6 @@ class Turn:
         """The packer that the group with this id has picked."""
         return self.packer(self.agent.groups[name].profile.envelope)
 
-    def timer(self, kind: str, name: str, delay_ms: int) -> None:
-        self.say(SetTimer(f"{kind} {name}", max(1, delay_ms)))
+    def timer(self, kind: str, name: str, delay_ms: int, *, keep: bool = False) -> None:
+        """Have `kind` happen to `name` after a while; with `keep`, unless that will happen anyway."""
+        self.say(SetTimer(f"{kind} {name}", max(1, delay_ms), keep))

@@ -14,10 +14,13 @@ histories fit into a minute or two.
     attacks     what it tries (forgeries.py: that of it which forges)
     world       nodes, their network and their clock
     node        one node, and what must hold of what it has kept
+    shortcuts   what all members may work out once
+    batch       many histories, in several processes
 """
 
+from zerochat.sim.batch import main
 from zerochat.sim.byzantine import play_byzantine
-from zerochat.sim.history import main, play
+from zerochat.sim.history import play
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.world import EPOCH_MS, SIMULATED_PACKERS, Faults, Node, Violation, World
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from zerochat.sim.history import main
+from zerochat.sim.batch import main
 
 if __name__ == "__main__":
     sys.exit(main())

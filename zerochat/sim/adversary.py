@@ -9,6 +9,7 @@ worst that equivocation can be, with a whole consistent history on each side.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from zerochat.crypto.encoding import did_key
@@ -17,13 +18,24 @@ from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import RemoteError
 from zerochat.group import log
 from zerochat.group.contact import member_link, new_identity, sign_consent, sign_possession, transport_name
-from zerochat.group.effects import Dispatch, Effect, Hangup, Publish, Recall, Remember, Revoke, SetTimer
+from zerochat.group.effects import Dispatch, Effect, Fetch, Hangup, Publish, Recall, Remember, Revoke, SetTimer
 from zerochat.group.event import ADD, CONTROL, POST, Event
 from zerochat.group.membership import add_of, heads_of
 from zerochat.group.modes import MODES
 from zerochat.group.relationship import Relationship, pack
 from zerochat.group.state import Agent, Chain, Group
-from zerochat.group.stimuli import Ask, LinkDown, LinkUp, Moment, Recalled, Received, Stimulus, TimerFired, TurnOver
+from zerochat.group.stimuli import (
+    Ask,
+    Fetched,
+    LinkDown,
+    LinkUp,
+    Moment,
+    Recalled,
+    Received,
+    Stimulus,
+    TimerFired,
+    TurnOver,
+)
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import EVENTS, STATUS, EventsBody, StatusBody, read_body
 from zerochat.group.wire.run import read_runs, write_runs
@@ -32,6 +44,8 @@ from zerochat.sim.world import SIMULATED_PACKERS, World
 
 OTHER_FACE = "other face "
 """What stands before the names of the second face's timers."""
+_link_of = lru_cache(4096)(member_link)
+"""What is overheard is looked up for every frame and every member that we ever knew."""
 HEARD_MAX = 400
 """Envelopes that an adversary keeps to say again."""
 
@@ -114,7 +128,7 @@ class Adversary:
                 return 0
             case Received(link) | LinkUp(link) | LinkDown(link):
                 return self._side.get(link, 0)
-            case Recalled(_, member) if (group := self.group) is not None:
+            case Recalled(_, member) | Fetched(_, member) if (group := self.group) is not None:
                 return self._side.get(member_link(group.id, group.me, member), 0)
             case TimerFired(key):
                 return int(key.startswith(OTHER_FACE))
@@ -173,11 +187,11 @@ class Adversary:
         match effect:
             case Hangup() | Revoke() if self.two_faced or self.out:
                 return []
-            case SetTimer(key, delay_ms) if self.face:
-                return [SetTimer(OTHER_FACE + key, delay_ms)]
+            case SetTimer(key, delay_ms, keep) if self.face:
+                return [SetTimer(OTHER_FACE + key, delay_ms, keep)]
             case Dispatch(link) if self.two_faced and self._side.get(link, self.face) != self.face:
                 return []
-            case Recall(_, member) if self.two_faced and (group := self.group) is not None:
+            case Recall(_, member) | Fetch(_, member) if self.two_faced and (group := self.group) is not None:
                 link = member_link(group.id, group.me, member)
                 return [effect] if self._side.get(link, self.face) == self.face else []
             case Dispatch(link) if self.dice.random() < self.deaf_to.get(link, 0):
@@ -294,7 +308,7 @@ class Adversary:
     def overhear(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, str]]:
         """What somebody sends us, read with every key that we ever had: its author, and the ids of the posts."""
         for member, (group, relationship) in self.known.items():
-            if member_link(group.id, group.me, member) != link:
+            if _link_of(group.id, group.me, member) != link:
                 continue
             try:
                 packer = SIMULATED_PACKERS[group.profile.envelope]

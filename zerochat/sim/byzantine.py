@@ -24,6 +24,7 @@ from zerochat.sim.attacks import ATTACKS
 from zerochat.sim.doings import People, drawn_policy
 from zerochat.sim.forgeries import Spoils
 from zerochat.sim.node import Node, Violation, check_logs
+from zerochat.sim.shortcuts import remembering
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.world import Faults, World
 
@@ -45,6 +46,15 @@ class Tally:
     detected: dict[str, int] = field(default_factory=dict)
     quarantines: int = 0
     """How often somebody honest kept away from a member whom nobody had confirmed."""
+
+    def add(self, other: "Tally") -> None:
+        """Count what came of other seeds too."""
+        for mine, theirs in ((self.tried, other.tried), (self.detected, other.detected)):
+            for attack, count in theirs.items():
+                mine[attack] = mine.get(attack, 0) + count
+        for attack, alone in other.alone.items():
+            self.alone.setdefault(attack, set()).update(alone)
+        self.quarantines += other.quarantines
 
     def table(self) -> str:
         rows = [f"{'attack':28}{'tried':>8}{'alone':>8}{'detected':>10}{'harmless':>10}"]
@@ -259,6 +269,7 @@ class Arena(World):
         tally.quarantines += len(self.quarantined)
 
 
+@remembering()
 def play_byzantine(
     seed: int,
     faults: Faults | None = None,

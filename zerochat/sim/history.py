@@ -1,17 +1,14 @@
 """Whole histories: a group is founded, people join, talk and leave, while the network does its worst."""
 
-import argparse
 import random
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict
 
 from zerochat.group.membership import Policy
 from zerochat.group.modes import MODES
 from zerochat.group.stimuli import CreateGroup
-from zerochat.sim.byzantine import Tally, play_byzantine
 from zerochat.sim.doings import People, drawn_policy
+from zerochat.sim.shortcuts import remembering
 from zerochat.sim.world import Faults, Violation, World
 
 MEDIATED_EVERY = 4
@@ -21,6 +18,7 @@ RESTART_EVERY = 5
 """In one history of so many somebody's process ends in the middle, and starts again."""
 
 
+@remembering()
 def play(
     seed: int,
     members: int | None = None,
@@ -117,41 +115,3 @@ def _trouble(world: World) -> None:
         for node in world.nodes:
             for _ in range(dice.randint(0, 6)):
                 world.after(dice.randint(0, TROUBLE_MS), lambda node=node, uri=mediator.ws: web.cut(node, uri))  # type: ignore[misc]
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """`python -m zerochat.sim`: play many seeds, or tell the story of one."""
-    parser = argparse.ArgumentParser(prog="python -m zerochat.sim", description=main.__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="how many histories, from --first on (default 100)")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int, help="play this one only")
-    parser.add_argument("--loss", type=float, default=Faults().loss)
-    parser.add_argument("--duplication", type=float, default=Faults().duplication)
-    parser.add_argument("--byzantine", action="store_true", help="have some members break the rules")
-    parser.add_argument("--trace", "--verbose", action="store_true", help="tell what happens")
-    parser.add_argument("--twice", action="store_true", help="play each seed twice and compare")
-    options = parser.parse_args(arguments)
-    faults = Faults(options.loss, options.duplication)
-    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
-    begun, steps, failed = time.monotonic(), 0, []
-    say, tally, kind = print if options.trace else None, Tally(), " --byzantine" if options.byzantine else ""
-
-    def once(seed: int, tally: Tally) -> World:
-        if options.byzantine:
-            return play_byzantine(seed, faults=faults, say=say, tally=tally)
-        return play(seed, faults=faults, say=say)
-
-    for seed in seeds:
-        try:
-            world = once(seed, tally)
-            steps += world.steps
-            if options.twice and once(seed, Tally()).digest.digest() != world.digest.digest():
-                raise Violation(f"seed {seed}: a second run went another way")
-        except Violation as violation:
-            failed.append(seed)
-            print(f"{violation}\n  again: python -m zerochat.sim{kind} --seed {seed} --verbose", file=sys.stderr)
-    took = time.monotonic() - begun
-    if options.byzantine:
-        print(tally.table())
-    print(f"{len(seeds)} histories, {len(failed)} broken, {steps} steps, {took:.1f} s")
-    return 1 if failed else 0

@@ -1,14 +1,28 @@
 """One simulated machine, and what must hold of what it has kept."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from zerochat.didcomm.endpoint import Endpoint
-from zerochat.group.effects import Admit, Dial, Effect, Remember
-from zerochat.group.event import CONTROL, load_event
-from zerochat.group.state import Agent
+from zerochat.group.effects import (
+    Admit,
+    Confirm,
+    Dial,
+    Effect,
+    Fetch,
+    Forget,
+    Receipt,
+    Refute,
+    Remember,
+    Remembered,
+    Settle,
+)
+from zerochat.group.event import CONTROL, POST, load_event
+from zerochat.group.history.policy import Entry, floor_of, portion
+from zerochat.group.state import Agent, Group
+from zerochat.group.stimuli import Fetched
 
 
 @dataclass(slots=True)
@@ -33,6 +47,65 @@ class Node:
     """And its place in our chain."""
     dropped: dict[str, int] = field(default_factory=dict)
     hidden: bool = False
+    refuted: list[Remember] = field(default_factory=list)
+    """What others have handed over and its author has not said."""
+    handed: set[str] = field(default_factory=set)
+    """The events that others than their authors have brought: these may come once more, from the author."""
+    receipts: list[Receipt] = field(default_factory=list)
+
+    def remember(self, effect: Remembered) -> None:
+        """What the journal does with it."""
+        match effect:
+            case Remember():
+                known = next((row for row in self.log if row.id == effect.id and row.id in self.handed), None)
+                if effect.vouched or effect.history:
+                    self.handed.add(effect.id)
+                if known is None:
+                    self.log.append(effect)
+                elif known.vouched and not effect.vouched:
+                    self.log[self.log.index(known)] = replace(known, vouched="")
+            case Confirm(group, author, after, upto):
+                self.log = [
+                    replace(row, vouched="")
+                    if (row.group, row.author) == (group, author) and after < row.seq <= upto
+                    else row
+                    for row in self.log
+                ]
+            case Refute(group, author, after, upto):
+                self._refute([row for row in self._vouched(group, author) if after < row.seq <= upto])
+            case Settle(group, author, seq, event):
+                doubted = [row for row in self._vouched(group, author) if row.seq >= seq and row.id != event]
+                if any(row.seq == seq for row in doubted):
+                    self._refute(doubted)
+                self.log = [replace(row, vouched="") if row.id == event else row for row in self.log]
+            case Receipt():
+                self.receipts.append(effect)
+            case Forget(group):
+                self.log = [row for row in self.log if row.group != group]
+                self.receipts = [one for one in self.receipts if one.group != group]
+
+    def fetch(self, asked: Fetch) -> Fetched:
+        """What the journal finds of what a member asks for."""
+        kept = [row for row in self.log if row.group == asked.group]
+
+        def nth_post(number: int, before: int) -> int:
+            times = sorted((row.lamport for row in kept if row.lamport < before and row.type == POST), reverse=True)
+            return times[number - 1] if len(times) >= number else 0
+
+        rows = kept
+        if asked.back:
+            rows = sorted(kept, key=lambda row: (row.lamport, row.author, row.id), reverse=True)
+        entries = (Entry(row.author, row.seq, row.lamport, row.record) for row in rows)
+        floor = floor_of(asked.rules, asked.joined, nth_post)
+        records, more = portion(entries, asked.want, floor, asked.limit)
+        return Fetched(asked.group, asked.member, asked.thread, tuple(records), asked.back, more)
+
+    def _vouched(self, group: str, author: str) -> list[Remember]:
+        return [row for row in self.log if (row.group, row.author) == (group, author) and row.vouched]
+
+    def _refute(self, rows: list[Remember]) -> None:
+        self.refuted += rows
+        self.log = [row for row in self.log if row not in rows]
 
 
 class Violation(AssertionError):
@@ -60,13 +133,14 @@ def check_logs(seed: int, nodes: Sequence[Node], made: Collection[str]) -> None:
             event = load_event(row.record)
             if event.id != row.id:
                 raise Violation(f"seed {seed}: {node.name} keeps a record under another name")
-            if row.author in mine and row.id not in made:
+            if row.author in mine and row.id not in made and not row.vouched:
                 raise Violation(f"seed {seed}: {node.name} keeps what {row.author} never said")
-            if row.type not in CONTROL:
+            if row.type not in CONTROL and row.id not in node.handed:
+                # What others hand over comes when it is asked for, and goes where its author's own word puts it.
                 if row.seq <= places.get(row.author, 0):
                     raise Violation(f"seed {seed}: {node.name} broke the order of {row.author}")
                 places[row.author] = row.seq
-                if group.me not in meant.get(row.id, {group.me}):
+                if group.me not in meant.get(row.id, {group.me}) and not _may_have(group, row):
                     raise Violation(f"seed {seed}: {node.name} got a post that was not meant for it")
             if any(known.get(cause, 0) >= row.lamport for cause in (event.pre, *event.deps)):
                 raise Violation(f"seed {seed}: {node.name} shows an effect before its cause")
@@ -82,6 +156,13 @@ def check_logs(seed: int, nodes: Sequence[Node], made: Collection[str]) -> None:
             both = set(first) & set(second)
             if [i for i in first if i in both] != [i for i in second if i in both]:
                 raise Violation(f"seed {seed}: {one} and {other} disagree about the order")
+
+
+def _may_have(group: Group, row: Remember) -> bool:
+    """Whether a member may have what was said before whoever said it knew of the member."""
+    me = group.view.known(group.me)
+    rules = (group.view.policy.history, me.history if me is not None else "")
+    return me is not None and row.lamport >= floor_of(rules, me.joined, lambda _, __: 0)
 
 
 def _check_serialises(agent: Agent, seed: int) -> None:

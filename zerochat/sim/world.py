@@ -17,9 +17,12 @@ from zerochat.group.effects import (
     Admit,
     Answer,
     Answered,
+    Confirm,
     Dial,
     Dispatch,
     Effect,
+    Fetch,
+    Forget,
     Hangup,
     Hold,
     Measure,
@@ -28,14 +31,18 @@ from zerochat.group.effects import (
     Posted,
     Publish,
     Recall,
+    Receipt,
     Refuse,
+    Refute,
     Release,
     Remember,
     Reply,
     Revoke,
     SetTimer,
+    Settle,
 )
 from zerochat.group.engine import step
+from zerochat.group.event import REMOVE, Event
 from zerochat.group.membership import View, may_post, resolve_view
 from zerochat.group.notices import Delivered, Disagreement, Forked, Notice
 from zerochat.group.state import Agent, Group
@@ -123,12 +130,14 @@ class World:
             self.web.add(mediator)
             via = mediator
         self.nodes: dict[str, Node] = {}
+        self._at: dict[bytes, Node] = {}
+        """By the key of its sockets."""
         for number in range(members):
             name = f"n{number}"
             host = f"10.0.0.{number + 1}"
             server_key = x25519_public(self.dice.randbytes(32))
             node = Node(name, Endpoint(host, 7000), Endpoint(host, 7001), server_key, Agent(name))
-            self.nodes[name] = node
+            self.nodes[name] = self._at[server_key] = node
             node.hidden = name in (behind or {})
             self.start(name)
             for mediator_name in (behind or {}).get(name, ()):
@@ -252,15 +261,18 @@ class World:
                 self._publish(node, effect)
             case Post() | Answered() | Hold() | Release():
                 self.web.perform(node.name, effect)
-            case SetTimer(key, delay_ms):
-                node.timers[key] = self.now + delay_ms
-                self._later(delay_ms, node.name, key)
-            case Remember():
-                node.log.append(effect)
+            case SetTimer(key, delay_ms, keep):
+                if not (keep and key in node.timers):
+                    node.timers[key] = self.now + delay_ms
+                    self._later(delay_ms, node.name, key)
+            case Remember() | Settle() | Confirm() | Refute() | Receipt() | Forget():
+                node.remember(effect)
             case Recall(group, member, author, after, limit):
                 chain = sorted((row.seq, row.record) for row in node.log if row.group == group and row.author == author)
                 records = tuple(record for seq, record in chain if seq > after)[:limit]
                 self._later(0, node.name, Recalled(group, member, records))
+            case Fetch():
+                self._later(0, node.name, node.fetch(effect))
             case Answer(ticket, result):
                 node.answers[ticket] = effect
                 if isinstance(result, Posted):
@@ -290,13 +302,11 @@ class World:
     def _ends(self, node: Node, link: bytes) -> tuple[Node, Admit] | None:
         """The node that our dialled link leads to, if it lets us in."""
         dial = node.dialled.get(link)
-        if dial is None:
+        other = self._at.get(dial.server_key) if dial is not None else None
+        if dial is None or other is None or other.address != dial.pair:
             return None
-        for other in self.nodes.values():
-            if other.address == dial.pair and other.server_key == dial.server_key:
-                admit = other.admitted.get(_public_of(dial.client_secret))
-                return (other, admit) if admit else None
-        return None
+        admit = other.admitted.get(_public_of(dial.client_secret))
+        return (other, admit) if admit else None
 
     def _connect_all(self) -> None:
         for node in self.nodes.values():
@@ -376,7 +386,7 @@ class World:
         return {name: group for name, group in active.items() if group.me in view.members}
 
     def _together(self, groups: dict[str, Group]) -> View:
-        return resolve_view({key: event for group in groups.values() for key, event in group.control.items()})
+        return resolve_view(_control(groups))
 
     def seated(self) -> bool:
         """Whether everybody who is in the group is in everybody's view, with a relationship to each."""
@@ -391,10 +401,28 @@ class World:
 
     def missing(self) -> Iterator[str]:
         """What members of the group still lack, in words; nothing once all have converged."""
-        for node in self.nodes.values():
-            if not node.agent.groups:
-                yield f"{node.name} is not in the group"
+        yield from self._outside()
         yield from self.lacking(self.inside())
+
+    def _outside(self) -> Iterator[str]:
+        return (f"{node.name} is not in the group" for node in self.nodes.values() if not node.agent.groups)
+
+    def parts(self, active: dict[str, Group]) -> list[dict[str, Group]]:
+        """These members, in parts of whom none has anybody of another one as a neighbour.
+
+        There is more than one where somebody was put out, and has brought others in before it could hear of that: they
+        do not let each other in. Raises Violation where nobody has put anybody out.
+        """
+        owner = {group.me: name for name, group in active.items()}
+        parts: list[set[str]] = []
+        for name, group in active.items():
+            near = {owner[did] for did in group.peers if did in owner and group.me in active[owner[did]].peers}
+            touched = [part for part in parts if part & near]
+            parts = [part for part in parts if not part & near] + [set().union({name}, *touched)]
+        found = [{name: active[name] for name in sorted(part)} for part in parts]
+        if len(found) > 1 and all(event.type != REMOVE for event in _control(active).values()):
+            raise Violation(f"seed {self.seed}: members know nothing of each other, and nobody was put out")
+        return found
 
     def _told_view(self, group: Group) -> str:
         """The view that a member tells the others of."""
@@ -416,6 +444,12 @@ class World:
 
     def check(self) -> None:
         """Raise Violation unless everybody has everything, once, in one order, with every cause before its effect."""
-        for lack in self.missing():
+        parts = self.parts(self.inside())
+        for lack in (*self._outside(), *(lack for part in parts for lack in self.lacking(part))):
             raise Violation(f"seed {self.seed}: {lack}")
         check_logs(self.seed, list(self.nodes.values()), self.made)
+
+
+def _control(groups: dict[str, Group]) -> dict[str, Event]:
+    """All membership events that these members have."""
+    return {key: event for group in groups.values() for key, event in group.control.items()}

@@ -33,12 +33,16 @@ def run_chat(
     def start_agent(ask: Callable[[], bytes]) -> None:
         from zerochat.agent.attach import attach
         from zerochat.agent.settings import load_settings
+        from zerochat.agent.vault import how_locked
 
         while attached:
             attached.pop().close()
         attached.append(attach(places, passphrase or ask, listen=listen, advertise=advertise, name="tui"))
+        settings = load_settings(places)
+        if settings.lock_after and passphrase is None and how_locked(places) == "passphrase":
+            app.call_from_thread(app.lock_after, settings.lock_after * 60.0)
         if attached[-1].own:
-            for warning in load_settings(places).warnings:
+            for warning in settings.warnings:
                 app.call_from_thread(app.warn, f"{places.config}: {warning}")
 
     def create_profile(nick: str) -> None:

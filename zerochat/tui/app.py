@@ -24,6 +24,8 @@ from zerochat.tui.commands import COMMANDS
 from zerochat.tui.keys import teach_keys
 from zerochat.tui.link import Link, LinkState, in_thread
 
+LOOK_S = 5.0
+"""How often it is looked whether anybody is still there."""
 TOAST_S_MIN = 1.0
 """How long a toast stands whatever is typed."""
 
@@ -85,6 +87,8 @@ class ZerochatApp(App[str]):
         )
         self.chat = ChatScreen(self.link, open_group=open_group)
         self._first: str | None = None
+        self._lock_after_s: float | None = None
+        self._touched = monotonic()
         self._asked_to_quit = -AGAIN_S
         self._interrupted = -AGAIN_S
 
@@ -149,10 +153,22 @@ class ZerochatApp(App[str]):
         """What a person should know before anything else, in a toast."""
         self.notify(printable(sentence), severity="warning", markup=False, timeout=30)
 
+    def lock_after(self, seconds: float) -> None:
+        """Close the chat, and an agent of its own with it, when nobody has touched it for so long."""
+        if self._lock_after_s is None:
+            self.set_interval(min(LOOK_S, seconds), self._lock)
+        self._lock_after_s = seconds
+
+    def _lock(self) -> None:
+        if self._lock_after_s is not None and monotonic() - self._touched > self._lock_after_s:
+            self.exit(message="Closed, because nobody has touched it for a while (agent.lock_after).")
+
     # --- actions ---------------------------------------------------------------------------------------------------
 
     async def on_event(self, event: events.Event) -> None:
         """The next key takes the toasts away; not as soon as they come, when a fast hand is in the middle of a word."""
+        if isinstance(event, events.InputEvent):
+            self._touched = monotonic()
         pressed = isinstance(event, events.Key) and not event.is_forwarded
         if pressed and any(time() - toast.raised_at > TOAST_S_MIN for toast in self._notifications):
             self.clear_notifications()

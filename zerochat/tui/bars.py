@@ -8,7 +8,7 @@ from textual.widgets import Static
 
 from zerochat.agent.schema import GroupInfo
 from zerochat.terminal import Printable, cells, printable_line
-from zerochat.tui.text import clip, name_of
+from zerochat.tui.text import clip, clock_of, name_of
 
 CHECKSUM_CHARS = 8
 """Of the view's checksum: enough to compare by eye or by voice."""
@@ -41,6 +41,10 @@ class TopBar(Widget):
         parts = [
             f"{info.connected}/{max(info.members - 1, 0)} connected" if info.state == "active" else gone,
         ]
+        whole = info.completeness
+        if whole is not None and not whole.complete:
+            count = sum(gap.missing for gap in whole.gaps)
+            parts.append(f"{count} missing" if count else "members missing")
         if info.state == "active" and info.role in RANKS:
             parts.append(RANKS[info.role])
         if self.outer_size.width >= DETAILS_FROM:
@@ -49,6 +53,7 @@ class TopBar(Widget):
             parts += [
                 " · ".join(printable_line(each, 20) for each in (info.keys, info.path, info.accountability)),
                 *([f"view {short_view(info)}"] if info.state != "left" else []),
+                *([f"complete {clock_of(whole.at)}"] if whole is not None and whole.complete and whole.at else []),
             ]
         while parts and cells(name) + 2 + cells(" · ".join(parts)) > width:
             parts.pop()

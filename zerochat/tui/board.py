@@ -19,7 +19,7 @@ from zerochat.tui.answers import Answers, PeerNews
 from zerochat.tui.bars import Banner, Notice, StatusLine, TopBar
 from zerochat.tui.composer import Composer
 from zerochat.tui.conversation import Conversation, Conversations
-from zerochat.tui.feed import Feed, GroupNews
+from zerochat.tui.feed import Feed, GroupNews, LogNews
 from zerochat.tui.hints import asks, attention, placeholder, under_way
 from zerochat.tui.link import AgentError, Link, LinkState
 from zerochat.tui.lists import GroupList, MemberList
@@ -120,7 +120,7 @@ class Board(Screen[None]):
     def _show_banner(self) -> None:
         state, conversation = self.link.state, self.conversations.open
         if state.up:
-            alarms = list(conversation.alarms.values()) if conversation else []
+            alarms = conversation.warnings if conversation else []
             self.banner.tell(attention(self._status, alarms), trouble=True)
         else:
             self.banner.tell(printable(state.text), trouble=not state.text.startswith("Starting"))
@@ -155,6 +155,7 @@ class Board(Screen[None]):
         if self.conversations.open is None:
             self._open_something()
         self._draw_lists()
+        self.alarms_changed()
         self._renew_sheets()
 
     def members_changed(self) -> None:
@@ -191,7 +192,7 @@ class Board(Screen[None]):
         if self.tell_join is not None:
             self.tell_join(status)
         elif status.phase in ("joined", "failed"):
-            self.tell(printable(status.text), trouble=bool(status.error))
+            self.tell(printable(status.text), trouble=status.error not in ("", "JoinCancelled"))
 
     def invitation_told(self, news: InvitationNews) -> None:
         if self.tell_invitation is None or not self.tell_invitation(news):
@@ -202,6 +203,9 @@ class Board(Screen[None]):
 
     def group_told(self, news: GroupNews) -> None:
         """Shown by the screen that knows what to do about it."""
+
+    def log_told(self, news: LogNews) -> None:
+        """Shown by the screen that can say more about it."""
 
     def names(self) -> list[str]:
         """What the others in the open group are called, for whoever types a name."""

@@ -7,12 +7,12 @@ from textual import events, on
 from textual.binding import Binding, BindingType
 
 from zerochat.terminal import Printable
-from zerochat.tui import deeds, peers, people
+from zerochat.tui import deeds, fates, peers, people
 from zerochat.tui.answers import PeerNews
 from zerochat.tui.board import Board
 from zerochat.tui.commands import Command, Refusal, Say, parse
 from zerochat.tui.composer import Composer, is_letter
-from zerochat.tui.feed import GroupNews
+from zerochat.tui.feed import GroupNews, LogNews
 from zerochat.tui.lists import MemberList
 
 AGAIN_S = 3.0
@@ -62,6 +62,9 @@ class ChatScreen(Board):
 
     def group_told(self, news: GroupNews) -> None:
         people.show(self, news)
+
+    def log_told(self, news: LogNews) -> None:
+        fates.show(self, news)
 
     def submit(self, text: str) -> None:
         """Say it, or do it, or say why not."""

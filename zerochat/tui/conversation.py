@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zerochat.agent.schema import Event, GroupInfo, History, MemberInfo, RequestInfo
-from zerochat.terminal import Printable, printable_line
+from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.hints import not_who_was_verified, over
-from zerochat.tui.text import Names, name_of
+from zerochat.tui.text import Names, clock_of, name_of
 from zerochat.tui.timeline import ROWS_MAX, ROWS_SPARE, Key, Place, Row, Timeline, row_of
 
 SENT_MAX = 100
@@ -52,6 +52,12 @@ class Conversation:
         return (count, len(others)) if count else None
 
     @property
+    def warnings(self) -> list[Printable]:
+        """What to be careful with, the most important last."""
+        doubts = [Printable(f"! {printable(one.text)} /dismiss hides this.") for one in self.info.disagreements]
+        return [*reversed(doubts), *self.alarms.values()]
+
+    @property
     def active(self) -> bool:
         return self.info.state == "active"
 
@@ -72,6 +78,24 @@ class Conversation:
         for did in sorted(nicks.keys() - before):
             self.alarms[did] = not_who_was_verified(nicks[did])
         return before != self.names.changed
+
+    def tell_gaps(self) -> bool:
+        """Show where something is known to be missing; True when that has changed."""
+        found = self.info.completeness
+        if not self.loaded or self.timeline.detached or (not self.timeline.gaps and not (found and found.gaps)):
+            return False
+        missing = {}
+        for gap in found.gaps if found else ():
+            asked = f" (asked for since {clock_of(gap.since)})" if gap.state == "asked" and gap.since else ""
+            lost = f" (nobody asked has {'it' if gap.missing == 1 else 'them'})" if gap.state == "lost" else ""
+            text = printable_line(f"said {gap.missing} more, missing here{asked}{lost}")
+            missing[gap.author] = (gap.after, name_of(gap.nick), text)
+        return self.timeline.tell_gaps(missing)
+
+    def refute(self, author: str, after: int, upto: int) -> None:
+        """Show no more what somebody else has said in this author's name."""
+        rows = [row for row in self.timeline.rows if row.author == author and row.vouched and not row.local]
+        self.timeline.forget([row.key for row in rows if after < row.position <= upto])
 
     def called(self, wanted: str) -> list[MemberInfo]:
         """The members who go by this name, as it is or as it is shown."""
@@ -105,6 +129,7 @@ class Conversation:
             timeline.more = page.more
         self.loaded = True
         self._name_the_beginning()
+        self.tell_gaps()
         return new
 
     def take_older_page(self, page: History, line: int) -> list[Key]:
@@ -131,6 +156,9 @@ class Conversation:
         known = self.loaded
         new += timeline.add(in_window)
         fresh = set(new)
+        doubtful = {row.author for row in timeline.rows if row.vouched}
+        said = {row.author: row.position for row in rows if row.author in doubtful and not row.vouched}
+        new += [key for author, position in said.items() for key in timeline.confirm(author, position)]
         posts = [row for row in rows if row.kind == "post" and not row.own and (row.key in fresh or not known)]
         if not seen:
             self._count_unread(posts)
@@ -140,6 +168,7 @@ class Conversation:
             del unseen[: max(len(unseen) - UNSEEN_MAX, 0)]
             self._trim()
             self._name_the_beginning()
+            self.relabelled |= self.tell_gaps()
         return new
 
     def _count_unread(self, posts: Iterable[Row]) -> None:
@@ -247,6 +276,7 @@ class Conversations:
         for info in groups:
             conversation = known.get(info.id) or Conversation(info)
             conversation.info = info
+            conversation.relabelled |= conversation.tell_gaps()
             conversation.names.learn(info.me, info.nick)
             self.by_id[info.id] = conversation
 

@@ -5,12 +5,9 @@ The screens are imported where they are opened: the first frame has none of them
 
 from collections.abc import Callable
 
-from textual.content import Content
-
 from zerochat.agent import plain
 from zerochat.agent.schema import (
-    DeliveryReport,
-    EventParams,
+    CancelParams,
     GroupInfo,
     GroupParams,
     InvitationInfo,
@@ -24,7 +21,7 @@ from zerochat.agent.schema import (
     Status,
 )
 from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui import letters, peers, people
+from zerochat.tui import fates, letters, peers, people
 from zerochat.tui.bars import short_view
 from zerochat.tui.board import Board
 from zerochat.tui.conversation import Conversation
@@ -115,10 +112,17 @@ def _join(chat: Board, rest: str) -> None:
         if group:
             chat.attempt(show(group))
 
+    async def cancel(join: str) -> JoinStatus:
+        return await chat.link.ask("cancel", CancelParams(join), JoinStatus)
+
     running = None if rest else next(iter(chat.joins.values()), None)
-    screen = JoinScreen(ask, nick=chat.nick, invitation=rest, running=running)
+    screen = JoinScreen(ask, cancel=cancel, nick=chat.nick, invitation=rest, running=running)
     chat.tell_join = screen.told
     chat.app.push_screen(screen, closed)
+
+
+def _cancel(chat: Board, rest: str) -> None:
+    chat.attempt(chat.link.ask("cancel", CancelParams(rest), JoinStatus))
 
 
 def _invite(chat: Board, rest: str) -> None:
@@ -152,31 +156,6 @@ def _members(chat: Board, rest: str) -> None:
     chat.call_after_refresh(chat.member_list.focus)
 
 
-def _delivery(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheet import Sheet, rows
-
-    conversation = _open(chat)
-    if conversation is None:
-        return
-    mine = [row for row in conversation.timeline.rows if row.own and row.kind == "post"]
-    if not mine:
-        chat.flash(Printable("You have not said anything here yet."))
-        return
-    last = mine[-1]
-
-    async def ask() -> None:
-        params = EventParams(conversation.info.id, last.key[2])
-        report = await chat.link.ask("delivery", params, DeliveryReport)
-        people = [("✓" if each.delivered else "·", conversation.names.label(each.did)) for each in report.members]
-        title = Printable(f"Delivered to {report.delivered} of {report.of}")
-        body = Content("\n").join(
-            [Content(printable(last.text, lines_max=3, chars_max=300)), Content(""), rows(people, 2)]
-        )
-        chat.app.push_screen(Sheet(title, body))
-
-    chat.attempt(ask())
-
-
 def _status(chat: Board, rest: str) -> None:
     from zerochat.tui.sheet import Sheet, rows
 
@@ -193,8 +172,10 @@ def _status(chat: Board, rest: str) -> None:
             ("attention", printable_line(status.warning) or "nothing"),
         ]
         for one in status.joins:
-            until = f"; until {clock_text(one.until)}" if one.until else ""
-            facts.append((f"joining {name_of(one.name)}" if one.name else "joining", printable(one.text) + until))
+            since = f"; since {clock_text(one.since)}" if one.since and one.phase != "failed" else ""
+            until = f", until {clock_text(one.until)}" if one.until else ""
+            label = f"joining {name_of(one.name)}" if one.name else "joining"
+            facts.append((label, printable(one.text) + since + until))
         for group in status.groups:
             if group.state == "left":
                 facts.append((printable_line(group.name, 12), "put out" if group.removed_by else "you left"))
@@ -202,6 +183,7 @@ def _status(chat: Board, rest: str) -> None:
             others = max(group.members - 1, 0)
             text = f"{group.state}, {group.connected}/{others} connected, {group.unacknowledged} not everywhere yet"
             facts.append((printable_line(group.name, 12), text))
+            facts += [("", fates.whole(group.completeness))] if group.completeness else []
             facts += [
                 ("", f"keys {printable_line(group.keys, 20)}: how messages are encrypted"),
                 ("", f"path {printable_line(group.path, 20)}: how they travel between the members"),
@@ -251,6 +233,29 @@ def _leave(chat: Board, rest: str) -> None:
     chat.app.push_screen(Confirm(printable_line(question), "Leave", "Stay"), answered)
 
 
+def _forget(chat: Board, rest: str) -> None:
+    from zerochat.tui.sheet import Confirm
+
+    conversation = _open(chat)
+    if conversation is None:
+        return
+    if conversation.info.state != "left":
+        chat.complain(Printable("You are in this group: /leave first, then it can be forgotten."))
+        return
+
+    async def forget() -> None:
+        await chat.link.ask("forget", GroupParams(conversation.info.id), NoParams)
+        await chat.feed.refresh()
+        chat.flash(printable_line(f"{conversation.name} is forgotten."))
+
+    def answered(yes: bool | None) -> None:
+        if yes:
+            chat.attempt(forget())
+
+    question = f"Forget {conversation.name}? {plain.FORGET}"
+    chat.app.push_screen(Confirm(printable_line(question), "Forget", "Keep"), answered)
+
+
 def _quit(chat: Board, rest: str) -> None:
     chat.call_next(chat.app.run_action, "app.quit")
 
@@ -265,14 +270,17 @@ _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "help": _help,
     "new": _new,
     "join": _join,
+    "cancel": _cancel,
     "invite": _invite,
     "requests": people.requests,
     "members": _members,
     "verify": people.verify,
     "role": people.role,
     "remove": people.remove,
+    "dismiss": people.dismiss,
     "rename": people.rename,
-    "delivery": _delivery,
+    "delivery": fates.delivery,
+    "why": fates.why,
     "ping": peers.ping,
     "features": peers.features,
     "rotate": peers.rotate,
@@ -281,5 +289,6 @@ _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "letters": letters.letters,
     "status": _status,
     "leave": _leave,
+    "forget": _forget,
     "quit": _quit,
 }

@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from zerochat.agent.schema import (
+    CompleteNews,
     ConnectionNews,
     DisagreementNews,
+    EarlierNews,
     Event,
     FeaturesNews,
+    ForkNews,
+    GapNews,
     GroupInfo,
     GroupParams,
     Hello,
@@ -26,6 +30,7 @@ from zerochat.agent.schema import (
     PongNews,
     ProblemNews,
     ReceiptNews,
+    RefutedNews,
     RemovedNews,
     RequestNews,
     RotatedNews,
@@ -48,6 +53,8 @@ PAGE = 200
 
 GroupNews: TypeAlias = RequestNews | SeatingNews | RemovedNews | TrustNews | DisagreementNews
 """What happens to the members of a group, and to those who want to be."""
+LogNews: TypeAlias = GapNews | ForkNews | CompleteNews | RefutedNews | EarlierNews
+"""What is missing of a group's log, has come, or contradicts itself."""
 
 
 class Watcher(Protocol):
@@ -69,6 +76,8 @@ class Watcher(Protocol):
     ) -> None: ...
 
     def group_told(self, news: GroupNews) -> None: ...
+
+    def log_told(self, news: LogNews) -> None: ...
 
     def status_told(self, status: Status) -> None: ...
 
@@ -116,12 +125,20 @@ class Feed:
                 self.stale = False
                 self.conversations.renew(await self.link.ask("groups", NoParams(), list[GroupInfo]))
                 self.watcher.groups_changed()
+                self._redraw()
                 if (conversation := self.conversations.open) is not None:
                     await self.read_members(conversation)
                 if not self.stale:
                     return
         finally:
             self._refreshing = False
+
+    def _redraw(self) -> None:
+        """Show what the lists say of the rows."""
+        conversation = self.conversations.open
+        if conversation is not None and conversation.relabelled:
+            conversation.relabelled = False
+            self.watcher.rows_changed(conversation, None)
 
     async def read_members(self, conversation: Conversation) -> None:
         params = GroupParams(conversation.info.id)
@@ -212,6 +229,9 @@ class Feed:
             case RequestNews() | SeatingNews() | RemovedNews() | TrustNews() | DisagreementNews() as about:
                 self.stale = True
                 self.watcher.group_told(about)
+            case GapNews() | ForkNews() | CompleteNews() | RefutedNews() | EarlierNews() as of_log:
+                self.stale = True
+                self.watcher.log_told(of_log)
             case PongNews() | FeaturesNews() | RotatedNews() | ConnectionNews() | ToldNews() | ProblemNews() as told:
                 self.watcher.peer_told(told)
 

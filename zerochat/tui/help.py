@@ -12,7 +12,8 @@ from zerochat.tui.sheet import Sheet, rows
 
 LEGEND = (
     ("✓2/3, 0/3", "2 of the 3 others have your message; nobody yet"),
-    ("late", "came after messages that stand below it"),
+    ("late, vouched", "came after what stands below; not confirmed by its author"),
+    ("3 missing", "known to be said, not here yet; F12 says whose"),
     ("2/3 connected", "of the others, how many are connected now"),
     ("● ◐ ○", "a member is connected, connecting, unreachable"),
     ("≈ before a name", "looks like another: compare the end of the key"),

@@ -21,6 +21,7 @@ from zerochat.tui.choice import Choice
 from zerochat.tui.composer import Composer, LineInput
 from zerochat.tui.link import AgentError
 from zerochat.tui.requests import in_lines
+from zerochat.tui.text import clock_text
 
 PHASES = {
     "dialling": "reach the person who invited you",
@@ -30,7 +31,9 @@ PHASES = {
     "joined": "joined",
 }
 ROLES = {"writer": "to read and write", "reader": "to read only"}
-GOES_ON = Printable("Esc closes this; the join goes on, and F8 shows it again.")
+GOES_ON = Printable("Esc closes this; the join goes on (F8 shows it). F10 gives it up.")
+CANCELLED = "JoinCancelled"
+"""The error of a join that its own person has given up."""
 STATUSES_MAX = 16
 """Joins whose last word is kept until it is known which of them is ours."""
 
@@ -40,18 +43,23 @@ class JoinScreen(ModalScreen[str | None]):
     `running`: a join that is under way already, to be watched again."""
 
     BINDING_GROUP_TITLE = "Join"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Close", id="join.close")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Close; the join goes on", id="join.close"),
+        Binding("f10", "cancel", "Give the join up", id="join.cancel", priority=True),
+    ]
 
     def __init__(
         self,
         ask: Callable[[str, str, str], Awaitable[JoinStatus]],
         *,
+        cancel: Callable[[str], Awaitable[JoinStatus]],
         nick: Printable,
         invitation: str = "",
         running: JoinStatus | None = None,
     ) -> None:
         super().__init__()
         self._ask = ask
+        self._cancel = cancel
         self._invitation = invitation
         self._under_way = running
         self._join = ""
@@ -74,6 +82,7 @@ class JoinScreen(ModalScreen[str | None]):
             with Horizontal(classes="buttons"):
                 yield Button(Content("Join"), id="join", variant="primary", compact=True)
                 yield Button(Content("Esc close"), id="close", compact=True)
+                yield Button(Content("F10 give up"), id="cancel", compact=True)
                 yield self._role
             yield self._phases
             yield self._said
@@ -103,6 +112,8 @@ class JoinScreen(ModalScreen[str | None]):
         event.stop()
         if event.button.id == "join":
             self._start()
+        elif event.button.id == "cancel":
+            self.action_cancel()
         else:
             self.action_close()
 
@@ -142,7 +153,8 @@ class JoinScreen(ModalScreen[str | None]):
         if status.phase == "failed":
             self._phases.update(Content(""))
             again = "\nEnter tries again, with another name or role if you change them." if self._box.text else ""
-            self._say(Printable(printable(status.text) + again), trouble=True)
+            given_up = status.error == CANCELLED
+            self._say(Printable(printable(status.text) + again), trouble=not given_up)
             return
         names = list(PHASES)
         here = names.index(status.phase)
@@ -153,6 +165,8 @@ class JoinScreen(ModalScreen[str | None]):
             lines.append(Content.styled(f"{mark} {PHASES[name]}", style))
         self._phases.update(Content("\n").join(lines))
         said = [printable(status.text)]
+        if status.words and status.since:
+            said.append(Printable(f"It waits since {clock_text(status.since)}."))
         if status.members and (count := f"{status.connected}/{status.members} members connected") not in status.text:
             said.append(Printable(count))
         if status.words:
@@ -163,6 +177,19 @@ class JoinScreen(ModalScreen[str | None]):
     def _say(self, sentence: Printable, *, trouble: bool = False) -> None:
         self._said.set_class(trouble, "-trouble")
         self._said.update(Content(sentence))
+
+    def action_cancel(self) -> None:
+        """Give the join up that is shown; its last word comes as news."""
+        if not self.has_class("-running") or not self._join:
+            return
+
+        async def cancel() -> None:
+            try:
+                await self._cancel(self._join)
+            except AgentError as error:
+                self._say(printable(str(error)), trouble=True)
+
+        self.run_worker(cancel())
 
     def action_close(self) -> None:
         self.dismiss(None)

@@ -8,6 +8,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from zerochat.agent.plain import NEVER_ARRIVED
 from zerochat.agent.schema import MemberInfo, RequestInfo, VoteInfo
 from zerochat.terminal import Printable, cells
 from zerochat.tui.conversation import Conversation, Conversations
@@ -164,7 +165,9 @@ def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
         yield f"{vote.votes}/{vote.needed} out"
     if member.role != "writer":
         yield "reads" if member.role == "reader" else member.role
-    if member.connection in ("connecting", "unreachable"):
+    if not member.arrived:
+        yield NEVER_ARRIVED
+    elif member.connection in ("connecting", "unreachable"):
         yield member.connection
     if member.bot:
         yield "bot"

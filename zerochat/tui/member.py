@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from zerochat.agent import plain
 from zerochat.agent.schema import GroupInfo, MemberInfo
 from zerochat.terminal import printable_line
 from zerochat.tui.help import key_text
@@ -42,6 +43,7 @@ class MemberScreen(ModalScreen[None]):
         Binding("r", "act('reader')", "Let only read", id="member.reader"),
         Binding("w", "act('writer')", "Let write", id="member.writer"),
         Binding("a", "act('admin')", "Make an admin", id="member.admin"),
+        Binding("d", "act('dismiss')", "Dismiss the warning about it", id="member.dismiss"),
         Binding("x", "act('remove')", "Put out, or vote for it", id="member.remove"),
         Binding("up,k", "move(-1)", "Line up", show=False, id="member.up"),
         Binding("down,j", "move(1)", "Line down", show=False, id="member.down"),
@@ -102,7 +104,11 @@ class MemberScreen(ModalScreen[None]):
         return [each for each in self.BINDINGS if isinstance(each, Binding) and self._applies(each.action, member)]
 
     def _applies(self, action: str, member: MemberInfo) -> bool:
-        return _applies(action, member, self._group().state != "left")
+        group = self._group()
+        if action == "act('dismiss')":
+            about = any(one.member == member.did for one in group.disagreements)
+            return about or (member.disputed and any(not one.member for one in group.disagreements))
+        return _applies(action, member, group.state != "left")
 
     def action_act(self, what: str) -> None:
         member = self._now()
@@ -136,10 +142,13 @@ def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str,
     found = [("verified", TRUST.get(member.trust, "no"))] if not mine else []
     if member.forked:
         found.append(("histories", "has signed TWO: ask the others, by other means, what they see"))
+    if not member.arrived:
+        out = "; x puts it out" if "remove" in member.may else ""
+        found.append(("arrived", f"NEVER, since you have let it in{out}"))
     found.append(("role", ROLES.get(member.role, name_of(member.role))))
     if vote is not None:
         mine_too = ", one is yours" if vote.mine else ""
-        found.append(("out", f"{vote.votes} of {vote.needed} votes for putting it out{mine_too}"))
+        found.append(("out", f"{plain.counted(vote)} for putting it out{mine_too}"))
     return [
         *found,
         *([("connection", "you" if mine else member.connection + how)] if group.state != "left" else []),

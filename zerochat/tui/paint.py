@@ -91,7 +91,7 @@ def mark_of(row: Row) -> tuple[str, str]:
         if row.delivered == 0:
             return f"0/{row.of}", "mark"
         return f"✓{row.delivered}/{row.of}", "delivered" if row.delivered >= row.of else "mark"
-    return "late", "mark"
+    return "vouched" if row.vouched else "late", "mark"
 
 
 def paint(timeline: Timeline, index: int, names: Names, palette: Palette) -> list[Strip]:

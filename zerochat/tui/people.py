@@ -7,6 +7,7 @@ from zerochat.agent import plain
 from zerochat.agent.schema import (
     AnswerParams,
     DisagreementNews,
+    DismissParams,
     GroupInfo,
     MemberInfo,
     RemovedNews,
@@ -58,9 +59,8 @@ def show(chat: Board, news: GroupNews) -> None:
                 chat.rows_changed(conversation, [key] if key else [])
             if not here:
                 chat.tell(Printable(f"{who} in {name} is not the {who} you verified."), trouble=True)
-        case DisagreementNews(member=did, text=text) if conversation is not None:
-            conversation.alarms[did] = Printable(f"! {printable(text)} /verify shows whom you know.")
-            if not here:
+        case DisagreementNews(text=text) if conversation is not None:
+            if not here:  # there the banner says it, as long as it holds
                 chat.tell(Printable(f"{name}: {printable(text)}"), trouble=True)
         case _:
             pass
@@ -129,6 +129,8 @@ def _act(chat: Board, conversation: Conversation, member: MemberInfo, what: str)
             trust.mark(chat, conversation, member, False, f"Forget that you verified {name_of(member.nick)}?")
         case "remove":
             _remove(chat, conversation, member)
+        case "dismiss":
+            chat.attempt(_dismiss(chat, conversation, member.did))
         case "reader" | "writer" | "admin":
             chat.attempt(_change_role(chat, conversation, member.did, what))
         case _:
@@ -153,7 +155,7 @@ def requests(chat: Board, rest: str) -> None:
         return
 
     async def answer(one: RequestInfo, admit: bool) -> None:
-        await chat.link.ask("answer", AnswerParams(one.group, one.did, admit), GroupInfo)
+        await chat.link.ask("answer", AnswerParams(one.group, one.did, admit, one.nick, one.role), GroupInfo)
         await chat.feed.refresh()
 
     screen = RequestsScreen(conversation.name, lambda: conversation.info.requests, answer)
@@ -171,6 +173,22 @@ def verify(chat: Board, rest: str) -> None:
         chat.attempt(trust.show_group_words(chat, conversation))
     elif (member := _member(chat, conversation, "verify", rest)) is not None:
         show_member(chat, member.did)
+
+
+def dismiss(chat: Board, rest: str) -> None:
+    conversation = _open(chat)
+    if conversation is None:
+        return
+    if not conversation.info.disagreements:
+        chat.flash(Printable("There is no warning here to be dismissed."))
+        return
+    chat.attempt(_dismiss(chat, conversation, ""))
+
+
+async def _dismiss(chat: Board, conversation: Conversation, did: str) -> None:
+    await chat.link.ask("dismiss", DismissParams(conversation.info.id, did), GroupInfo)
+    await chat.feed.refresh()
+    chat.flash(Printable("You are warned of it no more. F2 still marks whom it is about."))
 
 
 # --- changing -------------------------------------------------------------------------------------------------------

@@ -94,6 +94,15 @@ def clock_text(stamp: str) -> str:
     return f"{moment.day} {moment:%b %H:%M}" if moment else "?"
 
 
+def clock_of(stamp: str) -> str:
+    """As in "14:03", or with its day where that is not today."""
+    moment = local_time(stamp)
+    if moment is None:
+        return "?"
+    today = datetime.now().astimezone().date() == moment.date()
+    return f"{moment:%H:%M}" if today else clock_text(stamp)
+
+
 def hue_of(did: str) -> int:
     """The colour number of a key: it follows the key, never the name, and is the same on every machine."""
     return blake2s(did.encode(errors="replace"), digest_size=2).digest()[0] % NICK_COLOURS

@@ -7,7 +7,7 @@ rebuilds the sums behind it. No Textual here, so that order and place can be tes
 
 import shlex
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -30,7 +30,7 @@ TEXT_CELLS_MAX = 110
 WHOLE_CHARS_MAX = 1 << 18
 """More than a post of 64 KiB can become by being made printable (a tab is four spaces)."""
 MARGIN = 8
-"""Cells on the right of rows with a mark: "✓12/24", "late"."""
+"""Cells on the right of rows with a mark: "✓12/24", "late", "vouched"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,8 @@ class Row:
     """What to say below a text that is not whole here."""
     own: bool = False
     late: bool = False
+    vouched: bool = False
+    """Somebody else has handed it over, and its author has not confirmed it yet."""
     position: int = 0
     delivered: int = 0
     of: int = 0
@@ -61,7 +63,7 @@ class Row:
     @property
     def marked(self) -> bool:
         """Whether something stands in the right margin."""
-        return self.kind == "post" and (self.late or (self.own and self.of > 0))
+        return self.kind == "post" and (self.late or self.vouched or (self.own and self.of > 0))
 
 
 def row_of(event: Event, line: int, group: str = "") -> Row | None:
@@ -85,6 +87,7 @@ def row_of(event: Event, line: int, group: str = "") -> Row | None:
         time=f"{moment:%H:%M}" if moment else "--:--",
         own=event.self,
         late=event.late,
+        vouched=event.vouched is not None,
         position=event.position,
         delivered=event.delivery.delivered,
         of=event.delivery.of,
@@ -156,6 +159,8 @@ class Timeline:
     posts: int = 0
     unread: Key | None = None
     """The row that has the unread line above it."""
+    gaps: dict[str, Key] = field(default_factory=dict)
+    """The rows that say that something of an author is missing there, by author."""
     more: bool = True
     """There are older events than the first row."""
     detached: bool = False
@@ -244,7 +249,9 @@ class Timeline:
             at = len(self.keys) if not self.keys or row.key > self.keys[-1] else bisect_left(self.keys, row.key)
             if at < len(self.keys) and self.keys[at] == row.key:
                 if row.line > self.rows[at].line:
-                    self.rows[at] = replace(self.rows[at], delivered=row.delivered, of=row.of, line=row.line)
+                    self.rows[at] = replace(
+                        self.rows[at], delivered=row.delivered, of=row.of, vouched=row.vouched, line=row.line
+                    )
                     self._remeasure(at)
                 continue
             self.rows.insert(at, row)
@@ -272,6 +279,44 @@ class Timeline:
         if last.local and (last.author, last.text) == (author, text):
             return None
         return next(iter(self.add([row])), None)
+
+    def tell_gaps(self, missing: Mapping[str, tuple[int, Printable, Printable]]) -> bool:
+        """Say where something is known to be missing, and only there: by author, the place in its chain after which
+        it is, what the author is called and what to say. True: something has changed."""
+        wanted = {}
+        for author, (after, nick, text) in missing.items():
+            of_author = (at for at in reversed(self.rows) if at.author == author and not at.local)
+            above = next((row for row in of_author if row.position <= after), None)
+            if (above := above or next((row for row in reversed(self.rows) if not row.local), None)) is not None:
+                key = (above.key[0], above.key[1], f"{above.key[2]}~{author}")
+                wanted[author] = Row(key, "quiet", author, nick, text, above.day, above.time, local=True)
+        shown = {author: at for author, key in self.gaps.items() if (at := self.index(key)) is not None}
+        if {author: self.rows[at] for author, at in shown.items()} == wanted:
+            return False
+        self.forget([self.rows[at].key for at in shown.values()])
+        self.add(list(wanted.values()))
+        self.gaps = {author: row.key for author, row in wanted.items()}
+        return True
+
+    def confirm(self, author: str, position: int) -> list[Key]:
+        """The author itself has said what stands there in its chain, and so all that leads up to it; the keys of the
+        rows that changed."""
+        changed = []
+        for at, row in enumerate(self.rows):
+            if row.vouched and row.author == author and row.position < position:
+                self.rows[at] = replace(row, vouched=False)
+                self._remeasure(at)
+                changed.append(row.key)
+        return changed
+
+    def forget(self, keys: Sequence[Key]) -> None:
+        """Take rows out wherever they stand."""
+        for key in keys:
+            if (at := self.index(key)) is not None:
+                self._drop(at, at + 1)
+                if at < len(self.rows):
+                    self.heights[at] = self._measure(at)
+                self._sum(at)
 
     def receipt(self, after: int, upto: int, line: int) -> list[Key]:
         """One more member has my events with `after` < position <= `upto`; the keys of the rows that changed."""

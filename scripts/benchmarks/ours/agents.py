@@ -78,6 +78,10 @@ class Agents:
     def publisher(self) -> Member:
         return self._members[0]
 
+    @property
+    def listeners(self) -> list[Member]:
+        return self._members[1:]
+
     def pids(self) -> list[int]:
         return [member.process.pid for member in self._members]
 

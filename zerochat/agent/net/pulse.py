@@ -6,7 +6,7 @@ one flipped bit in the length of a frame would make all that follows look like t
 
 from zerochat.agent.net import sockets
 
-PIECE_BYTES = 16 * 1024
+PIECE_BYTES = 4 * 1024
 """That much of a large frame within the time for an answer is as good as an answer, on however slow a line."""
 BEATS = 2
 """How many times in HEARTBEAT_MS it is looked who is silent, all connections at once: an agent with a hundred of them

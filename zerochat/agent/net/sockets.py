@@ -47,7 +47,9 @@ PUBLISH_FRAMES_MAX = 1000
 HEARTBEAT_MS = 1000
 """Without heartbeats a vanished peer is never noticed, and one flipped byte in a CURVE stream leaves a dead connection
 standing for ever."""
-HEARTBEAT_TIMEOUT_MS = 3000
+HEARTBEAT_TIMEOUT_MS = 2400
+"""With the silence before it (`pulse.BEATS`) less than four seconds, so that a peer who vanishes is seen to be gone
+within that."""
 TCP_SILENCE_MS = 4000
 """TCP_MAXRT: how long the kernel may retransmit unacknowledged data before the connection counts as dead."""
 HANDSHAKE_MS = 2000

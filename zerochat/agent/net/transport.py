@@ -176,6 +176,13 @@ class Transport:
             case _:
                 assert_never(effect)
 
+    def flush(self) -> None:
+        """Send what waits in our lines, as far as the network takes it. `poll` does it too."""
+        now = time.monotonic()
+        for line in self._unsent:
+            line.flush(now)
+        self._unsent.clear()
+
     def complain(self, link: bytes, weight: float = 1) -> bool:
         """What came over this link was refused; True when that was once too often, and the link is shut for a while."""
         if not self._bans.strike(link, time.monotonic(), weight):
@@ -216,9 +223,7 @@ class Transport:
     # --- one turn ---------------------------------------------------------------------------------------------------
 
     def _turn(self, now: float, until: float) -> list[int]:
-        for line in self._unsent:
-            line.flush(now)
-        self._unsent.clear()
+        self.flush()
         patience = 0 if self._news or self._ears.pending else max(0, min(until, self._due) - now)
         fds = self._ears.wait(patience)
         self._ears.read(INPUTS_MAX - len(self._news), TURN_BYTES_MAX)

@@ -14,6 +14,7 @@ import msgspec
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, did_key
 from zerochat.crypto.primitives import ed25519_public
+from zerochat.didcomm.did import same_did
 from zerochat.didcomm.invitation import NONCE_BYTES, Invitation, bound_id
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange
@@ -29,10 +30,10 @@ from zerochat.group.contact import (
     transport_name,
     transport_secret,
 )
-from zerochat.group.effects import Admit, Dial, Dispatch, Hangup
+from zerochat.group.effects import Admit, Dial, Hangup
 from zerochat.group.event import Did, Id, load_event
-from zerochat.group.joining import seating, welcome
-from zerochat.group.joining.seating import fail
+from zerochat.group.joining import parting, seating, welcome
+from zerochat.group.joining.seating import fail, hand_over
 from zerochat.group.membership import (
     CONTROL_MAX,
     READER,
@@ -66,6 +67,8 @@ PENDING_MS_MAX = 24 * 3_600_000
 PENDING_RETRY_MS, PENDING_RETRY_MS_MAX = 5_000, 300_000
 PENDING_MAIL_RETRY_MS, PENDING_MAIL_RETRY_MS_MAX = 60_000, 3_600_000
 """It asks again after this long, then ever more rarely; a mediator would keep every copy."""
+UNANSWERED_MAX = 2
+"""After so many questions without an answer it says who it is once more: the inviter may have forgotten it."""
 JOINS_MAX = 16
 EVIDENCE_BYTES_MAX = 2 * CONTROL_MAX * 1024
 """Every membership event that a group can have, at the size that they usually have."""
@@ -96,15 +99,19 @@ def accept(turn: Turn, invitation: Invitation, label: str, role: str = WRITER) -
         if turn.agent.groups[known.group].state != "left":
             raise AlreadyMember(group=known.name)
         known = None
-    if known is not None and known.contradiction is not None:
+    if known is not None and (known.contradiction is not None or known.farewell):
         known = None  # this key has left already, if it ever was in
     if link in turn.agent.invitations:
         raise AlreadyMember(group=turn.group(turn.agent.invitations[link].group).name)
     assert turn.agent.reach is not None
     deadline = turn.now + JOIN_MS_MAX
-    if known is not None:
+    if known is not None and known.phase == "failed":
         phase: JoinState = "asking" if known.relationship.established else "exchanging"
-        join = replace(known, label=label, role=role, deadline=deadline, phase=phase, pending=0)
+        join = replace(known, label=label, role=role, deadline=deadline, phase=phase, begun=turn.now)
+        # The inviter may have forgotten us meanwhile.
+        join = replace(join, pending=0, unanswered=UNANSWERED_MAX, parting=0)
+    elif known is not None:
+        join = replace(known, label=label, role=role, deadline=deadline, pending=0)
     else:
         seed = turn.moment.random(32)
         identity = new_identity(turn.moment.random, mail.own_reach(turn, seed), invitation.envelope)
@@ -118,10 +125,12 @@ def accept(turn: Turn, invitation: Invitation, label: str, role: str = WRITER) -
             deadline=deadline,
             phase="exchanging",
             role=role,
+            begun=turn.now,
         )
     others = {k: j for k, j in turn.agent.joins.items() if k != link}
     if len(others) >= JOINS_MAX:
-        over = next((k for k, j in others.items() if j.phase == "failed" or (j.phase == "done" and j.seated)), None)
+        failed = (k for k, j in others.items() if j.phase == "failed" and not j.parting)
+        over = next(failed, next((k for k, j in others.items() if j.phase == "done" and j.seated), None))
         if over is None:
             raise Overloaded(what="The number of joins under way", limit=JOINS_MAX)
         del others[over]
@@ -133,7 +142,7 @@ def accept(turn: Turn, invitation: Invitation, label: str, role: str = WRITER) -
 def resume(turn: Turn, link: bytes) -> None:
     """Dial the inviter and knock; also after a restart in the middle of a join."""
     join = turn.agent.joins[link]
-    if join.phase in ("exchanging", "asking"):
+    if join.phase in ("exchanging", "asking") or join.parting:
         invitation = join.invitation
         if invitation.endpoint is not None:
             turn.say(Dial(link, invitation.endpoint, invitation.server_key, invitation.knock_secret()))
@@ -141,6 +150,9 @@ def resume(turn: Turn, link: bytes) -> None:
             key = seating.inviter_key(turn, join)
             if key is not None:
                 turn.say(Admit(link, key))
+        if join.parting:
+            parting.again(turn, link)
+            return
         seating.tell(turn, join, "dialling", f"Looking for whoever invited you, at {invitation.where}…")
         knock(turn, link)
     elif join.phase == "done" and not join.seated:
@@ -151,7 +163,10 @@ def knock(turn: Turn, link: bytes) -> None:
     """Say (again) what the join waits for, or give up when its time is over."""
     join = turn.agent.joins.get(link)
     if join is None or join.phase not in ("exchanging", "asking"):
+        parting.again(turn, link)
         return
+    if turn.now >= join.deadline:
+        parting.begin(turn, link)
     if turn.now >= join.deadline and join.pending:
         fail(turn, link, "nobody has said whether you may come in", "Ask whoever invited you, then try again.")
         return
@@ -167,6 +182,7 @@ def knock(turn: Turn, link: bytes) -> None:
     mailed = link not in turn.agent.up and join.invitation.mail
     if link in turn.agent.up or mailed:
         _send(turn, link, join)
+        join = seating.change(turn, link, unanswered=join.unanswered + 1)
     retry = MAIL_RETRY_MS if mailed else RETRY_MS
     if join.pending:
         first, most = PENDING_RETRY_MS, PENDING_RETRY_MS_MAX
@@ -179,7 +195,7 @@ def knock(turn: Turn, link: bytes) -> None:
 
 def _send(turn: Turn, link: bytes, join: Join) -> None:
     relationship, packer = join.relationship, turn.packer(join.invitation.envelope)
-    if join.phase == "exchanging":
+    if join.phase == "exchanging" or join.unanswered >= UNANSWERED_MAX:
         request = Message(
             type=exchange.REQUEST,
             id=relationship.thid,
@@ -187,7 +203,8 @@ def _send(turn: Turn, link: bytes, join: Join) -> None:
             pthid=join.invitation.pthid,
             body={"goal_code": "org.zerochat.join", "member": join.me, "label": join.label},
         )
-        _hand_over(turn, link, pack_to(relationship.mine, relationship.asked, request, packer, turn.moment))
+        hand_over(turn, link, pack_to(relationship.mine, relationship.asked, request, packer, turn.moment))
+    if join.phase == "exchanging":
         return
     assert join.contact is not None
     contact, inviter = join.contact.did, relationship.member
@@ -206,19 +223,7 @@ def _send(turn: Turn, link: bytes, join: Join) -> None:
     complete = exchange.complete(relationship.thid, join.invitation.pthid, turn.moment.random)
     request = Message(type=JOIN_REQUEST, id=new_id(turn.moment.random), body=body)
     for message in (complete, request):
-        _hand_over(turn, link, pack(relationship, message, packer, turn.moment.random))
-
-
-def _hand_over(turn: Turn, link: bytes, envelope: bytes) -> None:
-    """Send an envelope to the inviter, over its mediator if there is no link."""
-    join = turn.agent.joins[link]
-    ways = join.invitation.mail
-    if link in turn.agent.up or not ways:
-        turn.say(Dispatch(link, envelope))
-    else:
-        # A person is waiting, so what has not worked is tried again all the same.
-        way = next((way for way in ways if mail.works(turn, way.uri)), ways[0])
-        mail.post(turn, way, join.relationship.theirs or join.invitation.did, envelope)
+        hand_over(turn, link, pack(relationship, message, packer, turn.moment.random))
 
 
 def link_up(turn: Turn, link: bytes) -> None:
@@ -230,6 +235,8 @@ def link_up(turn: Turn, link: bytes) -> None:
         else:
             seating.tell(turn, join, "exchanging", "Found. Exchanging keys…")
         _send(turn, link, join)
+    else:
+        parting.again(turn, link)
 
 
 class _ResponseBody(msgspec.Struct, frozen=True):
@@ -244,6 +251,9 @@ class _ResponseBody(msgspec.Struct, frozen=True):
 def hear_answer(turn: Turn, link: bytes, envelope: bytes) -> None:
     """The inviter says something to us as a joiner. Raises RemoteError."""
     join = turn.agent.joins[link]
+    if join.parting:
+        parting.hear(turn, link, envelope)
+        return
     if join.phase not in ("exchanging", "asking"):
         return
     packer = turn.packer(join.invitation.envelope)
@@ -253,8 +263,7 @@ def hear_answer(turn: Turn, link: bytes, envelope: bytes) -> None:
         except Unauthentic:
             pass
         else:
-            join = replace(join, relationship=relationship)
-            turn.change(joins={**turn.agent.joins, link: join})
+            join = seating.change(turn, link, relationship=relationship, unanswered=0)
             if not relationship.established:
                 fail(turn, link, "the inviter has ended the conversation", "Ask for a fresh invitation.")
                 return
@@ -267,7 +276,8 @@ def hear_answer(turn: Turn, link: bytes, envelope: bytes) -> None:
                     _hear_problem(turn, link, read_body(message, ProblemBody))
             return
     opened = open_first([join.relationship.mine], envelope, packer)
-    if opened.message.type == PROBLEM and join.phase == "exchanging":
+    asked = join.phase == "exchanging" or join.unanswered >= UNANSWERED_MAX
+    if opened.message.type == PROBLEM and asked:
         # The refusal comes from a DID that we do not know, but over a connection that proved the inviter's server key,
         # and the worst that it can do is to end this try.
         if opened.message.pthid == join.relationship.thid:
@@ -275,7 +285,7 @@ def hear_answer(turn: Turn, link: bytes, envelope: bytes) -> None:
         return
     if opened.message.type != exchange.RESPONSE or opened.message.thid != join.relationship.thid:
         raise Refused(why="an answer to another request")
-    if not join.relationship.established:
+    if not join.relationship.established or not same_did(join.relationship.theirs, opened.sender):
         _hear_response(turn, link, opened)
 
 
@@ -290,24 +300,29 @@ def _hear_response(turn: Turn, link: bytes, opened: Opened) -> None:
     check_proof(body.proof, body.member, body.group, opened.sender, join.invitation.did, join.me)
     if fault_of(body.name):
         raise Malformed(why="response: a group name that cannot be shown")
+    if join.relationship.established and body.member != join.relationship.member:
+        raise Refused(why="a response by somebody else than before")
     name = body.name
     known = turn.agent.groups.get(body.group)
     others = [k for k, j in turn.agent.joins.items() if j.group == body.group and j.phase == "asking" and k != link]
     twice = any(not turn.agent.joins[k].pending for k in others)
     if twice or (known is not None and known.state != "left"):  # whoever has left comes back as somebody new
+        parting.begin(turn, link)
         _already(turn, link, body.name)
         return
     for k in others:  # nobody knows when a person answers
+        parting.begin(turn, k)
         fail(turn, k, "you have accepted another invitation to the same group", "Wait for the answer to that one.")
     assert turn.agent.reach is not None
     relationship = replace(join.relationship, member=body.member, theirs=opened.sender, greeted=True)
     contact = new_identity(turn.moment.random, mail.own_reach(turn, join.seed), join.invitation.envelope)
     join = replace(join, relationship=relationship, phase="asking", group=body.group, name=name, contact=contact)
+    join = replace(join, unanswered=0)
     turn.change(joins={**turn.agent.joins, link: join})
     seating.tell(turn, join, "asking", f"Asking to join {name}…")
     _send(turn, link, join)
     invitation = join.invitation
-    if invitation.endpoint is not None:
+    if invitation.endpoint is not None and not join.pending:
         # As a member we have another key, and so another connection. By the time that it must be let in the inviter
         # has heard what we ask; if not, it is dialled again.
         ours = transport_secret(join.seed)
@@ -364,24 +379,29 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
     events = [load_event(record) for _, part in sorted(evidence.items()) for record in part]
     if max(event.lamport for event in events) > turn.now + clock.AHEAD_MS_MAX:
         why = "this machine's clock is more than five minutes behind the group's"
+        parting.begin(turn, link, events)
         fail(turn, link, why, "Set the clock, then try again with the same invitation.")
         return
     known = turn.agent.groups.get(join.group)
     if known is not None and known.state != "left":
+        parting.begin(turn, link, events)
         _already(turn, link, known.name)
         return
     try:
         group = welcome.founded(join, events, body.since)
     except RemoteError:
+        parting.begin(turn, link, events)
         fail(turn, link, "what the inviter says of the group does not hold", "Ask somebody else in it to invite you.")
         return
     if not log.supported(group.profile):
+        parting.begin(turn, link, events)
         fail(turn, link, "this group uses keys or a path that this version does not have", "Update zerochat.")
         return
     if group.view.forked and group.view.policy.agreement == "strict":
         liars = seating.names(group.view, list(group.view.forked))
         proof = agreement.fork_in(group.control, group.id, group.view.forked)
         why = f"{liars} has signed two histories of {group.name}"
+        parting.begin(turn, link, events)
         fail(turn, link, why, "Ask the members, by other means, about that.", proof)
         return
     accepted = {did: word for did, word in group.words.items() if did == join.relationship.member}

@@ -7,13 +7,16 @@ else. Nobody waits for whoever is away.
 """
 
 from dataclasses import replace
+from typing import Any
 
 from zerochat.crypto.primitives import ed25519_to_x25519_public
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import LocalError, Refused
-from zerochat.group import agreement, leave, mail, peers, sync
+from zerochat.group import agreement, leave, mail, peers, proof, sync
 from zerochat.group.contact import member_link
-from zerochat.group.effects import Hangup, Notify, Revoke
+from zerochat.group.effects import Dispatch, Hangup, Notify, Revoke
+from zerochat.group.history import past
+from zerochat.group.joining import welcome
 from zerochat.group.membership import View
 from zerochat.group.notices import Disagreement, JoinPhase, JoinProgress, Seating, ViewChanged
 from zerochat.group.relationship import pack
@@ -28,6 +31,8 @@ AGREE_MS = 4_000
 WATCH_MS = 26_000
 """How much longer it compares what the members say; where agreement is strict, it waits for as long for those who can
 be reached."""
+NEVER_MS = 600_000
+"""Whoever was let in so long ago and has never said anything will hardly come: its join has failed long since."""
 NAMES_MAX = 3
 """So many of those who are awaited are named."""
 
@@ -57,16 +62,43 @@ def inviter_key(turn: Turn, join: Join) -> bytes | None:
     return key
 
 
-def end(turn: Turn, link: bytes, phase: JoinState) -> Join:
-    """Nothing more is said over the link of the invitation."""
-    join = replace(turn.agent.joins[link], phase=phase, evidence={})
+def change(turn: Turn, link: bytes, **fields: Any) -> Join:
+    """Change fields of a join."""
+    join = replace(turn.agent.joins[link], **fields)
     turn.change(joins={**turn.agent.joins, link: join})
+    return join
+
+
+def end(turn: Turn, link: bytes, phase: JoinState) -> Join:
+    """Nothing more is said over the link of the invitation, but perhaps that we have given up."""
+    join = change(turn, link, phase=phase, evidence={})
+    if not join.parting:
+        hang_up(turn, link)
+    return join
+
+
+def hang_up(turn: Turn, link: bytes) -> None:
+    """Close the link of the invitation of a join that is over."""
+    join = turn.agent.joins[link]
     if join.invitation.endpoint is None and (key := inviter_key(turn, join)) is not None:
         turn.say(Revoke(key))
     turn.say(Hangup(link))
-    if phase == "failed" and join.group:
+    group = turn.agent.groups.get(join.group)
+    member = group is not None and group.me == join.me  # who is leaving, perhaps, and has to tell them
+    if join.phase == "failed" and join.group and not member:
         turn.say(Hangup(link_to_inviter(join)))
-    return join
+
+
+def hand_over(turn: Turn, link: bytes, envelope: bytes) -> None:
+    """Send an envelope to the inviter, over its mediator if there is no link."""
+    join = turn.agent.joins[link]
+    ways = join.invitation.mail
+    if link in turn.agent.up or not ways:
+        turn.say(Dispatch(link, envelope))
+    else:
+        # A person is waiting, so what has not worked is tried again all the same.
+        way = next((way for way in ways if mail.works(turn, way.uri)), ways[0])
+        mail.post(turn, way, join.relationship.theirs or join.invitation.did, envelope)
 
 
 def link_to_inviter(join: Join) -> bytes:
@@ -76,8 +108,8 @@ def link_to_inviter(join: Join) -> bytes:
 
 def fail(turn: Turn, link: bytes, why: str, remedy: str, contradiction: Contradiction | None = None) -> None:
     error = JoinFailed(why=why, remedy=remedy)
-    join = replace(end(turn, link, "failed"), contradiction=contradiction)
-    turn.change(joins={**turn.agent.joins, link: join})
+    end(turn, link, "failed")
+    join = change(turn, link, contradiction=contradiction)
     tell(turn, join, "failed", error.sentence(), error=error.code)
 
 
@@ -152,6 +184,8 @@ def settle(turn: Turn, name: str) -> None:
         if not found:
             for did in turn.group(name).peers:
                 sync.send_sync(turn, name, did)  # now we vouch for all that we know
+    if late:
+        proof.show(turn, name)
     _conclude(turn, name)
 
 
@@ -184,20 +218,29 @@ def _dispute(turn: Turn, name: str, member: str) -> None:
     """A member has signed something else than whoever let us in."""
     group = turn.group(name)
     turn.edit(name, disputed=(*group.disputed, member))
-    view, acceptor = group.view, agreement.acceptor_of(group)
+    acceptor = agreement.acceptor_of(group)
     joins = turn.agent.joins.items()
     link = next((k for k, one in joins if one.group == name and one.phase == "done"), None)
     accepted = turn.agent.joins[link].words.get(acceptor) if link is not None else None
     found = agreement.contradiction_of(group, accepted, member) if accepted is not None else None
-    why = f"{names(view, [member])} and {names(view, [acceptor])} do not say the same about who is in {group.name}"
     if _strict(group) and (joining := _joining(turn, name)) is not None:
         leave.leave(turn, group)
+        why = agreement.disputed(group, member)
         fail(turn, joining, why, "Ask the members, by other means, which of them is right.", found)
         return
     if link is not None:
         turn.change(joins={**turn.agent.joins, link: replace(turn.agent.joins[link], contradiction=found)})
-    doubted = "Whoever only one of them knows of gets nothing from you until somebody else confirms it."
-    turn.say(Notify(Disagreement(name, "", f"{why}. {doubted}")))
+    turn.say(Notify(Disagreement(name, "", agreement.disputed_sentence(group, member))))
+
+
+def never_arrived(group: Group, member: str, now: int) -> bool:
+    """Whether we have let this member in, and it has not come in all the time (UTC ms) that a join takes. Nobody else
+    can tell: whom we hear nothing of the others may well hear. It is a member until it is put out, like any other."""
+    known, peer = group.view.members.get(member), group.peers.get(member)
+    if group.state != "active" or known is None or known.added_by != group.me or peer is None or peer.heard:
+        return False
+    entry = welcome.entry_of(group, member)
+    return entry is not None and now >= group.control[entry].time + NEVER_MS
 
 
 # --- progress -------------------------------------------------------------------------------------------------------
@@ -230,6 +273,7 @@ def progress(turn: Turn, link: bytes, final: bool = False) -> None:
     undecided = _strict(group) and group.agree_by > 0
     if (final or not awaited) and not undecided:
         turn.change(joins={**turn.agent.joins, link: replace(join, seated=True)})
+        past.begin(turn, name)
         text = f"You are in {group.name}."
         if awaited:
             text += f" {count} of {total} members are connected; the others follow when they can be reached."

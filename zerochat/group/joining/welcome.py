@@ -109,7 +109,7 @@ def founded(join: Join, events: list[Event], since: int) -> Group:
         control=control,
         view=view,
         created=genesis.time,
-        chains={inviter: Chain(since)},
+        chains={inviter: Chain.after(since)},
         lamport=max(event.lamport for event in events),
         relationships={inviter: join.relationship},
         heads=heads_of(control),

@@ -26,6 +26,10 @@ JoinRule: TypeAlias = Literal["invited", "ask", "open"]
 RemoveRule: TypeAlias = Literal["anyone", "admins", "quorum"]
 RoleRule: TypeAlias = Literal["flat", "admins"]
 AgreementRule: TypeAlias = Literal["permissive", "strict"]
+HistoryRule: TypeAlias = Annotated[
+    str, msgspec.Meta(max_length=24, pattern=r"^(none|all|last:[1-9]\d{0,6}|since:\d{1,15})$")
+]
+KEEPERS_MAX = 64
 
 
 class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,6 +40,8 @@ class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quorum: Annotated[int, msgspec.Meta(ge=0, le=QUORUM_MAX)]
     roles: RoleRule
     agreement: AgreementRule
+    history: HistoryRule = "none"
+    keepers: Annotated[int, msgspec.Meta(ge=0, le=KEEPERS_MAX)] = 0
 
 
 class GenesisBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,6 +71,8 @@ class AddBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     transport: _Key
     possession: _Signature
     consent: _Signature
+    history: HistoryRule = "all"
+    """What it may have of what was said before: this, as far as the group's own rule allows it."""
 
 
 class RemoveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -174,6 +182,15 @@ def label_of(event: Event) -> LabelBody:
     return event.once(_label)
 
 
+def is_history_rule(text: str) -> bool:
+    """Whether this says what newcomers may have of the history."""
+    try:
+        msgspec.convert(text, HistoryRule)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The rules of a group, fixed for its life by its genesis event."""
@@ -188,6 +205,11 @@ class Policy:
     """Whether everybody is equal, or the founder is the owner, who makes admins."""
     agreement: AgreementRule = "permissive"
     """What a newcomer does whose evidence differs from what the members believe."""
+    history: str = "all"
+    """What newcomers may have of what was said before they came: `none`, `all`, `last:N` posts, or what was said
+    `since:T` (UTC ms)."""
+    keepers: int = 0
+    """How many members keep the history for the others: those who have been in it longest; 0: everybody."""
 
     @classmethod
     def default(cls, roles: RoleRule = "flat") -> Self:
@@ -202,6 +224,10 @@ class Policy:
             return f"a quorum is from {QUORUM_MIN} to {QUORUM_MAX}"
         if self.remove != "quorum" and self.quorum:
             return "a quorum where nobody votes"
+        if not is_history_rule(self.history):
+            return "what newcomers may have of the history is none, all, last:NUMBER or since:TIME"
+        if not 0 <= self.keepers <= KEEPERS_MAX:
+            return f"who keep the history are at most {KEEPERS_MAX}"
         return ""
 
     def body(self) -> dict[str, Any]:
@@ -211,7 +237,7 @@ class Policy:
 
 def policy_of(body: PolicyBody) -> Policy:
     """The rules in a genesis event. Raises Malformed where they do not fit together."""
-    policy = Policy(body.join, body.remove, body.quorum, body.roles, body.agreement)
+    policy = Policy(body.join, body.remove, body.quorum, body.roles, body.agreement, body.history, body.keepers)
     if policy.fault:
         raise Malformed(why=f"genesis: {policy.fault}")
     return policy

@@ -68,11 +68,20 @@ def _newcomer(event: Event) -> Member:
     """Whoever comes in with a genesis or an add."""
     body = genesis_of(event) if event.type == GENESIS else add_of(event)
     if isinstance(body, GenesisBody):
-        did, adder, role = event.author, None, OWNER if body.policy.roles == "admins" else WRITER
+        did, adder, role, history = event.author, None, OWNER if body.policy.roles == "admins" else WRITER, "all"
     else:
-        did, adder, role = body.member, event.author, body.role
-    transport = client_key(body.transport)
-    return Member(did, body.label, body.contact, event.lamport, adder, transport, ((0, role),), role_by=event.author)
+        did, adder, role, history = body.member, event.author, body.role, body.history
+    return Member(
+        did,
+        body.label,
+        body.contact,
+        event.lamport,
+        adder,
+        client_key(body.transport),
+        ((0, role),),
+        role_by=event.author,
+        history=history,
+    )
 
 
 LATEST_MAX = 16

@@ -33,6 +33,8 @@ class Member:
     """Who gave it the last of them."""
     until: int | None = None
     """The last event of its chain that counts; None: it is a member still."""
+    history: str = "all"
+    """What it may have of what was said before it came, as far as the group's rule allows it (`Policy.history`)."""
 
     @property
     def role(self) -> str:
@@ -57,11 +59,18 @@ class View:
     removed: dict[str, int]
     """Of the former, those who did not go by themselves: their events up to this one count."""
     forked: dict[str, tuple[str, str]]
-    """By author: two of its membership events (ids) in one place of its chain. Both are signed, so that is proof."""
+    """By author: two of its membership events (ids) in one place of its chain, or of which neither had seen the other.
+    Both are signed, so that is proof."""
 
     def known(self, did: str) -> Member | None:
         """Whoever is or was a member."""
         return self.members.get(did) or self.former.get(did)
+
+    @property
+    def keepers(self) -> list[str]:
+        """Who keeps the history for the others: as many as the group wants, those who have been in it longest."""
+        eldest = sorted(self.members, key=lambda did: (self.members[did].joined, did))
+        return eldest[: self.policy.keepers or None]
 
 
 def may_post(view: View, author: str, seq: int) -> bool:

@@ -6,6 +6,7 @@ requester                     acceptor                      the other members
     | -- complete -------------> |                                |
     | -- join-request ---------> |                                |
     | <- join-pending ---------- | (where a member has to decide) |
+    | -- problem-report -------> | (gives up: joining/parting.py) |
     |                            | -- status: add --------------> |
     | <-- welcome -------------- |                                |
     | -- didexchange request, response, complete with each -----> |
@@ -24,7 +25,7 @@ from zerochat.errors import Malformed
 from zerochat.group.contact import CONTACT_CHARS_MAX, ROUTES_MAX, ROUTING_KEYS_MAX, URI_CHARS_MAX
 from zerochat.group.event import CONTROL_BYTES_MAX, DEPS_MAX, Did, Id
 from zerochat.group.membership import CONTROL_MAX, MEMBERS_MAX
-from zerochat.group.wire.run import RUNS_MAX, Run
+from zerochat.group.wire.run import RUN_EVENTS_MAX, RUNS_MAX, Run
 
 PROTOCOL = "https://zerochat.org/group/1.0/"
 EVENTS = PROTOCOL + "events"
@@ -34,6 +35,9 @@ JOIN_REQUEST = PROTOCOL + "join-request"
 JOIN_PENDING = PROTOCOL + "join-pending"
 WELCOME = PROTOCOL + "welcome"
 SEATING = PROTOCOL + "seating"
+NEED = PROTOCOL + "need"
+SHARE = PROTOCOL + "share"
+PROOF = PROTOCOL + "proof"
 PROBLEM = "https://didcomm.org/report-problem/2.0/problem-report"
 
 WELCOME_BYTES_MAX = 64 * 1024
@@ -43,6 +47,9 @@ WELCOME_PARTS_MAX = CONTROL_MAX * CONTROL_BYTES_MAX // WELCOME_BYTES_MAX * 2
 HAVE_MAX = MEMBERS_MAX * 2
 """People who join at the same moment through different members may make a group larger than it should be."""
 HEADS_MAX = DEPS_MAX * 4
+WANT_MAX = 64
+"""Chains in one need."""
+HEIGHTS_MAX = 64
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 _Checksum = Annotated[str, msgspec.Meta(max_length=22)]
@@ -111,8 +118,37 @@ class SyncBody(msgspec.Struct, frozen=True):
     """The sender's signature on `heads` (`agreement.sign_heads`)."""
     told: _Checksum = ""
     """The view that the reader told last, as far as the sender has heard."""
+    pre: Annotated[str, msgspec.Meta(max_length=43)] = ""
+    """The id of the event `since`: by it, whatever others have of the chain up to there can be checked."""
     gap: bool = False
     """The sender misses something of the reader's chain: do not wait for the timer."""
+    former: Annotated[list[tuple[Did, _Count]], msgspec.Meta(max_length=HEIGHTS_MAX)] = []
+    """How far the sender has the chains of those who are members no more; as many as go in."""
+
+
+class NeedBody(msgspec.Struct, frozen=True):
+    """The sender wants stretches of some chains; the answer is one `share` in the same thread."""
+
+    group: Id
+    want: Annotated[
+        list[tuple[Did, _Count, Annotated[int, msgspec.Meta(ge=1, le=2**53 - 1)]]],
+        msgspec.Meta(min_length=1, max_length=WANT_MAX),
+    ]
+    """Authors, and of each the places after the first number, up to the second."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=RUN_EVENTS_MAX)]
+    back: bool = False
+    """The newest first, as the log is shown; else as the reader has delivered them."""
+
+
+class ShareBody(msgspec.Struct, frozen=True):
+    """What the reader has asked for, as far as the sender has it and may give it."""
+
+    group: Id
+    more: bool
+    """There is more of it that the reader may have."""
+    runs: Annotated[list[Run], msgspec.Meta(max_length=RUN_EVENTS_MAX)] = []
+    packed: str = ""
+    """The same as compressed JSON, in base64url."""
 
 
 class JoinRequestBody(msgspec.Struct, frozen=True):
@@ -169,6 +205,14 @@ class SeatingBody(msgspec.Struct, frozen=True):
     members: Annotated[int, msgspec.Meta(ge=0, le=HAVE_MAX)]
 
 
+class ProofBody(msgspec.Struct, frozen=True):
+    """Membership events that prove that somebody has signed two histories, with what the reader may lack of their past,
+    causes first."""
+
+    group: Id
+    runs: Annotated[list[Run], msgspec.Meta(max_length=RUNS_MAX)]
+
+
 class ProblemBody(msgspec.Struct, frozen=True):
     """Report Problem 2.0: a code for programs, a comment for people."""
 
@@ -185,6 +229,7 @@ PROBLEMS: Mapping[str, str] = {
     "e.p.req.role": "the invitation lets you read and not write",
     "e.p.req.busy": "too many others wait to be let in",
     "e.p.req.refused": "whoever was asked did not want to let you in",
+    "e.p.req.withdrawn": "whoever has asked does not want to join any more",
     "e.p.req.late": "nobody has answered whether you may come in",
     "e.p.msg": "the inviter could not read the request; the two versions of zerochat may differ",
 }

@@ -1,0 +1,284 @@
+"""The journal: events that are on disk for good in a second, in turns of several sizes, and opening a long one.
+
+A turn is what the real core says when it is asked for so many posts: the events, and what of a state with several
+members is not as it was. Plain SQLite (Python's own) gets the same rows with the same settings and without encryption;
+the floor is a file to which the same number of bytes is appended and then synced (`fdatasync`). All three write into
+the same folder, in turn. Figures follow the disk: where it has a cache that survives a power cut they are many times
+higher.
+"""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from benchmarks import Figure, Report, Row, take_turns
+from benchmarks.ours.core import GROUP, HUB, Star
+from zerochat.agent.checkpoint import changes
+from zerochat.agent.journal import Journal
+from zerochat.agent.rows import DROP, KEEP, LATEST_ROWS, SCHEMA, WRITE, values_of
+from zerochat.group.effects import Answer, Effect, Remember
+from zerochat.group.engine import step
+from zerochat.group.state import Agent
+from zerochat.group.stimuli import Ask, Moment, SendPost, TurnOver
+
+KEY = bytes(range(32))
+BATCHES = (1, 4, 16, 64, 256)
+MEMBERS = 8
+"""Of the group that turns are written for."""
+LONG_EVENTS, LONG_MEMBERS, OPEN_MS_GOAL = 100_000, 64, 1_000.0
+PAGE = 50
+SETTINGS = (
+    *(("locking_mode", "EXCLUSIVE"), ("journal_mode", "WAL"), ("synchronous", "FULL"), ("fullfsync", 1)),
+    *(("checkpoint_fullfsync", 1), ("cell_size_check", 1), ("mmap_size", 0), ("temp_store", "MEMORY")),
+    *(("trusted_schema", 0), ("secure_delete", 1), ("journal_size_limit", 4 << 20)),
+)
+
+
+@dataclass(frozen=True)
+class Turn:
+    before: Agent
+    after: Agent
+    events: tuple[Remember, ...]
+
+
+def turns_of(batch: int, number: int) -> list[Turn]:
+    """What the core says to `batch` posts, so many times one after another."""
+    star = Star(MEMBERS)
+    star.grow(MEMBERS)
+    agent = star.nodes[HUB].agent
+    turns = []
+    for _ in range(number):
+        before, said = agent, list[Effect]()
+        moment = Moment(star.now, star.dice.randbytes)
+        for ticket in range(batch):
+            agent, effects = step(
+                agent, Ask(ticket, SendPost(GROUP, "a line of some sixty characters, as people write.")), moment
+            )
+            assert any(isinstance(effect, Answer) for effect in effects), effects
+            said += effects
+        agent, effects = step(agent, TurnOver(), moment)
+        turns.append(Turn(before, agent, tuple(one for one in [*said, *effects] if isinstance(one, Remember))))
+    return turns
+
+
+class Writers:
+    """Three files in one folder, and the same turns for each."""
+
+    def __init__(self, folder: Path, turns: Sequence[Turn]) -> None:
+        self._turns, self._rounds = turns, count()
+        self.journal = Journal.create(folder / "journal.db", KEY)
+        self.journal.commit(turns[0].before)
+        self.plain = plain_database(folder / "plain.db")
+        self.raw = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._parts = [list(changes(turn.before, turn.after)) for turn in turns]
+        self.events = sum(len(turn.events) for turn in turns)
+
+    def close(self) -> None:
+        self.journal.close()
+        self.plain.close()
+        os.close(self.raw)
+
+    def _fresh(self) -> list[list[Remember]]:
+        """The events once more, under other ids: what is there already is not written."""
+        number = next(self._rounds)
+        return [[replace(one, id=f"{number} {one.id}") for one in turn.events] for turn in self._turns]
+
+    def ours(self) -> float:
+        events = self._fresh()
+        start = time.perf_counter()
+        for turn, fresh in zip(self._turns, events, strict=True):
+            self.journal.commit(turn.after, fresh)
+        return self.events / (time.perf_counter() - start)
+
+    def sqlite(self) -> float:
+        events = self._fresh()
+        start = time.perf_counter()
+        for parts, fresh in zip(self._parts, events, strict=True):
+            write_plain(self.plain, parts, fresh)
+        return self.events / (time.perf_counter() - start)
+
+    def floor(self) -> float:
+        sizes = [
+            sum(len(value or b"") for _, value in parts) + sum(len(one.record) for one in turn.events)
+            for parts, turn in zip(self._parts, self._turns, strict=True)
+        ]
+        start = time.perf_counter()
+        for size in sizes:
+            os.write(self.raw, bytes(size))
+            os.fdatasync(self.raw)
+        return self.events / (time.perf_counter() - start)
+
+
+def plain_database(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, isolation_level=None)
+    for name, value in SETTINGS:
+        database.execute(f"PRAGMA {name} = {value}")
+    database.executescript(SCHEMA)
+    return database
+
+
+def write_plain(
+    database: sqlite3.Connection, parts: Sequence[tuple[str, bytes | None]], events: Sequence[Remember]
+) -> None:
+    database.execute("BEGIN IMMEDIATE")
+    database.executemany(DROP, [(path,) for path, value in parts if value is None])
+    database.executemany(WRITE, [(path, value) for path, value in parts if value is not None])
+    database.executemany(KEEP, [values_of(one) for one in events])
+    database.execute("COMMIT")
+
+
+def rate_row(folder: Path, batch: int, rounds: int) -> Row:
+    writers = Writers(folder, turns_of(batch, max(4, 64 // batch)))
+    try:
+        runs = {"ours": writers.ours, "sqlite": writers.sqlite, "floor": writers.floor}
+        figures = {name: Figure.of(values) for name, values in take_turns(runs, rounds).items()}
+    finally:
+        writers.close()
+    case = f"durable events, {batch} in a turn"
+    peers = {"plain SQLite": figures["sqlite"]}
+    return Row(case, "1/s", "higher", figures["ours"], figures["floor"], "append and fdatasync", peers)
+
+
+# --- a long journal ---------------------------------------------------------------------------------------------------
+
+
+def long_journal(folder: Path) -> tuple[Path, Path]:
+    """A journal with the state of a founder of a group of 64, and 100,000 posts of its members; and the same in plain
+    SQLite."""
+    star = Star(LONG_MEMBERS)
+    star.grow(LONG_MEMBERS)
+    agent = star.nodes[HUB].agent
+    (group,) = agent.groups.values()
+    authors = sorted(group.view.members)
+    model = next(one for turn in turns_of(1, 1) for one in turn.events)
+    events = [
+        replace(
+            model,
+            group=group.id,
+            id=f"{number:043d}",
+            author=authors[number % len(authors)],
+            seq=number // len(authors) + 1,
+            lamport=model.lamport + number,
+        )
+        for number in range(LONG_EVENTS)
+    ]
+    path, plain = folder / "long.db", folder / "long-plain.db"
+    with Journal.create(path, KEY) as journal:
+        journal.commit(agent, events)
+    database = plain_database(plain)
+    write_plain(database, list(changes(None, agent)), events)
+    database.close()
+    return path, plain
+
+
+def open_ours(path: Path) -> float:
+    start = time.perf_counter()
+    with Journal.open(path, KEY) as journal:
+        agent = journal.load(Agent)
+        assert agent is not None
+        (group,) = agent.groups
+        heights, page = journal.heights(group), journal.history(group, PAGE)
+        elapsed = time.perf_counter() - start
+        assert len(heights) == LONG_MEMBERS and len(page) == PAGE and journal.count(group) == LONG_EVENTS
+    return elapsed * 1000
+
+
+def open_plain(path: Path, group: str) -> float:
+    """Without taking the state apart: only reading its parts, and the newest page."""
+    start = time.perf_counter()
+    database = sqlite3.connect(path)
+    database.execute("SELECT path, value FROM checkpoint ORDER BY number").fetchall()
+    page = database.execute(LATEST_ROWS, (group, 0, PAGE)).fetchall()
+    elapsed = time.perf_counter() - start
+    database.close()
+    assert len(page) == PAGE
+    return elapsed * 1000
+
+
+def copy_ours(path: Path) -> float:
+    target = path.with_name("copy.db")
+    with Journal.open(path, KEY) as journal:
+        start = time.perf_counter()
+        journal.copy(target)
+        elapsed = time.perf_counter() - start
+    target.unlink()
+    return elapsed * 1000
+
+
+def copy_plain(path: Path) -> float:
+    target = path.with_name("plain-copy.db")
+    start = time.perf_counter()
+    source, copy = sqlite3.connect(path), sqlite3.connect(target)
+    source.backup(copy)
+    copy.close()
+    source.close()
+    elapsed = time.perf_counter() - start
+    target.unlink()
+    return elapsed * 1000
+
+
+def copy_file(path: Path) -> float:
+    target = path.with_name("file-copy")
+    start = time.perf_counter()
+    shutil.copyfile(path, target)
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+    elapsed = time.perf_counter() - start
+    target.unlink()
+    return elapsed * 1000
+
+
+def long_rows(folder: Path, rounds: int) -> list[Row]:
+    path, plain = long_journal(folder)
+    with Journal.open(path, KEY) as journal:
+        group = journal.by_seq(0, 1)[0].group
+    opens: dict[str, Callable[[], float]] = {
+        "ours": partial(open_ours, path),
+        "plain": partial(open_plain, plain, group),
+    }
+    copies: dict[str, Callable[[], float]] = {
+        "ours": partial(copy_ours, path),
+        "plain": partial(copy_plain, plain),
+        "floor": partial(copy_file, path),
+    }
+    opened = {name: Figure.of(values) for name, values in take_turns(opens, rounds).items()}
+    copied = {name: Figure.of(values) for name, values in take_turns(copies, rounds).items()}
+    what = f"{LONG_EVENTS:,} events, {LONG_MEMBERS} members"
+    return [
+        Row(
+            f"opening a journal: {what}, and the newest page",
+            "ms",
+            "lower",
+            opened["ours"],
+            peers={"plain SQLite": opened["plain"]},
+            goal=OPEN_MS_GOAL,
+        ),
+        Row(
+            f"a copy of it for a backup ({path.stat().st_size / 2**20:.0f} MB)",
+            "ms",
+            "lower",
+            copied["ours"],
+            copied["floor"],
+            "copying the file, and fsync",
+            {"plain SQLite": copied["plain"]},
+        ),
+    ]
+
+
+def measure(quick: bool) -> Report:
+    rounds = 5 if quick else 15
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="zerochat-bench-") as folder:
+        for batch in BATCHES:
+            inner = Path(folder) / str(batch)
+            inner.mkdir()
+            rows.append(rate_row(inner, batch, rounds))
+        rows += long_rows(Path(folder), 3 if quick else 9)
+    return Report(rows)

@@ -1,0 +1,443 @@
+"""What is missing and who brings it: third members, histories for newcomers, lost profiles; and who lies about it."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from tests.test_join import Small
+from zerochat.didcomm.message import Message
+from zerochat.errors import Malformed, Refused
+from zerochat.group import log, sync
+from zerochat.group.effects import Confirm, Dispatch, InvitationCreated, Publish, Refuse, Remember
+from zerochat.group.event import POST, load_event
+from zerochat.group.history import errands, needs, regain
+from zerochat.group.history.policy import Entry, floor_of, portion
+from zerochat.group.membership import Policy
+from zerochat.group.notices import Gap, HistoryFetched, Refuted, Regained
+from zerochat.group.state import Chain, Errand, Past, Spot
+from zerochat.group.stimuli import AcceptInvitation, CreateGroup, CreateInvitation, LeaveGroup, Moment, SendPost
+from zerochat.group.turn import Turn
+from zerochat.group.wire.messages import SHARE, ShareBody
+from zerochat.group.wire.run import Run, write_runs
+from zerochat.sim import SIMULATED_PACKERS
+
+
+class Cut(Small):
+    """Members of one group, of whom some do not hear each other for a while."""
+
+    def __init__(self, members=3, policy=None):
+        super().__init__(members)
+        self.deaf = set()
+        self.notices = {name: [] for name in self.nodes}
+        answer = self.ask("n0", CreateGroup("friends", "n0", self.envelope, "pairwise-multi", policy or Policy()))
+        self.id = answer.result.group
+
+    def bring_in(self, *names):
+        for name in names:
+            invitation = self.ask("n0", CreateInvitation(self.id, 3600, 1)).result.invitation
+            self.ask(name, AcceptInvitation(invitation, name))
+            self.run(for_ms=5_000)
+
+    def post(self, name, *texts):
+        return [self.ask(name, SendPost(self.id, text)).result.id for text in texts]
+
+    def texts(self, name, vouched=None):
+        """What somebody has of the posts, in the order in which it is shown."""
+        rows = sorted(self.nodes[name].log, key=lambda row: (row.lamport, row.author, row.id))
+        posts = [row for row in rows if row.type == POST and (vouched is None or bool(row.vouched) == vouched)]
+        return [load_event(row.record).body["text"] for row in posts]
+
+    def did(self, name):
+        return self.nodes[name].agent.groups[self.id].me
+
+    def chain(self, name, author):
+        return self.nodes[name].agent.groups[self.id].chain(self.did(author))
+
+    def kill(self, name):
+        """Its machine is gone for good."""
+        self.deaf |= {frozenset({name, other}) for other in self.nodes if other != name}
+        for link in list(self.nodes[name].dialled):
+            self._disconnect(self.nodes[name], link)
+        self.nodes[name].dialled.clear()
+        self.nodes[name].admitted.clear()
+        self.nodes[name].timers.clear()
+        for other in self.nodes.values():
+            for link in [link for link, end in other.connected.items() if end == name]:
+                self._disconnect(other, link)
+
+    def _frame(self, name, stimulus):
+        if frozenset({self.speaking, name}) not in self.deaf:
+            super()._frame(name, stimulus)
+
+    def _perform(self, node, effect):
+        self.speaking = node.name
+        notice = getattr(effect, "notice", None)
+        if notice is not None and hasattr(self, "notices"):
+            self.notices[node.name].append(notice)
+        super()._perform(node, effect)
+
+    def turn(self, name):
+        return Turn(self.nodes[name].agent, Moment(self.now, self.dice.randbytes), SIMULATED_PACKERS)
+
+    def perform(self, name, turn):
+        """What was done in this turn really happens."""
+        self.nodes[name].agent = turn.agent
+        for effect in turn.effects:
+            self._perform(self.nodes[name], effect)
+
+
+@pytest.fixture
+def cut():
+    return Cut
+
+
+# --- from third members ----------------------------------------------------------------------------------------------
+
+
+def test_what_an_author_cannot_repeat_any_more_comes_from_somebody_who_has_it(cut):
+    world = cut()
+    world.bring_in("n1", "n2")
+    world.deaf.add(frozenset({"n0", "n2"}))
+    world.post("n0", "one", "two", "three")
+    world.run(for_ms=200)
+    assert world.texts("n1") == ["one", "two", "three"]
+    assert world.texts("n2") == []
+    world.kill("n0")
+    assert world.run(lambda: world.texts("n2") == ["one", "two", "three"], for_ms=60_000)
+    assert world.texts("n2", vouched=True) == ["one", "two", "three"]
+    states = [notice.state for notice in world.notices["n2"] if isinstance(notice, Gap)]
+    assert states[0] == "asked"
+    assert world.run(lambda: any(isinstance(one, Gap) and one.state == "filled" for one in world.notices["n2"]))
+
+
+def test_what_somebody_said_who_has_left_is_confirmed_by_its_last_word(cut):
+    world = cut()
+    world.bring_in("n1", "n2")
+    world.deaf.add(frozenset({"n0", "n2"}))
+    world.post("n0", "one", "two")
+    world.ask("n0", LeaveGroup(world.id))
+    world.run(for_ms=100_000)
+    assert world.texts("n2") == ["one", "two"]
+    assert world.texts("n2", vouched=True) == [], "the leave is signed, and names them"
+
+
+def test_an_author_who_is_back_confirms_what_others_have_brought(cut):
+    world = cut()
+    world.bring_in("n1", "n2")
+    world.deaf.add(frozenset({"n0", "n2"}))
+    world.post("n0", "one", "two")
+    assert world.run(lambda: world.texts("n2", vouched=True) == ["one", "two"], for_ms=400_000)
+    assert world.chain("n2", "n0").sure < world.chain("n2", "n0").seq
+    world.deaf.clear()
+    world.post("n0", "three")
+    world.run(for_ms=60_000)
+    assert world.texts("n2", vouched=False) == ["one", "two", "three"]
+    assert world.chain("n2", "n0").own is None
+    assert world.nodes["n2"].refuted == []
+
+
+def forged(world, name, member, author, texts):
+    """What a member who lies hands over as an author's next posts."""
+    group = world.nodes[name].agent.groups[world.id]
+    chain = group.chain(author)
+    events, seq, pre, lamport = [], chain.seq, chain.tip or chain.past.before or "A" * 43, chain.lamport
+    for text in texts:
+        template = next(load_event(r.record) for r in world.nodes[member].log if r.author == author)
+        seq, lamport = seq + 1, max(lamport, group.lamport) + 1
+        body = {"text": text}
+        event = replace(
+            template, group=world.id, type=POST, seq=seq, pre=pre, deps=(), conc=(), lamport=lamport, body=body, sig=""
+        )
+        events.append(event)
+        pre = event.id
+    return events
+
+
+def test_what_the_author_contradicts_is_refuted_and_nobody_but_the_liar_is_named(cut):
+    world = cut()
+    world.bring_in("n1", "n2")
+    author = world.did("n0")
+    turn = world.turn("n2")
+    for event in forged(world, "n2", "n1", author, ["never said", "nor this"]):
+        log.hear_shared(turn, world.id, world.did("n1"), event)
+    world.perform("n2", turn)
+    assert world.texts("n2", vouched=True) == ["never said", "nor this"]
+    world.post("n0", "really said")
+    world.run(for_ms=120_000)
+    assert world.texts("n2") == ["really said"]
+    assert [load_event(row.record).body["text"] for row in world.nodes["n2"].refuted] == ["never said", "nor this"]
+    assert world.nodes["n2"].agent.groups[world.id].view.forked == {}
+    assert world.texts("n1") == ["really said"]
+
+
+def test_a_contradiction_that_is_certain_is_told(cut):
+    world = cut()
+    world.bring_in("n1", "n2")
+    turn = world.turn("n2")
+    (event,) = forged(world, "n2", "n1", world.did("n0"), ["never said"])
+    log.hear_shared(turn, world.id, world.did("n1"), event)
+    world.perform("n2", turn)
+    world.post("n0", "said first")
+    world.run(for_ms=20_000)
+    told = [one for one in world.notices["n2"] if isinstance(one, Refuted)]
+    assert [(one.author, one.by) for one in told] == [(world.did("n0"), world.did("n1"))]
+
+
+def test_what_nobody_has_asked_for_is_not_heard(cut):
+    world = cut()
+    world.bring_in("n1", "n2")
+    events = forged(world, "n2", "n1", world.did("n0"), ["never said"])
+    body = {"group": world.id, "more": False, "runs": write_runs(events, world.did("n1"))}
+    message = Message(type=SHARE, id="m1", thid="t1", body=body)
+    share = msgspec.convert(body, ShareBody)
+    assert isinstance(share.runs[0], Run)
+    turn = world.turn("n2")
+    with pytest.raises(Refused, match="nobody has asked"):
+        needs.hear_share(turn, world.id, world.did("n1"), message, share)
+    errand = Errand("t1", ((world.did("n0"), 90, 91),), world.now + 1000)
+    turn.edit(world.id, errands={world.did("n1"): errand})
+    with pytest.raises(Malformed, match="something else"):
+        needs.hear_share(turn, world.id, world.did("n1"), message, share)
+
+
+def test_a_member_who_claims_more_than_there_is_is_asked_ever_more_rarely(cut):
+    world = cut()
+    world.bring_in("n1", "n2")
+    world.kill("n0")
+    turn = world.turn("n2")
+    sync.acknowledged(turn, world.id, world.did("n1"), {world.did("n0"): 1_000})
+    world.perform("n2", turn)
+    sent = []
+    perform = world._perform
+
+    def counted(node, effect):
+        if node.name == "n2" and isinstance(effect, Dispatch | Publish):
+            sent.append(world.now)
+        perform(node, effect)
+
+    world._perform = counted
+    world.run(for_ms=3_600_000)
+    assert [one.state for one in world.notices["n2"] if isinstance(one, Gap)] == ["asked", "lost"]
+    assert len(sent) < 400, "an hour of asking once a minute, and the usual gossip"
+
+
+# --- for newcomers ---------------------------------------------------------------------------------------------------
+
+
+def test_a_newcomer_gets_the_history_and_the_authors_vouch_for_it_themselves(cut):
+    world = cut()
+    world.post("n0", *(f"early {number}" for number in range(600)))
+    world.bring_in("n1")
+    world.post("n1", "mine")
+    world.bring_in("n2")
+    world.run(for_ms=20_000)
+    assert world.texts("n2") == [*(f"early {number}" for number in range(600)), "mine"]
+    assert world.texts("n2", vouched=True) == []
+    assert all(row.history for row in world.nodes["n2"].log if row.type == POST)
+    last = [one for one in world.notices["n2"] if isinstance(one, HistoryFetched)][-1]
+    assert (last.got, last.left, last.done) == (601 + 3, 0, True)  # and the genesis, and n0's two adds
+
+
+def test_the_newest_come_first(cut):
+    world = cut()
+    world.post("n0", *(f"early {number}" for number in range(600)))
+    world.bring_in("n1")
+    rows = [load_event(row.record).body["text"] for row in world.nodes["n1"].log if row.type == POST]
+    assert len(rows) == 600
+    assert rows[0] == "early 599"
+    places = [int(text.split()[1]) for text in rows]
+    assert places[:200] == sorted(places[:200], reverse=True)
+
+
+def test_the_history_of_somebody_who_is_gone_is_vouched_for(cut):
+    world = cut()
+    world.bring_in("n1")
+    world.post("n1", "one", "two")
+    world.run(for_ms=5_000)
+    world.kill("n1")
+    world.bring_in("n2")
+    assert world.run(lambda: world.texts("n2") == ["one", "two"], for_ms=60_000)
+    assert world.texts("n2", vouched=True) == ["one", "two"]
+    assert {row.vouched for row in world.nodes["n2"].log if row.type == POST} == {world.did("n0")}
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("none", []), ("last:2", ["four", "five"])])
+def test_a_group_says_what_newcomers_may_have(cut, rule, expected):
+    world = cut(policy=Policy(history=rule))
+    world.post("n0", "one", "two", "three", "four", "five")
+    world.bring_in("n1")
+    world.run(for_ms=60_000)
+    assert world.texts("n1") == expected
+    world.post("n0", "six")
+    world.run(for_ms=5_000)
+    assert world.texts("n1") == [*expected, "six"]
+
+
+def test_a_newcomer_who_asks_for_more_than_it_may_have_does_not_get_it(cut):
+    world = cut(policy=Policy(history="none"))
+    world.post("n0", "one", "two")
+    world.bring_in("n1")
+    turn = world.turn("n1")
+    errands.ask_for(turn, world.id, world.did("n0"), [(world.did("n0"), 0, 3)], 256, back=True)
+    errands_before = turn.group(world.id).errands
+    world.perform("n1", turn)
+    turn = world.turn("n1")
+    assert errands_before
+    world.run(for_ms=10_000)
+    assert world.texts("n1") == []
+
+
+def test_a_cut_in_the_middle_is_no_reason_to_begin_anew(cut):
+    world = cut()
+    world.post("n0", *(f"early {number}" for number in range(1_000)))
+    invitation = world.ask("n0", CreateInvitation(world.id, 3600, 1))
+    assert isinstance(invitation.result, InvitationCreated)
+    world.ask("n1", AcceptInvitation(invitation.result.invitation, "n1"))
+    assert world.run(lambda: len(world.texts("n1")) >= 300, for_ms=60_000)
+    had = len(world.texts("n1"))
+    world.deaf.add(frozenset({"n0", "n1"}))
+    world.run(for_ms=30_000)
+    assert len(world.texts("n1")) < 1_000
+    world.restart("n1")
+    world.deaf.clear()
+    assert world.run(lambda: len(world.texts("n1")) == 1_000, for_ms=200_000)
+    again = [row.id for row in world.nodes["n1"].log]
+    assert len(again) == len(set(again))
+    assert had >= 300
+
+
+def test_history_that_its_author_contradicts_is_not_taken(cut):
+    """Whoever keeps the history changes a word in it: the author has named the right one by its hash."""
+    world = cut()
+    world.bring_in("n1")
+    world.post("n0", "said")
+    world.run(for_ms=5_000)
+    keeper = world.nodes["n1"]
+    for place, row in enumerate(keeper.log):
+        if row.type == POST:
+            event = replace(load_event(row.record), body={"text": "forged"})
+            keeper.log[place] = replace(row, record=event.record)
+    world.nodes["n0"].log = [row for row in world.nodes["n0"].log if row.type != POST]
+    world.bring_in("n2")
+    world.run(for_ms=120_000)
+    assert world.texts("n2") == []
+    assert world.nodes["n2"].agent.groups[world.id].fetching.done
+
+
+# --- a profile that is older than itself -----------------------------------------------------------------------------
+
+
+def older(world, name, state, rows):
+    """The machine comes back as it was."""
+    node = world.nodes[name]
+    node.agent, node.log = state, list(rows)
+    world.restart(name)
+
+
+def test_r20_whoever_was_restored_says_nothing_before_it_knows_what_it_has_said(cut):
+    world = cut(members=2)
+    world.bring_in("n1")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    first = world.post("n0", "two", "three")
+    world.run(for_ms=5_000)
+    world.deaf.add(frozenset({"n0", "n1"}))
+    older(world, "n0", state, rows)
+    world.run(for_ms=100)
+    world.deaf.clear()
+    world.run(for_ms=200_000)
+    assert world.texts("n0") == ["one", "two", "three"]
+    assert any(isinstance(one, Regained) for one in world.notices["n0"])
+    world.post("n0", "four")
+    world.run(for_ms=20_000)
+    assert world.texts("n1") == world.texts("n0") == ["one", "two", "three", "four"]
+    assert world.nodes["n1"].agent.groups[world.id].chain(world.did("n0")).forked == 0
+    assert first
+
+
+def test_a_restored_profile_is_silent_until_somebody_has_told_it_where_it_stands(cut):
+    world = cut(members=2)
+    world.bring_in("n1")
+    turn = world.turn("n0")
+    world.deaf.add(frozenset({"n0", "n1"}))
+    regain.begin(turn, world.id)
+    world.perform("n0", turn)
+    refused = world.ask("n0", SendPost(world.id, "a second first word"))
+    assert isinstance(refused, Refuse)
+    assert "older copy" in refused.error.sentence()
+    world.deaf.clear()
+    world.run(for_ms=100_000)
+    assert world.post("n0", "now")
+
+
+def test_one_of_several_cannot_silence_a_member_and_two_not_for_long(cut):
+    world = cut(members=3)
+    world.bring_in("n1", "n2")
+    turn = world.turn("n0")
+    regain.hear(turn, world.id, world.did("n1"), 1_000)
+    world.perform("n0", turn)
+    assert world.post("n0", "still here")
+    turn = world.turn("n0")
+    regain.hear(turn, world.id, world.did("n2"), 2_000)
+    world.perform("n0", turn)
+    assert isinstance(world.ask("n0", SendPost(world.id, "silenced")), Refuse)
+    world.run(for_ms=300_000)
+    assert world.post("n0", "here again")
+
+
+# --- the arithmetic ---------------------------------------------------------------------------------------------------
+
+
+def test_what_a_member_may_have_is_what_all_rules_allow():
+    def nth(number, before):
+        return {1: 90, 2: 80}.get(number, 0) if before == 100 else 0
+
+    assert floor_of(("all", "all"), 100, nth) == 0
+    assert floor_of(("all", "none"), 100, nth) == 100
+    assert floor_of(("last:2", "all"), 100, nth) == 80
+    assert floor_of(("last:2", "since:85"), 100, nth) == 85
+    assert floor_of(("since:500",), 100, nth) == 100, "what was said since it came is not held back"
+    assert floor_of(("last:9",), 100, nth) == 0
+    assert floor_of(("tomorrow",), 100, nth) == 100
+    assert floor_of((), 100, nth) == 100
+
+
+def test_an_answer_is_bounded_and_says_whether_there_is_more():
+    entries = [Entry("a", place, place, b"x" * 10) for place in range(1, 11)]
+    assert portion(entries, [("a", 2, 9)], 0, 3) == ([b"x" * 10] * 3, True)
+    assert portion(entries, [("a", 2, 5)], 0, 3) == ([b"x" * 10] * 3, False)
+    assert portion(entries, [("a", 0, 10)], 9, 99) == ([b"x" * 10] * 2, False)
+    assert portion(entries, [("b", 0, 10)], 0, 99) == ([], False)
+    large = [Entry("a", place, place, b"x" * 30_000) for place in range(1, 4)]
+    assert portion(large, [("a", 0, 9)], 0, 99) == ([b"x" * 30_000], True)
+
+
+def test_a_chain_of_which_the_author_has_said_nothing_is_nothing_sure():
+    assert Chain(5, own=Spot(3)).sure == 3
+    assert Chain(5, own=Spot(3), untold=True).sure == 0
+    assert Chain.after(0).past is None
+    assert Chain.after(7) == Chain(7, past=Past(8))
+
+
+def test_confirming_says_up_to_where(cut):
+    world = cut()
+    world.bring_in("n1", "n2")
+    world.deaf.add(frozenset({"n0", "n2"}))
+    world.post("n0", "one", "two")
+    confirmed, kept = [], []
+    perform = world._perform
+
+    def heard(node, effect):
+        if node.name == "n2" and isinstance(effect, Confirm):
+            confirmed.append(effect)
+        if node.name == "n2" and isinstance(effect, Remember) and effect.vouched:
+            kept.append(effect.seq)
+        perform(node, effect)
+
+    world._perform = heard
+    world.run(lambda: len(kept) == 2, for_ms=60_000)
+    world.ask("n0", LeaveGroup(world.id))
+    world.run(for_ms=60_000)
+    assert [(one.after, one.upto) for one in confirmed] == [(kept[0] - 1, kept[-1])]

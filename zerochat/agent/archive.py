@@ -1,0 +1,196 @@
+"""A group's log in a file, with everything that is needed to check it and to read it where nobody has the group.
+
+JSON Lines. The first line says what it is: {"zerochat": "history", "v": 1, "exported_at", "ledger"}; every other one is
+a row, with its record as an object: {"seq", "id", "author", "position", "lamport", "type", "received", "record"} and,
+where they are so, "late", "history" and "vouched". The rows stand in the order that every member sees. A record's
+canonical form is what its id is the hash of, so nothing is lost by its being an object here.
+
+The file is not encrypted: whoever can read it can read everything in it.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, ClassVar, Literal, cast
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from zerochat.agent import report
+from zerochat.agent.journal import Row
+from zerochat.agent.schema import Delivery, Event, Ledger, LogRow
+from zerochat.errors import LocalError, RemoteError
+from zerochat.group.event import load_event
+from zerochat.group.membership import check_all, resolve_view
+from zerochat.group.state import Group, Profile
+
+VERSION = 1
+LINE_BYTES_MAX = 256 * 1024
+"""A record has at most 96 KiB."""
+HEADER_BYTES_MAX = 4 << 20
+
+
+class NotAnArchive(LocalError):
+    """{path} is no history that `zerochat export` has written: {why}."""
+
+
+class ArchiveBroken(LocalError):
+    """{path} is damaged: line {line} {why}. Export it again where the group is."""
+
+    exit_code: ClassVar[int] = 7
+
+
+class NewerArchive(LocalError):
+    """{path} was written by a newer zerochat (its format is {found}, and this one knows {known}). Use the newer
+    version."""
+
+
+class FileThere(LocalError):
+    """{path} is there already, and was left as it is. Give another name."""
+
+
+class Unexportable(LocalError):
+    """The log has a record that is no JSON ({event}), so nothing was written. `zerochat audit` says more."""
+
+    exit_code: ClassVar[int] = 7
+
+
+class _Mark(Struct, frozen=True):
+    """What every version's first line begins with."""
+
+    zerochat: str
+    v: int
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """The first line."""
+
+    zerochat: Literal["history"] = "history"
+    v: int = VERSION
+    exported_at: str
+    ledger: Ledger
+    """What the exporter's state said; `me` and `nick` are the exporter."""
+
+
+class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    seq: int
+    id: str
+    author: str
+    position: int
+    lamport: int
+    type: str
+    received: int
+    late: bool = False
+    history: bool = False
+    vouched: str = ""
+    record: Raw
+
+
+_encoder = msgspec.json.Encoder()
+_marks = msgspec.json.Decoder(_Mark)
+_headers = msgspec.json.Decoder(Header)
+_lines = msgspec.json.Decoder(_Line)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def create(path: Path) -> IO[bytes]:
+    """A new file that only its owner can read. Raises FileThere."""
+    try:
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb")
+    except FileExistsError:
+        raise FileThere(path=path) from None
+
+
+def write(header: Header, rows: Iterable[LogRow], file: IO[bytes]) -> int:
+    """Write everything; how many rows there were. Raises Unexportable."""
+    file.write(_encoder.encode(header) + b"\n")
+    count = 0
+    for row in rows:
+        file.write(_encoder.encode(_line(row)) + b"\n")
+        count += 1
+    return count
+
+
+def _line(row: LogRow) -> _Line:
+    try:
+        msgspec.json.decode(row.record, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        raise Unexportable(event=row.id) from None
+    if b"\n" in row.record:
+        raise Unexportable(event=row.id)
+    return _Line(
+        seq=row.seq,
+        id=row.id,
+        author=row.author,
+        position=row.position,
+        lamport=row.lamport,
+        type=row.type,
+        received=row.received,
+        late=row.late,
+        history=row.history,
+        vouched=row.vouched,
+        record=Raw(row.record),
+    )
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path, file: IO[bytes]) -> tuple[Header, Iterator[LogRow]]:
+    """The header, and the rows one after the other. `path` is only for what is said about it. Raises NotAnArchive or
+    NewerArchive; the rows raise ArchiveBroken."""
+    first = file.readline(HEADER_BYTES_MAX)
+    try:
+        mark = _marks.decode(first)
+        if mark.zerochat == "history" and mark.v > VERSION:
+            raise NewerArchive(path=path, found=mark.v, known=VERSION)
+        header = _headers.decode(first)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        raise NotAnArchive(path=path, why="its first line does not say so") from None
+    return header, _rows(path, file)
+
+
+def _rows(path: Path, file: IO[bytes]) -> Iterator[LogRow]:
+    number = 1
+    while line := file.readline(LINE_BYTES_MAX):
+        number += 1
+        if not line.endswith(b"\n"):
+            raise ArchiveBroken(path=path, line=number, why="has no end")
+        try:
+            row = _lines.decode(line)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            raise ArchiveBroken(path=path, line=number, why="is no row of a log") from None
+        yield LogRow(
+            seq=row.seq,
+            id=row.id,
+            author=row.author,
+            position=row.position,
+            lamport=row.lamport,
+            type=row.type,
+            record=bytes(row.record),
+            received=row.received,
+            late=row.late,
+            history=row.history,
+            vouched=row.vouched,
+        )
+
+
+def events(path: Path, ledger: Ledger, rows: Iterable[LogRow], control: Iterable[LogRow]) -> Iterator[Event]:
+    """Rows as a face shows them. `control`: all of the file's membership events, for the members' names. Raises
+    NotAnArchive where those do not hang together."""
+    try:
+        found = check_all(load_event(row.record) for row in control)
+        view = resolve_view(found)
+    except RemoteError:
+        raise NotAnArchive(path=path, why="its membership events do not hang together") from None
+    # As much of a group as reading needs: its members, and nothing that could do anything.
+    nobody = cast(Any, None)
+    group = Group(ledger.group, ledger.name, Profile(), "left", ledger.me, b"", nobody, found, view, 0)
+    names = report.labels(group)
+    for row in rows:
+        kept = Row(**{name: getattr(row, name) for name in row.__struct_fields__}, group=ledger.group)
+        # Who has what was another one's business, at another time.
+        yield replace(report.event(group, kept, replayed=True, names=names), delivery=Delivery(0, 0))

@@ -1,0 +1,120 @@
+"""A group's log for whoever asks for single rows of it: one that is meant, or all of them, page by page."""
+
+from typing import ClassVar
+
+from zerochat.agent import schema
+from zerochat.agent.journal import Journal, NoSuchEvent, Row
+from zerochat.agent.schema import Height, Ledger, LogRow, Rows
+from zerochat.errors import LocalError
+from zerochat.group.event import POST
+from zerochat.group.find import PREFIX_MIN, find_member
+from zerochat.group.state import Group
+
+ROWS_MAX = 500
+"""Rows in one answer: a few milliseconds of the agent's time."""
+ROWS_BYTES_MAX = 384 * 1024
+"""Of their records; in base64 that stays within one line of the control socket."""
+LAST = "last"
+
+
+class SeveralEvents(LocalError):
+    """More than one event in this group has an id that begins with {event}. Give some more letters of it."""
+
+
+class NothingSaid(LocalError):
+    """{who} said nothing in {group} yet that is here."""
+
+    exit_code: ClassVar[int] = 1
+
+
+def find_row(journal: Journal, group: Group, wanted: str) -> Row:
+    """The event that is meant (`schema.EventParams`). Raises NoSuchEvent, SeveralEvents, NothingSaid, or as
+    `find_member` does."""
+    word, colon, name = wanted.partition(":")
+    if word == LAST and (not colon or name):
+        author = find_member(group, name) if name else group.me
+        last = journal.last_of(group.id, author, POST)
+        if last is None:
+            raise NothingSaid(who=f"{name} has" if name else "You have", group=group.name)
+        return last
+    if (row := journal.event(group.id, wanted)) is not None:
+        return row
+    found = journal.like(group.id, wanted, 2) if len(wanted) >= PREFIX_MIN and wanted.isascii() else []
+    if len(found) > 1:
+        raise SeveralEvents(event=ascii(wanted[:64]))
+    if not found:
+        raise NoSuchEvent(event=ascii(wanted[:64]), group=group.name)
+    return found[0]
+
+
+# --- all of it ------------------------------------------------------------------------------------------------------
+
+
+def ledger(journal: Journal, group: Group) -> Ledger:
+    """What the log of a group must come to, by the state."""
+    labels = {did: member.label for did, member in (group.view.former | group.view.members).items()}
+    return Ledger(
+        group=group.id,
+        name=group.name,
+        me=group.me,
+        nick=labels.get(group.me, ""),
+        view=group.view.checksum,
+        heights=[height(group, author, labels.get(author, "")) for author in sorted(group.chains)],
+        events=journal.count(group.id),
+        refuted=len(journal.refuted(group.id)),
+        latest=journal.latest(),
+    )
+
+
+def height(group: Group, author: str, nick: str = "") -> Height:
+    """How much of a chain is here, without a break."""
+    chain, past = group.chain(author), group.chain(author).past
+    first = past.first if past else 0 if _older(group, author) else 1
+    seq, tip, sure = chain.seq, chain.tip, chain.sure
+    if not tip and past is not None and past.top is not None:
+        # Nothing has come by itself yet; this is what was fetched of the time before.
+        seq, tip, sure = past.top.seq, past.top.tip, first - 1
+    elif not tip and (past is None or first > seq):
+        seq = sure = 0
+    return Height(author=author, nick=nick, seq=seq, tip=tip, first=first, sure=sure)
+
+
+def _older(group: Group, author: str) -> bool:
+    """Whether somebody was in the group before us, so that its chain need not have come to us from its beginning,
+    although nothing says from where on: versions that fetched no history did not note that."""
+    me, one = group.view.known(group.me), group.view.known(author)
+    return bool(group.entry) and me is not None and one is not None and one.joined < me.joined
+
+
+def rows(journal: Journal, group: Group, params: schema.RowsParams) -> Rows:
+    """The next page of the log."""
+    found = journal.page_after(group.id, params.after or (0, "", ""), ROWS_MAX)
+    page: list[LogRow] = []
+    size, last = 0, None
+    for row in found:
+        size += len(row.record)
+        if page and size > ROWS_BYTES_MAX:
+            break
+        last = row.lamport, row.author, row.id
+        if row.seq <= params.latest:
+            page.append(log_row(row))
+    else:
+        last = last if len(found) == ROWS_MAX else None
+    return Rows(page, last)
+
+
+def log_row(row: Row) -> LogRow:
+    return LogRow(
+        seq=row.seq,
+        id=row.id,
+        author=row.author,
+        position=row.position,
+        lamport=row.lamport,
+        type=row.type,
+        record=row.record,
+        received=row.received,
+        late=row.late,
+        vouched=row.vouched,
+        refuted=row.refuted,
+        history=row.history,
+    )

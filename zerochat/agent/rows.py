@@ -1,0 +1,243 @@
+"""The tables of a journal, the questions that it is asked, and its rows as values."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from zerochat.agent.database import Format
+from zerochat.group.effects import Remember
+
+APPLICATION_ID: Final = 0x7A63_6A6C
+"""`zcjl`, where SQLite keeps the mark of the program that a file belongs to."""
+SCHEMA_VERSION: Final = 3
+RECEIPTS_MAX: Final = 10_000
+"""Receipts kept of one member of one group; then the oldest go, a tenth at a time."""
+
+_INDEXES: Final = """
+CREATE INDEX events_in_order ON events (group_id, lamport, author, id) WHERE refuted = 0;
+CREATE INDEX events_by_chain ON events (group_id, author, position) WHERE refuted = 0;
+CREATE INDEX events_refuted ON events (group_id) WHERE refuted = 1;
+"""
+_RECEIPTS: Final = """
+CREATE TABLE receipts (
+    group_id TEXT NOT NULL,
+    member TEXT NOT NULL,
+    author TEXT NOT NULL,
+    upto INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    via TEXT NOT NULL,
+    PRIMARY KEY (group_id, member, author, upto)
+) STRICT, WITHOUT ROWID;
+"""
+_MIGRATIONS: Final = {
+    2: f"""
+ALTER TABLE events ADD COLUMN vouched TEXT NOT NULL DEFAULT '';
+ALTER TABLE events ADD COLUMN refuted INTEGER NOT NULL DEFAULT 0 CHECK (refuted IN (0, 1));
+ALTER TABLE events ADD COLUMN history INTEGER NOT NULL DEFAULT 0 CHECK (history IN (0, 1));
+DROP INDEX events_in_order;
+DROP INDEX events_by_chain;
+{_INDEXES}
+{_RECEIPTS}
+""",
+}
+FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS)
+
+SCHEMA: Final = f"""
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE checkpoint (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, value BLOB NOT NULL) STRICT;
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    group_id TEXT NOT NULL,
+    id TEXT NOT NULL UNIQUE,
+    author TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    lamport INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    record BLOB NOT NULL,
+    received INTEGER NOT NULL,
+    late INTEGER NOT NULL CHECK (late IN (0, 1)),
+    vouched TEXT NOT NULL DEFAULT '',
+    refuted INTEGER NOT NULL DEFAULT 0 CHECK (refuted IN (0, 1)),
+    history INTEGER NOT NULL DEFAULT 0 CHECK (history IN (0, 1))
+) STRICT;
+{_INDEXES}
+{_RECEIPTS}
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+COLUMNS: Final = "seq, group_id, id, author, position, lamport, type, record, received, late, vouched, refuted, history"
+LATEST_ROWS: Final = f"""
+SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND lamport >= ?
+ORDER BY lamport DESC, author DESC, id DESC LIMIT ?
+"""  # noqa: S608  # the columns are those above
+ROWS_BEFORE: Final = f"""
+SELECT {COLUMNS} FROM events
+WHERE group_id = ? AND refuted = 0 AND lamport >= ? AND (lamport, author, id) < (?, ?, ?)
+ORDER BY lamport DESC, author DESC, id DESC LIMIT ?
+"""  # noqa: S608
+ONE_ROW: Final = f"SELECT {COLUMNS} FROM events WHERE id = ? AND group_id = ?"  # noqa: S608
+REFUTED_ROWS: Final = f"SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 1 ORDER BY seq"  # noqa: S608
+ROWS_AFTER: Final = f"""
+SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND (lamport, author, id) > (?, ?, ?)
+ORDER BY lamport, author, id LIMIT ?
+"""  # noqa: S608
+ROWS_LIKE: Final = f"SELECT {COLUMNS} FROM events WHERE id >= ?1 AND id < ?1 || '{{' AND group_id = ?2 LIMIT ?3"  # noqa: S608
+"""Ids are base64url, and `{` is behind all of its letters."""
+LAST_OF: Final = f"""
+SELECT {COLUMNS} FROM events WHERE group_id = ? AND author = ? AND refuted = 0 AND type = ?
+ORDER BY position DESC, seq LIMIT 1
+"""  # noqa: S608
+BY_SEQ: Final = f"SELECT {COLUMNS} FROM events WHERE seq > ? AND refuted = 0 ORDER BY seq LIMIT ?"  # noqa: S608
+CHAIN: Final = """
+SELECT record FROM events WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ?
+ORDER BY position, seq LIMIT ?
+"""
+STRETCH: Final = f"""
+SELECT {COLUMNS} FROM events
+WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? ORDER BY position, seq LIMIT ?
+"""  # noqa: S608
+STRETCH_BACK: Final = f"""
+SELECT {COLUMNS} FROM events
+WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ?
+ORDER BY position DESC, seq DESC LIMIT ?
+"""  # noqa: S608
+NTH_POST: Final = """
+SELECT lamport FROM events WHERE group_id = ? AND lamport < ? AND refuted = 0 AND type = 'post'
+ORDER BY lamport DESC LIMIT 1 OFFSET ?
+"""
+CHAIN_BACK: Final = """
+SELECT record FROM events WHERE group_id = ? AND author = ? AND refuted = 0 AND position < ?
+ORDER BY position DESC, seq DESC LIMIT ?
+"""
+HEIGHTS: Final = """
+WITH RECURSIVE authors (author) AS (
+    SELECT min(author) FROM events WHERE group_id = ?1 AND refuted = 0
+    UNION ALL
+    SELECT (SELECT min(author) FROM events WHERE group_id = ?1 AND refuted = 0 AND author > authors.author)
+    FROM authors WHERE authors.author IS NOT NULL
+)
+SELECT author, top, (
+    SELECT id FROM events
+    WHERE group_id = ?1 AND refuted = 0 AND events.author = tops.author AND position = top ORDER BY seq LIMIT 1
+) FROM (
+    SELECT author, (
+        SELECT max(position) FROM events WHERE group_id = ?1 AND refuted = 0 AND events.author = authors.author
+    ) AS top FROM authors WHERE author IS NOT NULL
+) AS tops
+"""
+"""From author to author, and of each the last: as many steps as there are authors, however many events they have."""
+RECEIPTS_OF: Final = """
+WITH RECURSIVE members (member) AS (
+    SELECT min(member) FROM receipts WHERE group_id = ?1
+    UNION ALL
+    SELECT (SELECT min(member) FROM receipts WHERE group_id = ?1 AND member > members.member)
+    FROM members WHERE members.member IS NOT NULL
+)
+SELECT receipts.member, receipts.upto, receipts.at, receipts.via FROM members CROSS JOIN receipts
+WHERE receipts.group_id = ?1 AND receipts.member = members.member AND receipts.author = ?2 AND receipts.upto = (
+    SELECT min(upto) FROM receipts
+    WHERE group_id = ?1 AND member = members.member AND author = ?2 AND upto >= ?3
+)
+"""
+RECEIPTS: Final = "SELECT count(*) FROM receipts WHERE group_id = ? AND member = ?"
+COUNT: Final = "SELECT count(*) FROM events WHERE group_id = ? AND refuted = 0"
+KEEP: Final = """
+INSERT INTO events (group_id, id, author, position, lamport, type, record, received, late, vouched, history)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET vouched = '', refuted = 0
+WHERE excluded.vouched = '' AND (events.vouched <> '' OR events.refuted = 1)
+"""
+"""What is there already is left as it is, but for this: whoever has it from the author needs nobody to vouch for it."""
+CONFIRM: Final = """
+UPDATE events SET vouched = ''
+WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND vouched <> ''
+"""
+REFUTE: Final = """
+UPDATE events SET refuted = 1
+WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND vouched <> ''
+"""
+SETTLE: Final = (
+    "UPDATE events SET vouched = '', refuted = 0 WHERE id = ? AND group_id = ? AND author = ? AND position = ?"
+)
+REFUTE_OTHERS: Final = """
+UPDATE events SET refuted = 1
+WHERE group_id = ? AND author = ? AND refuted = 0 AND position = ? AND vouched <> '' AND id <> ?
+"""
+RECEIVE: Final = """
+INSERT INTO receipts SELECT ?1, ?2, ?3, ?4, ?5, ?6
+WHERE NOT EXISTS (SELECT 1 FROM receipts WHERE group_id = ?1 AND member = ?2 AND author = ?3 AND upto >= ?4)
+"""
+"""Who has a chain up to 9 has it up to 8: only what is new is written, so a later row never says an earlier time."""
+FORGET_RECEIPTS: Final = """
+DELETE FROM receipts WHERE (group_id, member, author, upto) IN (
+    SELECT group_id, member, author, upto FROM receipts WHERE group_id = ?1 AND member = ?2 ORDER BY at, upto LIMIT ?3
+)
+"""
+SET: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+WRITE: Final = """
+INSERT INTO checkpoint (path, value) VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET value = excluded.value
+"""
+DROP: Final = "DELETE FROM checkpoint WHERE path = ?1 OR (path > ?1 || '/' AND path < ?1 || '0')"
+"""`0` is the character after `/`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One delivered event, as the log has it."""
+
+    seq: int
+    """Local and monotone, never used twice: the order in which this agent delivered."""
+    group: str
+    id: str
+    author: str
+    position: int
+    """The event's place in its author's chain, from 1."""
+    lamport: int
+    type: str
+    record: bytes = field(repr=False)
+    received: int
+    """UTC milliseconds."""
+    late: bool
+    vouched: str = ""
+    """The DID of the member who handed it over; empty: its author has confirmed it."""
+    refuted: bool = False
+    """True when its author has never said it."""
+    history: bool = False
+    """From before our time in the group: no news."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Since when a member is known to have an event."""
+
+    member: str
+    upto: int
+    """What it said it had then, of the event's chain."""
+    at: int
+    """UTC milliseconds."""
+    via: str
+    """A short word for the way; empty: unknown."""
+
+
+def values_of(one: Remember) -> tuple[str | int | bytes, ...]:
+    """What `KEEP` wants."""
+    return (
+        one.group,
+        one.id,
+        one.author,
+        one.seq,
+        one.lamport,
+        one.type,
+        one.record,
+        one.received,
+        int(one.late),
+        one.vouched,
+        int(one.history),
+    )
+
+
+def row_of(values: Any) -> Row:
+    """Of the `COLUMNS`."""
+    seq, group, event, author, place, lamport, kind, record, received, late, vouched, refuted, history = values
+    kept = (seq, group, event, author, place, lamport, kind, record, received)
+    return Row(*kept, late == 1, vouched, refuted == 1, history == 1)

@@ -1,0 +1,135 @@
+"""What is known to be missing of a group's log, and what everybody who was heard from has told of."""
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+GapState = Literal["waiting", "asked", "lost", "filled"]
+"""`waiting`: nobody was asked for it yet. `asked`: somebody was, or is about to be. `lost`: nobody who was asked
+has it; it goes on being asked for, rarely. `filled`: it is here now."""
+
+
+class GapInfo(Struct, frozen=True, kw_only=True):
+    """A stretch of an author's chain that is known to exist and is not here."""
+
+    author: str
+    nick: str
+    after: int
+    upto: int
+    """The missing events have positions after `after`, up to this one."""
+    missing: int
+    """How many of them are not here: what lies between them may have come early, and waits."""
+    state: GapState = "waiting"
+    tries: int = 0
+    """How often somebody was asked for it."""
+    since: str | None = None
+    """Since when it is known to be missing; None: that was not kept."""
+
+
+class Heard(Struct, frozen=True, kw_only=True):
+    """Another member's word on what there is."""
+
+    did: str
+    nick: str
+    at: str | None = None
+    """When its last authentic message came; None: never."""
+    present: bool = False
+    """Whether it is connected now, or was heard from in the last few minutes."""
+    missing: int = 0
+    """How many of its own events are known to exist and are not here."""
+    agrees: bool | None = None
+    """Whether it sees the same members as we do; None: it has not said since that last changed."""
+
+
+class Completeness(Struct, frozen=True, kw_only=True):
+    """How much of what was said in a group since we are in it is here, as far as the others have told us.
+
+    Nobody can know more: whoever was not heard from may have said something since.
+    """
+
+    complete: bool = True
+    """Nothing that anybody has told us of is missing."""
+    upto: int = 0
+    """Every event that anybody has told us of and that is not newer than this Lamport time (UTC milliseconds, as a
+    rule) is here; 0: that cannot be said."""
+    upto_at: str | None = None
+    """The same as a time."""
+    at: str | None = None
+    """The oldest of the last words of those who are `present` and of whom nothing is missing: as of then it holds for
+    all of them."""
+    members: list[Heard] = field(default_factory=list)
+    """The others, in the order in which they joined."""
+    gaps: list[GapInfo] = field(default_factory=list)
+    waiting: int = 0
+    """Membership events that are here and cannot take effect, because what they rest on is missing."""
+
+
+class GapNews(Struct, frozen=True, kw_only=True):
+    """Something is known to be missing, was asked for, is given up for now, or has come (`filled`)."""
+
+    type: Literal["gap"] = "gap"
+    group: str
+    author: str
+    nick: str
+    after: int
+    upto: int
+    state: GapState
+
+
+class LateNews(Struct, frozen=True, kw_only=True):
+    """An event has come after others that stand below it, and has taken its place above them."""
+
+    type: Literal["late"] = "late"
+    group: str
+    id: str
+    author: str
+    nick: str
+    sent_at: str
+    received_at: str
+
+
+class ForkNews(Struct, frozen=True, kw_only=True):
+    """An author has said two different things in one place of its chain; the first that came stays."""
+
+    type: Literal["fork"] = "fork"
+    group: str
+    author: str
+    nick: str
+    position: int
+
+
+class CompleteNews(Struct, frozen=True, kw_only=True):
+    """Whatever was known to be missing is here: every event that anybody has told us of, up to `upto`."""
+
+    type: Literal["complete"] = "complete"
+    group: str
+    upto: int
+    """Lamport time."""
+    at: str
+
+
+class RefutedNews(Struct, frozen=True, kw_only=True):
+    """What a member has handed over as an author's events is not what the author says: it is shown no more."""
+
+    type: Literal["refuted"] = "refuted"
+    group: str
+    author: str
+    nick: str
+    by: str
+    """Who has handed it over."""
+    by_nick: str
+    after: int
+    upto: int
+    """The positions after `after`, up to this one."""
+
+
+class EarlierNews(Struct, frozen=True, kw_only=True):
+    """More of what was said before we were in the group is here."""
+
+    type: Literal["earlier"] = "earlier"
+    group: str
+    got: int
+    """Events, in all."""
+    left: int
+    """How many more there are, as whoever was asked last says."""
+    done: bool

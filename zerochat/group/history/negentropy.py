@@ -1,0 +1,428 @@
+"""Range-based set reconciliation: which events one of two members has and the other lacks, for a few kilobytes.
+
+Both sort what they have by (timestamp, id). Whoever asks sends the fingerprint of it all; where two fingerprints of one
+range differ, its parts are compared, until what is left is small enough to list its ids. Messages are those of the
+Negentropy protocol, version 1 (hoytech/negentropy, docs/negentropy-protocol-v1.md), and all that either side must
+remember is in them:
+
+    message = ask(mine)                           # whoever wants to know
+    reply = answer(theirs, message, frame_max)    # the other one
+    learned = learn(mine, reply, frame_max)       # and so on with learned.ask, until that is None
+
+One thing goes beyond the usual: whoever sees a fingerprint that differs first tries whether its own events without one
+of them, or without the last few, have that very fingerprint. Then the difference is found without another word. What is
+sent remains plain version 1, and whoever does not try is understood as well.
+
+A fingerprint is a hash of a sum, and a patient attacker who makes events can find sets of them with equal sums: it
+could hide its own events from a comparison. So a comparison repairs; it proves nothing.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from itertools import islice, pairwise
+from operator import lt
+from typing import NamedTuple, TypeAlias
+
+from zerochat.errors import Malformed
+
+VERSION = 0x61
+OTHER_VERSIONS = frozenset(range(0x60, 0x70)) - {VERSION}
+SKIP, FINGERPRINT, ID_LIST = range(3)
+
+MESSAGE_BYTES_MAX = 192 * 1024
+"""A message of ours or of a peer's; in base64 it fits into a DIDComm message."""
+RANGES_MAX = 10_000
+"""In one message. A range that says anything takes 19 bytes, and may have another before it that is skipped."""
+FRAME_BYTES_MIN = 4096
+"""Below this a limit on the size of messages would let hardly anything through."""
+
+PARTS_FIRST, PARTS = 32, 12
+"""Into so many is everything split, and then every range that still differs: with fewer, a million events would take
+more than three round trips; with more, scattered differences would take more bytes."""
+PART_ITEMS_MIN = 4
+LIST_IDS_MAX = 32
+"""A range with at most so many events is listed, not split."""
+
+GUESS_ITEMS_MAX = 4096
+"""In a range of at most so many, each is tried as the one that the other side lacks; and at the end of everything, each
+of so many runs."""
+GUESSES_MAX = 48 * 1024
+"""In all the ranges of one message: about a tenth of a second."""
+
+_ID = 32
+_CHUNK = 16
+_MASK = 2**256 - 1
+_REST_BYTES = 64
+"""What the fingerprint of all the rest takes, with a skipped range before it: 43 + 1 + 2 + 1 + 16."""
+_LIST_HEAD_BYTES = 98
+"""What a list takes besides its ids, with a skipped range before it: 43 + 1 + 43 + 1 + 10."""
+
+Bound: TypeAlias = tuple[int, bytes]
+"""A timestamp, and the beginning of an id without the zeros that it may end with: so bounds compare as tuples do."""
+START: Bound = (0, b"")
+END: Bound = (2**64 - 1, b"")
+"""No event has this timestamp."""
+
+Said: TypeAlias = bytes | frozenset[bytes] | None
+"""What one side says of a range: its fingerprint, all ids that it has there, or nothing (skip)."""
+
+
+class Learned(NamedTuple):
+    ask: bytes | None
+    """The next message; None: all is known."""
+    have: list[bytes]
+    """Ids that we have and the other side lacks."""
+    need: list[bytes]
+    """Ids that the other side says it has, and we lack."""
+
+
+class Items:
+    """A sealed set of events, by timestamp (0 to 2^64 - 2) and id (32 bytes).
+
+    Takes some 45 bytes for each. The sum of any range's ids is the difference of two sums from the beginning, of which
+    every sixteenth is kept.
+    """
+
+    def __init__(self, items: Iterable[tuple[int, bytes]]) -> None:
+        """Raises ValueError unless the items come sorted by (timestamp, id), none of them twice."""
+        self._stamps = array("Q")
+        self._sums = [0]
+        ids = bytearray()
+        source, last = iter(items), (-1, b"")
+        while block := list(islice(source, 256 * _CHUNK)):
+            if not (last < block[0] and all(map(lt, block, islice(block, 1, None)))):
+                raise ValueError("items must be sorted, and all different")
+            last = block[-1]
+            stamps, names = zip(*block, strict=True)
+            if last[0] >= END[0] or set(map(len, names)) != {_ID}:
+                raise ValueError("timestamps are below 2^64 - 1, ids have 32 bytes")
+            self._stamps.extend(stamps)
+            ids += b"".join(names)
+            numbers = [int.from_bytes(name, "little") for name in names]
+            for start in range(0, len(numbers), _CHUNK):
+                self._sums.append(self._sums[-1] + sum(numbers[start : start + _CHUNK]))
+        self._ids = bytes(ids)
+
+    def __len__(self) -> int:
+        return len(self._stamps)
+
+    def id(self, index: int) -> bytes:
+        return self._ids[index * _ID : (index + 1) * _ID]
+
+    def ids(self, lower: int, upper: int) -> list[bytes]:
+        return [self.id(index) for index in range(lower, upper)]
+
+    def joined(self, lower: int, upper: int) -> bytes:
+        return self._ids[lower * _ID : upper * _ID]
+
+    def find(self, bound: Bound, lower: int = 0) -> int:
+        """How many items lie below the bound; at least `lower` do."""
+        stamp, prefix = bound
+        first = bisect_left(self._stamps, stamp, lower)
+        if not prefix:
+            return first
+        return bisect_left(range(len(self)), prefix, first, bisect_right(self._stamps, stamp, first), key=self.id)
+
+    def cut(self, index: int) -> Bound:
+        """The shortest bound between the item at `index` and the one before it."""
+        if self._stamps[index - 1] != self._stamps[index]:
+            return self._stamps[index], b""
+        before, after = self.id(index - 1), self.id(index)
+        length = next(place for place in range(_ID) if before[place] != after[place]) + 1
+        return self._stamps[index], after[:length]
+
+    def fingerprint(self, lower: int, upper: int) -> bytes:
+        """Of the items from `lower` to before `upper`; 16 bytes."""
+        return _fingerprint(self.sum(lower, upper), _varint(upper - lower))
+
+    def sum(self, lower: int, upper: int) -> int:
+        return self._sum_before(upper) - self._sum_before(lower)
+
+    def _sum_before(self, index: int) -> int:
+        chunk, rest = divmod(index, _CHUNK)
+        return self._sums[chunk] + sum(self.numbers(index - rest, index))
+
+    def numbers(self, lower: int, upper: int) -> Iterator[int]:
+        """The ids as little-endian numbers."""
+        ids = self._ids
+        return (int.from_bytes(ids[at : at + _ID], "little") for at in range(lower * _ID, upper * _ID, _ID))
+
+
+def _fingerprint(total: int, count: bytes) -> bytes:
+    return sha256((total & _MASK).to_bytes(32, "little") + count).digest()[:16]
+
+
+# --- the two sides ----------------------------------------------------------------------------------------------------
+
+
+def ask(items: Items) -> bytes:
+    """The first message: the fingerprint of everything."""
+    message = _Writer(items, FRAME_BYTES_MIN)
+    message.compare(0, len(items), END)
+    return message.done()
+
+
+def answer(items: Items, message: bytes, frame_max: int) -> bytes:
+    """The answer to a peer's message, of at most `frame_max` bytes: of what does not fit, one fingerprint.
+
+    Raises Malformed. A message of another version is answered with the byte of ours, as the protocol has it.
+    """
+    if message and message[0] in OTHER_VERSIONS:
+        return bytes([VERSION])
+    reply, guesses = _Writer(items, frame_max), _Guesses(items)
+    lower = 0
+    for bound, said in _read(message):
+        if reply.full:
+            break
+        upper = items.find(bound, lower)
+        if _agrees(items, lower, upper, said):
+            reply.skip(bound)
+        elif isinstance(said, bytes) and (run := guesses.lacking(lower, upper, said)):
+            first, end = run
+            if first > lower:
+                reply.skip(items.cut(first))
+            reply.tell(first, end, bound if end == upper else items.cut(end))
+            reply.skip(bound)
+        elif isinstance(said, bytes) and upper - lower > LIST_IDS_MAX:
+            reply.split(lower, upper, bound)
+        else:
+            reply.tell(lower, upper, bound)
+        lower = upper
+    return reply.done()
+
+
+def learn(items: Items, message: bytes, frame_max: int) -> Learned:
+    """What the answer to our last message says, and what to ask next, in at most `frame_max` bytes.
+
+    An id may be reported again where messages were full: what does not fit is compared anew, with all that comes after
+    it. A peer that lies can go on for ever: counting the rounds is up to the caller. Raises Malformed.
+    """
+    have: list[bytes] = []
+    need: list[bytes] = []
+    query, guesses = _Writer(items, frame_max), _Guesses(items)
+    lower = 0
+    for bound, said in _read(message):
+        if query.full:
+            break
+        upper = items.find(bound, lower)
+        if isinstance(said, frozenset):
+            mine = items.ids(lower, upper)
+            have += [name for name in mine if name not in said]
+            need += said.difference(mine)
+            query.skip(bound)
+        elif _agrees(items, lower, upper, said):
+            query.skip(bound)
+        elif said is not None and (run := guesses.lacking(lower, upper, said)):
+            have += items.ids(*run)
+            query.skip(bound)
+        elif upper - lower > LIST_IDS_MAX:
+            query.split(lower, upper, bound)
+        else:  # a list of ours would be answered with a list of theirs: to ask for that alone is half as much
+            query.compare(lower, upper, bound)
+        lower = upper
+    return Learned(query.done() if query.asks else None, have, sorted(need))
+
+
+def _agrees(items: Items, lower: int, upper: int, said: Said) -> bool:
+    """Is there nothing to say to this about our items from `lower` to before `upper`?"""
+    if said is None:
+        return True
+    if isinstance(said, bytes):
+        return said == items.fingerprint(lower, upper)
+    return len(said) == upper - lower and said.issuperset(items.ids(lower, upper))
+
+
+class _Guesses:
+    """Tries what the other side may lack, as long as there is time."""
+
+    def __init__(self, items: Items) -> None:
+        self._items = items
+        self._left = GUESSES_MAX
+
+    def lacking(self, lower: int, upper: int, theirs: bytes) -> tuple[int, int] | None:
+        """The one item, or the run of items that ends all that we have, without which the range would have the
+        fingerprint `theirs`: from where to before where."""
+        items = self._items
+        total = items.sum(lower, upper)
+        if upper == len(items):
+            first, left = max(lower, upper - GUESS_ITEMS_MAX, upper - self._left), total
+            self._left -= upper - first
+            last = [*items.numbers(first, upper)]
+            for index in range(upper - 1, first - 1, -1):
+                left -= last[index - first]
+                if _fingerprint(left, _varint(index - lower)) == theirs:
+                    return index, upper
+        if 0 < upper - lower <= min(GUESS_ITEMS_MAX, self._left):
+            self._left -= upper - lower
+            count = _varint(upper - lower - 1)
+            for index, number in enumerate(items.numbers(lower, upper), lower):
+                if _fingerprint(total - number, count) == theirs:
+                    return index, index + 1
+        return None
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+class _Writer:
+    """A message in the making, range by range. When it is `full` the rest is a matter of `done`."""
+
+    def __init__(self, items: Items, frame_max: int) -> None:
+        if not FRAME_BYTES_MIN <= frame_max <= MESSAGE_BYTES_MAX:
+            raise ValueError(f"a message may have {FRAME_BYTES_MIN} to {MESSAGE_BYTES_MAX} bytes")
+        self.full = False
+        self._items = items
+        self._room = frame_max - _REST_BYTES
+        self._out = bytearray([VERSION])
+        self._stamp = 0
+        self._written = self._passed = START
+        """Up to where ranges are written, and up to where they were gone through: what is between is skipped."""
+
+    @property
+    def asks(self) -> bool:
+        return len(self._out) > 1 or self.full
+
+    def skip(self, bound: Bound) -> None:
+        if not self.full:
+            self._passed = bound
+
+    def compare(self, lower: int, upper: int, bound: Bound) -> None:
+        """Our fingerprint of a range; where we have nothing at all, an empty list, which says so."""
+        if lower == upper:
+            self._add(bound, bytes([ID_LIST, 0]))
+        else:
+            self._add(bound, bytes([FINGERPRINT]) + self._items.fingerprint(lower, upper))
+
+    def split(self, lower: int, upper: int, bound: Bound) -> None:
+        """The fingerprints of a range's parts."""
+        parts = PARTS_FIRST if upper - lower == len(self._items) else PARTS
+        parts = min(parts, (upper - lower) // PART_ITEMS_MIN)
+        cuts = [lower + (upper - lower) * part // parts for part in range(parts + 1)]
+        for first, end in pairwise(cuts):
+            self.compare(first, end, bound if end == upper else self._items.cut(end))
+
+    def tell(self, lower: int, upper: int, bound: Bound) -> None:
+        """Our ids in a range: as many of the first of them as there is room for."""
+        fits = max(0, self._room - len(self._out) - _LIST_HEAD_BYTES) // _ID
+        if upper - lower <= fits or lower == upper:
+            self._add(bound, self._list_of(lower, upper))
+            return
+        if fits:
+            self._add(self._items.cut(lower + fits), self._list_of(lower, lower + fits))
+        self.full = True
+
+    def _list_of(self, lower: int, upper: int) -> bytes:
+        return bytes([ID_LIST]) + _varint(upper - lower) + self._items.joined(lower, upper)
+
+    def done(self) -> bytes:
+        if self.full:
+            self.full, self._room = False, self._room + _REST_BYTES
+            self.compare(self._items.find(self._passed), len(self._items), END)
+            assert not self.full
+        return bytes(self._out)
+
+    def _add(self, bound: Bound, content: bytes) -> None:
+        """A range from `_passed` to this bound."""
+        if self.full:
+            return
+        piece, stamp = bytearray(), self._stamp
+        if self._passed != self._written:
+            piece += _bound(self._passed, stamp)
+            piece.append(SKIP)
+            stamp = self._passed[0]
+        piece += _bound(bound, stamp)
+        piece += content
+        if len(self._out) + len(piece) > self._room:
+            self.full = True
+            return
+        self._out += piece
+        self._stamp, self._written, self._passed = bound[0], bound, bound
+
+
+def _bound(bound: Bound, last: int) -> bytes:
+    """A bound after one with the timestamp `last`."""
+    stamp, prefix = bound
+    return (_varint(0) if bound == END else _varint(1 + stamp - last)) + bytes([len(prefix)]) + prefix
+
+
+def _varint(value: int) -> bytes:
+    digits = [value & 0x7F]
+    while value := value >> 7:
+        digits.append(value & 0x7F | 0x80)
+    return bytes(reversed(digits))
+
+
+# --- what is heard ----------------------------------------------------------------------------------------------------
+
+
+def _read(message: bytes) -> list[tuple[Bound, Said]]:
+    """The ranges of a peer's message by their upper bounds, in their order. Raises Malformed."""
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise Malformed(why=f"a comparison of more than {MESSAGE_BYTES_MAX} bytes")
+    source = _Reader(message)
+    if source.take(1)[0] != VERSION:
+        raise Malformed(why="a comparison of a version that is not known")
+    ranges: list[tuple[Bound, Said]] = []
+    last = START
+    while source.left():
+        if last == END or len(ranges) == RANGES_MAX:
+            raise Malformed(why="a range after the last one")
+        bound = source.bound(last[0])
+        if bound <= last:
+            raise Malformed(why="ranges out of order")
+        ranges.append((bound, source.said()))
+        last = bound
+    return ranges
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def take(self, size: int) -> bytes:
+        if size > self.left():
+            raise Malformed(why="a comparison that ends too early")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def varint(self) -> int:
+        value = 0
+        for place in range(10):
+            digit = self.take(1)[0]
+            if place == 0 and digit == 0x80:
+                raise Malformed(why="a number with a leading zero")
+            value = value << 7 | digit & 0x7F
+            if digit < 0x80:
+                return value
+        raise Malformed(why="a number of more than ten digits")
+
+    def bound(self, last: int) -> Bound:
+        offset, length = self.varint(), self.varint()
+        if length > _ID:
+            raise Malformed(why="an id of more than 32 bytes")
+        prefix = self.take(length).rstrip(b"\0")
+        stamp = END[0] if offset == 0 else last + offset - 1
+        if stamp > END[0] or (stamp == END[0] and (offset or length)):
+            raise Malformed(why="a bound beyond the last one")
+        return stamp, prefix
+
+    def said(self) -> Said:
+        match self.varint():
+            case 0:
+                return None
+            case 1:
+                return self.take(16)
+            case 2:
+                count = self.varint()
+                joined = self.take(count * _ID)
+                names = frozenset(joined[at : at + _ID] for at in range(0, len(joined), _ID))
+                if len(names) != count:
+                    raise Malformed(why="an id twice in one list")
+                return names
+        raise Malformed(why="a range of a kind that is not known")

@@ -1,0 +1,116 @@
+"""Getting our own words back, where this profile is an older copy of itself.
+
+Whoever puts an old copy of a profile in the place of the one that was lost has said more than it knows. Were it to go
+on from there, it would say a second thing in a place of its chain that is taken: to the others that looks as if it told
+two histories. They know better, and say with every `sync` how far they have our chain. So a member that is told of more
+than it has says nothing new until it has fetched that from whoever has it.
+
+A member could claim that without reason, to keep us silent. After a restored backup anybody is believed; else two
+members are, or the only other one; and nobody for longer than it takes to see that it has nothing to show.
+"""
+
+from dataclasses import replace
+
+from zerochat.errors import Refused
+from zerochat.group import mail
+from zerochat.group.effects import Notify
+from zerochat.group.history import errands
+from zerochat.group.notices import Regained
+from zerochat.group.state import Group, Regain
+from zerochat.group.turn import Turn
+
+TRIES_MAX = 6
+RETRY_MS = 2_000
+EVENTS_MAX = 64
+
+
+def begin(turn: Turn, name: str) -> None:
+    """This profile was restored from a backup: say nothing in this group until somebody has said where we stand."""
+    group = turn.group(name)
+    if group.state == "active" and group.others:
+        turn.edit(name, regain=Regain(unsure=True))
+        turn.timer("regain", name, RETRY_MS)
+
+
+def suspended(group: Group) -> bool:
+    """Whether we may have said more than we know."""
+    return group.regain is not None and (group.regain.unsure or bool(_believed(group)))
+
+
+def check(group: Group) -> None:
+    """Raise Refused where we must say nothing new yet."""
+    if suspended(group):
+        raise Refused(
+            why="this is an older copy of the profile, and others have more of your own messages than it has; they are "
+            "fetched as soon as one of the members can be reached"
+        )
+
+
+def _believed(group: Group) -> list[str]:
+    """Those who are believed to have more of our chain than we have."""
+    assert group.regain is not None
+    claimants = [m for m, upto in group.regain.claims.items() if upto > group.seq and m in group.view.members]
+    enough = 1 if group.regain.unsure else min(2, len(group.others))
+    return sorted(claimants) if len(claimants) >= enough else []
+
+
+def hear(turn: Turn, name: str, member: str, upto: int) -> None:
+    """A member says how far it has our chain."""
+    group = turn.group(name)
+    state = group.regain
+    if group.state != "active" or (state is None and upto <= group.seq):
+        return
+    state = state or Regain()
+    if member in state.ignored or state.claims.get(member) == upto:
+        return
+    group = turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}))
+    if _believed(group):
+        turn.timer("regain", name, 1, keep=True)
+    settle(turn, name)
+
+
+def seek(turn: Turn, name: str) -> None:
+    """Fetch what is ours from whoever has it; give up on those who have shown nothing."""
+    settle(turn, name)
+    group = turn.group(name)
+    state = group.regain
+    if state is None:
+        return
+    errands.give_up(turn, name)
+    able = [member for member in _believed(group) if errands.free(turn, name, member)]
+    if able and state.tries >= TRIES_MAX:
+        ignored = state.ignored | state.claims.keys()
+        turn.edit(name, regain=replace(state, unsure=False, claims={}, tries=0, ignored=ignored))
+        return
+    if able:
+        member = able[state.tries % len(able)]
+        want = [(group.me, group.seq, state.claims[member])]
+        errands.ask_for(turn, name, member, want, EVENTS_MAX)
+        turn.edit(name, regain=replace(state, tries=state.tries + 1))
+    if suspended(turn.group(name)):
+        turn.timer("regain", name, RETRY_MS)
+
+
+def progressed(turn: Turn, name: str) -> None:
+    """Some of it is here: whoever has brought it may have more."""
+    state = turn.group(name).regain
+    if state is not None:
+        turn.edit(name, regain=replace(state, tries=0))
+        settle(turn, name)
+        turn.timer("regain", name, 1)
+
+
+def settle(turn: Turn, name: str) -> None:
+    """See whether we know again all that we have said, as far as those say who can be reached."""
+    group = turn.group(name)
+    state = group.regain
+    if state is None or not (state.unsure or state.claims) or _believed(group):
+        return
+    near = [member for member in group.others if mail.reachable(turn, name, member)]
+    if state.unsure and not (near and all(member in state.claims for member in near)):
+        return
+    if any(upto > group.seq for upto in state.claims.values()):
+        return  # one alone says so
+    turn.edit(name, regain=Regain(ignored=state.ignored) if state.ignored else None)
+    if state.unsure or state.tries or state.claims:
+        turn.say(Notify(Regained(name, group.seq)))

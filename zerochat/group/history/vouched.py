@@ -1,0 +1,108 @@
+"""Whose word an event is: its author's own, or that of a member who has handed it over.
+
+Posts of pairwise groups carry no signature, so that they can be repudiated. From anybody but its author such a post is
+*vouched*: taken in, shown as such, and not believed more than whoever brought it. But each event names the one before
+it by its hash. So as soon as the author says anything that follows, or has signed anything that does, all that leads up
+to it is its own word, whoever has handed it over; and what does not fit is refuted.
+"""
+
+from dataclasses import replace
+
+from zerochat.group.effects import Confirm, Notify, Refute, Settle
+from zerochat.group.event import Event
+from zerochat.group.notices import Refuted
+from zerochat.group.state import Chain, Group, Past, Spot
+from zerochat.group.turn import Turn
+
+
+def hear_author(turn: Turn, name: str, event: Event) -> None:
+    """The author itself says this: see what it means for what others have handed over of its chain.
+
+    Where that can't be told yet, we go back to its own word, and take what follows from itself.
+    """
+    group = turn.group(name)
+    chain = group.chain(event.author)
+    if chain.own is None or event.seq <= chain.own.seq or event.seq > chain.seq + 1:
+        return
+    if event.seq == chain.seq + 1 and event.pre == chain.tip:
+        return  # it confirms all of it, by taking its place (`extended`)
+    if event.seq == chain.seq and event.id == chain.tip:
+        turn.say(Confirm(name, event.author, chain.own.seq, chain.seq))
+        _put(turn, group, event.author, replace(chain, own=None, by=""))
+        return
+    if event.seq >= chain.seq:
+        turn.say(Notify(Refuted(name, event.author, chain.by, chain.own.seq, chain.seq)))
+    own, doubtful = chain.own, max(chain.doubtful, chain.seq)
+    back = replace(chain, seq=own.seq, tip=own.tip, lamport=own.lamport, own=None, by="", doubtful=doubtful)
+    _put(turn, group, event.author, back)
+
+
+def _put(turn: Turn, group: Group, author: str, chain: Chain) -> None:
+    turn.edit(group.id, chains={**group.chains, author: chain})
+
+
+def extended(turn: Turn, name: str, event: Event, by: str) -> Chain:
+    """The author's chain with this event at its end. `by`: who hands it over, if its author does not say it itself."""
+    chain = turn.group(name).chain(event.author)
+    past = _with_past(turn, name, chain, event, by)
+    own, doubtful = None, chain.doubtful
+    if by:
+        own = chain.own or Spot(chain.seq, chain.tip, chain.lamport)
+    else:
+        if chain.own is not None:
+            turn.say(Confirm(name, event.author, chain.own.seq, chain.seq))
+        if doubtful:
+            turn.say(Settle(name, event.author, event.seq, event.id))
+            doubtful = 0 if event.seq >= doubtful else doubtful
+    begun = chain.begun or not (event.is_control or by)
+    return Chain(event.seq, event.id, event.lamport, begun, chain.forked, own, by, doubtful, past, chain.untold)
+
+
+def begun(turn: Turn, name: str, author: str, since: int) -> Chain:
+    """The author's chain, of which it has now said that what comes after place `since` is for us. What others have
+    handed over of it stays, until the author's own word meets it."""
+    chain = turn.group(name).chain(author)
+    fetched = chain.past
+    first = 1 if fetched is None else fetched.first
+    if chain.untold and chain.own is None and chain.seq and first <= since + 1 <= chain.seq + 1:
+        return replace(chain, untold=False)  # the author has confirmed it meanwhile
+    fresh = Chain.after(since)
+    if chain.own is None:
+        return fresh
+    meets = fetched is not None and fetched.top is not None and fetched.top.seq == since
+    return replace(fresh, doubtful=chain.seq, past=fetched if meets else fresh.past)
+
+
+def anchor(turn: Turn, name: str, author: str, seq: int, tip: str) -> None:
+    """The author says which event of its chain has place `seq`, up to which we have fetched the chain, or can."""
+    group = turn.group(name)
+    chain = group.chain(author)
+    if chain.past is not None and not chain.untold:
+        past = _met(turn, name, author, chain.past, seq, tip)
+        if past != chain.past:
+            _put(turn, group, author, replace(chain, past=past))
+
+
+def _met(turn: Turn, name: str, author: str, past: Past, seq: int, tip: str) -> Past:
+    """What was fetched, now that the author's own word says which event has place `seq`."""
+    if past.top is not None and past.top.seq == seq:
+        below = past.first - 1
+        if past.top.tip == tip:
+            turn.say(Confirm(name, author, below, seq))
+            return replace(past, top=None, by="", anchored=True)
+        turn.say(Refute(name, author, below, seq))
+        turn.say(Notify(Refuted(name, author, past.by, below, seq)))
+        return Past(seq + 1, tip, anchored=True)
+    if past.first == seq + 1:
+        return replace(past, before=tip, anchored=True)
+    return past
+
+
+def _with_past(turn: Turn, name: str, chain: Chain, event: Event, by: str) -> Past | None:
+    """What this event says of what came before it: where the part that has come by itself meets what was fetched."""
+    past = chain.past
+    if past is None or chain.begun:
+        return past
+    if by:
+        return replace(past, before=event.pre) if past.first == event.seq and not past.before else past
+    return _met(turn, name, event.author, past, event.seq - 1, event.pre)

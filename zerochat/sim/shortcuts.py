@@ -1,0 +1,26 @@
+"""What a simulation works out once for all its members.
+
+All of them are in one process, and each checks the same signatures of the same events. That costs every machine its
+share and one process all of it, so here whatever was verified is remembered, for as long as a history is played. It is
+remembered by all that a verification depends on, and what is refused is refused anew each time.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+from zerochat.crypto import primitives
+
+VERIFIED_MAX = 8192
+"""Signed texts, of some hundred bytes: more than there are in a history."""
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Remember, until the end of the block, which signatures are good."""
+    before = primitives.open_signed
+    primitives.open_signed = lru_cache(VERIFIED_MAX)(before)
+    try:
+        yield
+    finally:
+        primitives.open_signed = before
