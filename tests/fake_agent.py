@@ -342,6 +342,8 @@ class FakeAgent:
             quorum=(params.quorum or 2) if remove == "quorum" else 0,
             roles=params.roles,
             agreement=params.agreement,
+            history=params.history,
+            keepers=params.keepers,
         )
         role: schema.Role = "writer" if params.roles == "flat" else "owner"
         group.info = replace(group.info, keys=params.keys, envelope=params.envelope, policy=policy, role=role)
@@ -362,6 +364,7 @@ class FakeAgent:
             uses=params.uses,
             endpoint="zmq+tcp://192.0.2.7:40001",
             role="reader" if params.role == "reader" else "writer",
+            history=params.history or "all",
         )
 
     def _whom(self, group: FakeGroup, wanted: str) -> int:

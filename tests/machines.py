@@ -1,6 +1,7 @@
 """Agents as processes of their own, as on so many machines: frozen, killed, started again, and asked over their control
 sockets. What they have in the end is read with `zerochat history`, and `check` says whether it is what it must be."""
 
+import ctypes
 import json
 import os
 import resource
@@ -16,10 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tests.chaos import Chaos
 from zerochat.agent.client import AgentGone, Client, connect
 from zerochat.agent.places import places
-from zerochat.agent.schema import GroupInfo, JoinStatus, MemberInfo
+from zerochat.agent.schema import Event, GroupInfo, JoinStatus, MemberInfo
 from zerochat.agent.vault import create_profile
 from zerochat.errors import LocalError
 
@@ -27,6 +30,8 @@ GROUP = "friends"
 DEADLINE_S = 60.0
 START_MAX = 8
 """Processes that start at a time."""
+VERBS_MAX = 5
+"""How many are asked for their history by the verb; of more, the rest are asked what the verb asks."""
 
 
 def until(condition: Callable[[], Any], what: str, within_s: float = DEADLINE_S, every_s: float = 0.05) -> Any:
@@ -36,6 +41,15 @@ def until(condition: Callable[[], Any], what: str, within_s: float = DEADLINE_S,
         assert time.monotonic() < deadline, f"{what} did not happen"
         time.sleep(every_s)
     return found
+
+
+libc = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+def _end_with_the_test() -> None:
+    """In the new process: be killed when the tests are, so that none of many goes on by itself."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Machine:
@@ -71,6 +85,7 @@ class Machine:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            preexec_fn=_end_with_the_test if sys.platform == "linux" else None,
         )
         return self
 
@@ -178,13 +193,16 @@ class Machine:
     def member(self, other: "Machine") -> MemberInfo:
         return next(member for member in self.client.members(GROUP) if member.nick == other.name)
 
-    def texts(self) -> list[str]:
-        """What was said, in the order in which it is shown."""
+    def events(self) -> list[Event]:
+        """Its whole log, page by page, in the order in which it is shown."""
         events, more = [], True
         while more:
             page = self.client.history(GROUP, limit=500, before=events[0].id if events else None)
             events, more = [*page.events, *events], page.more
-        return [event.body["text"] for event in events if event.type == "message"]
+        return events
+
+    def texts(self) -> list[str]:
+        return [event.body["text"] for event in self.events() if event.type == "message"]
 
     def has(self, count: int) -> bool:
         """Whether it has so many messages; asks for no more than it takes to know."""
@@ -277,11 +295,13 @@ def _met(everybody: Sequence[Machine], within_s: float) -> None:
 # --- what must be so in the end ---------------------------------------------------------------------------------------
 
 
-def check(everybody: Sequence[Machine], *others: Machine) -> list[dict[str, Any]]:
-    """All of these have all that they and the others have said, once and in one order that contradicts nobody; gives
-    the history that all of them have."""
-    said = {machine.name: machine.said for machine in (*everybody, *others)}
-    histories = {machine.name: machine.history() for machine in everybody}
+def check(everybody: Sequence[Machine], *gone: Machine) -> list[dict[str, Any]]:
+    """All of these have all that they and those who are gone have said, once and in one order that contradicts nobody;
+    gives the history that all of them have."""
+    said = {machine.name: machine.said for machine in (*everybody, *gone)}
+    by_verb, others = everybody[:VERBS_MAX], everybody[VERBS_MAX:]
+    histories = {machine.name: machine.history() for machine in by_verb}
+    histories |= {machine.name: msgspec.to_builtins(machine.events()) for machine in others}
     for name, history in histories.items():
         check_order(name, history)
         heard = defaultdict(list)

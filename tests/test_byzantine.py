@@ -6,19 +6,23 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from tests.test_history import Cut, forged
 from tests.test_hostile import Hostile
 from tests.test_join import PERFECT, Small
+from zerochat.errors import RemoteError
 from zerochat.group import clock, log, outbox, sync
 from zerochat.group.agreement import evidence_of
 from zerochat.group.contact import member_link
 from zerochat.group.effects import Dispatch
-from zerochat.group.event import REMOVE, Event
-from zerochat.group.history import needs, past
+from zerochat.group.event import POST, REMOVE, Event
+from zerochat.group.history import needs, past, policy, regain
 from zerochat.group.membership import Policy, heads_of, rights
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -26,12 +30,14 @@ from zerochat.group.stimuli import (
     ChangeRole,
     CreateGroup,
     CreateInvitation,
+    Fetched,
     Moment,
     Received,
     SendPost,
 )
 from zerochat.group.turn import Turn
-from zerochat.sim import SIMULATED_PACKERS, Violation
+from zerochat.group.wire.run import read_runs, runs_in
+from zerochat.sim import EPOCH_MS, SIMULATED_PACKERS, Node, Violation
 from zerochat.sim.attacks import ATTACKS, hidden_add
 from zerochat.sim.byzantine import Arena, Tally, play_byzantine
 
@@ -81,6 +87,99 @@ def test_whoever_signs_two_histories_is_found_out(attack):
     for seed in range(2):
         play_byzantine(seed, attacks=[attack], tally=tally)
     assert tally.detected[attack] == len(tally.alone[attack]) > 0
+
+
+ON_HEARSAY = [
+    "forged shares",
+    "forged history",
+    "unasked shares",
+    "tall claims",
+    "shifting start",
+    "two versions",
+    "insatiable",
+]
+
+
+@pytest.mark.parametrize("attack", ON_HEARSAY)
+def test_nothing_comes_of_what_is_said_of_others_words(attack):
+    tally = Tally()
+    for seed in range(3):
+        play_byzantine(seed, attacks=[attack], tally=tally)
+    assert tally.tried[attack] > 3
+
+
+def test_what_is_forged_gets_as_far_as_it_can():
+    """Into logs, as the word of the liar; else the histories with it would prove nothing."""
+    found = set()
+    for seed in range(6):
+        arena = play_byzantine(seed, attacks=["forged shares"])
+        forged = {event for one in arena.adversaries.values() for event in one.forged}
+        found |= {row.id for name in arena.honest for row in arena.nodes[name].log if row.id in forged and row.vouched}
+    assert found
+
+
+def test_what_waits_is_believed_more_than_what_somebody_hands_over():
+    """An author's second word is here, and a liar hands over something else as its first."""
+    world = Cut()
+    world.bring_in("n1", "n2")
+    world.deaf.add(frozenset({"n0", "n2"}))
+    world.post("n0", "one")
+    world.run(for_ms=50)
+    world.deaf.clear()
+    world.post("n0", "two")
+    assert world.run(lambda: bool(world.nodes["n2"].agent.groups[world.id].limbo), for_ms=1_000)
+    turn = world.turn("n2")
+    for event in forged(world, "n2", "n1", world.did("n0"), ["never said"]):
+        log.hear_shared(turn, world.id, world.did("n1"), event)
+    world.perform("n2", turn)
+    world.run(for_ms=120_000)
+    assert world.texts("n2") == world.texts("n2", vouched=False) == ["one", "two"]
+    assert world.chain("n2", "n0").forked == 0
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_nobody_fills_a_disk_with_words_of_somebody_who_is_gone(monkeypatch, back):
+    """n1 has as much as anybody wants of what n0 has said, who is gone: of what comes next, or of what came before."""
+    most, at_once = 100, 20
+    for module in (needs, past):
+        monkeypatch.setattr(module, "VOUCHED_MAX", most)
+    world = Cut()
+    world.bring_in("n1", *([] if back else ["n2"]))
+    author, answered = world.did("n0"), []
+
+    def events(first, pre):
+        for seq in range(first, first + at_once):
+            when = EPOCH_MS + 60_000 + seq
+            event = Event(world.id, POST, author, seq, pre, (), (), when, when, {"text": f"{seq}"})
+            pre = event.id
+            yield event
+
+    chain = list(events(1_001, "A" * 43))
+    while len(chain) < 4 * most:
+        chain += events(chain[-1].seq + 1, chain[-1].id)
+
+    def fetch(_, asked):
+        wanted = {who: (after, upto) for who, after, upto in asked.want}
+        after, upto = wanted.get(author, (0, 0))
+        answered.append(asked)
+        if asked.back:
+            found = [event for event in chain if event.seq <= upto][-at_once:]
+        else:
+            found = list(events(after + 1, world.chain("n2", "n0").tip or "A" * 43)) if author in wanted else []
+        return Fetched(asked.group, asked.member, asked.thread, tuple(e.record for e in found), asked.back, True)
+
+    monkeypatch.setattr(Node, "fetch", fetch)
+    world.kill("n0")
+    if back:
+        invitation = world.ask("n1", CreateInvitation(world.id, 3600, 1)).result.invitation
+        world.ask("n2", AcceptInvitation(invitation, "n2"))
+    else:
+        turn = world.turn("n2")
+        sync.acknowledged(turn, world.id, world.did("n1"), {author: 1_000_000})
+        world.perform("n2", turn)
+    world.run(for_ms=600_000)
+    assert len(answered) >= most // at_once
+    assert most // 2 < len(world.texts("n2", vouched=True)) <= most
 
 
 # --- the simulator would notice -------------------------------------------------------------------------------------
@@ -137,6 +236,71 @@ def test_it_would_notice_acknowledgements_for_others(monkeypatch):
     monkeypatch.setattr(past, "fetch", lambda turn, name: None)
     with pytest.raises(Violation, match=r"lacks a post|views differ"):
         found_out("too many acknowledgements")
+
+
+def test_it_would_notice_words_of_absent_authors_that_anybody_hands_over(monkeypatch):
+    """If what is handed over were its author's own word at once."""
+    take = log._take
+    monkeypatch.setattr(log, "_take", lambda turn, name, event, by="": take(turn, name, event))
+    for attack in ("forged shares", "two versions"):
+        with pytest.raises(Violation, match=r"takes somebody's word|accuses a member"):
+            found_out(attack)
+
+
+def test_it_would_notice_a_history_that_does_not_hang_together(monkeypatch):
+    monkeypatch.setattr(past, "_fault", lambda *_: "")
+    with pytest.raises(Violation):
+        found_out("forged history")
+
+
+def test_it_would_notice_a_history_that_ends_with_whoever_has_nothing(monkeypatch):
+    """If only one were asked for it."""
+    whom = past._whom
+    monkeypatch.setattr(past, "_whom", lambda turn, name, state: whom(turn, name, replace(state, tries=0)))
+    with pytest.raises(Violation, match="lacks some of the history"):
+        found_out("forged history")
+
+
+def test_it_would_notice_shares_that_nobody_has_asked_for(monkeypatch):
+    def hear_share(turn, name, member, message, body):
+        for event in read_runs(name, runs_in(body.runs, body.packed), member):
+            with suppress(RemoteError):
+                log.hear_shared(turn, name, member, event)
+
+    monkeypatch.setattr(needs, "hear_share", hear_share)
+    with pytest.raises(Violation, match="has not asked for"):
+        found_out("unasked shares")
+
+
+def test_it_would_notice_words_put_into_somebodys_mouth(monkeypatch):
+    monkeypatch.setattr(regain, "is_ours", lambda *_: True)
+    with pytest.raises(Violation, match="never said"):
+        found_out("tall claims", 30)
+
+
+@pytest.mark.parametrize("bound", ["TRIES_MAX", "AWAY_MAX"])
+def test_it_would_notice_who_is_silenced_for_long(monkeypatch, bound):
+    monkeypatch.setattr(regain, bound, 10**9)
+    with pytest.raises(Violation, match="may say nothing for too long"):
+        found_out("tall claims", 30)
+
+
+def test_it_would_notice_an_author_who_says_where_the_chains_of_others_begin(monkeypatch):
+    start_chain = log.start_chain
+
+    def for_all(turn, name, author, since, pre=""):
+        for other in turn.group(name).others:
+            start_chain(turn, name, other, since, pre)
+
+    monkeypatch.setattr(log, "start_chain", for_all)
+    with pytest.raises(Violation):
+        found_out("shifting start")
+
+
+def test_it_would_notice_a_history_that_is_given_to_anybody(monkeypatch):
+    monkeypatch.setattr(policy, "_floor", lambda *_: 0)
+    with pytest.raises(Violation, match="gives what may not be had"):
+        found_out("insatiable")
 
 
 # --- evidence -------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from zerochat.agent.schema import (
     CONTRADICTION,
     AnswerParams,
     Author,
+    Beginning,
     DisagreementNews,
     GroupInfo,
     History,
@@ -91,7 +92,7 @@ def crew(agent: Callable[..., Any]) -> Any:
         words=words,
         verify=lambda _: PEOPLE[1],
         new=lambda _: CREW,
-        invite=lambda params: replace(INVITATION, role=params.role),
+        invite=lambda params: replace(INVITATION, role=params.role, history=params.history or "all"),
     )
 
 
@@ -110,6 +111,7 @@ def test_what_holds_in_a_group_is_said_in_plain_words(run, crew) -> None:
         "being put out": "three members together can put somebody out",
         "writing": "the owner and the admins say who may write; the owner makes the admins",
         "disagreement": "a newcomer to whom members tell different things stays, and is warned",
+        "history": "newcomers get all that was said before they came, as far as somebody there has it",
         "keys": "pairwise-multi: keys for each pair of members; each member gets an envelope of its own",
         "path": "mesh: every member is connected with every other",
         "accountability": "acks: you see who has your messages",
@@ -170,11 +172,65 @@ def test_every_rule_has_its_words() -> None:
         for remove, quorum in (("anyone", None), ("quorum", 12), ("admins", None)):
             rules = plain.settled(join, remove, quorum, "admins", "strict")
             said = plain.rules_of(rules)
-            assert len(said) == 4 and not {join, remove} & set(said) and all(" " in one for one in said)
+            assert len(said) == 5 and not {join, remove} & set(said) and all(" " in one for one in said)
     assert "12 members" in plain.rules_of(plain.settled(quorum=12))[1]
     for kind in ("join", "remove", "roles", "agreement"):
         with pytest.raises(plain.BadRules, match=r"called 'x.x1b', only"):
             plain.settled(**{"join": "open", kind: "x\x1b"})  # type: ignore[arg-type]
+
+
+def test_what_newcomers_get_is_chosen_and_seen(run, crew) -> None:
+    for line in ("new g --history none", "new g --history 50 --keepers 3", "new g --history since:1782864000000"):
+        assert run(line)[0] == 0
+    assert [(asked.history, asked.keepers) for asked in of(crew, "new")] == [
+        ("none", 0),
+        ("last:50", 3),
+        ("since:1782864000000", 0),
+    ]
+    before = time.time()
+    assert run("new g --history since:2w")[0] == 0
+    ago = before - int(of(crew, "new")[-1].history.removeprefix("since:")) / 1000
+    assert 13 * 86_400 < ago < 15 * 86_400
+    for rule in ("tomorrow", "last:0", "since:soon", "-1"):
+        code, out, err = run(f"new g --history={rule}")
+        assert (code, out) == (2, "") and "Newcomers cannot get" in err
+    assert run("new g --keepers 65")[0] == 2 and len(of(crew, "new")) == 4
+
+    code, out, _ = run("invite hikers --history last:2")
+    assert code == 0 and re.search(r"^gives +the last 2 messages from before they came$", out, re.MULTILINE)
+    assert "gives" not in run("invite hikers")[1]
+    assert [asked.history for asked in of(crew, "invite")] == ["last:2", None]
+
+    crew.answers["members"] = lambda _: [PEOPLE[0], replace(PEOPLE[1], keeper=True), PEOPLE[2]]
+    begun = Beginning(state="withheld", rules=["last:50", "all"], joined=7, got=60, left=9)
+    told = replace(CREW, policy=replace(CREW.policy, history="last:50", keepers=1), beginning=begun)
+    crew.answers["groups"] = lambda _: [told]
+    out = run("info hikers")[1]
+    assert re.search(r"^before you +You have the last 50 messages from before you came$", out, re.MULTILINE)
+    assert "newcomers get the last 50 messages from before they came; the one who has been here longest keeps" in out
+    assert re.search(r"^keeps the history +Bob$", out, re.MULTILINE)
+    assert re.search(r"^Bob +admin, keeps the history +connected", run("members hikers")[1], re.MULTILINE)
+    said = json.loads(run("info hikers --format jsonl")[1])
+    assert (said["policy"]["history"], said["policy"]["keepers"], said["beginning"]["left"]) == ("last:50", 1, 9)
+    assert [json.loads(line)["keeper"] for line in run("members hikers --format jsonl")[1].splitlines()] == [
+        False,
+        True,
+        False,
+    ]
+
+
+def test_how_much_of_the_history_is_here_yet(run, crew) -> None:
+    going = Beginning(state="fetching", rules=["all", "all"], joined=7, got=1200, left=4000)
+    crew.answers["groups"] = lambda _: [replace(CREW, beginning=going)]
+    said = "fetching what was said before: 1,200 here, 4,000 to go"
+    assert re.search(rf"^before you +{said}$", run("info hikers")[1], re.MULTILINE)
+    status = test_cli.STATUS
+    crew.answers["status"] = lambda _: replace(status, groups=[replace(CREW, beginning=going)])
+    assert f"hikers:  {said}" in run("status")[1]
+    whole = Beginning(state="whole")
+    crew.answers["status"] = lambda _: replace(status, groups=[replace(CREW, beginning=whole)])
+    crew.answers["groups"] = lambda _: [replace(CREW, beginning=whole)]
+    assert "fetching" not in run("status")[1] and "before you" not in run("info hikers")[1]
 
 
 def test_whoever_comes_only_to_read(run, crew) -> None:

@@ -12,9 +12,10 @@ from tests.test_membership import Book, did
 from zerochat.agent import plain, report, roster, schema
 from zerochat.agent.control import read_params
 from zerochat.agent.desk import Desk, PutOut, _Wait
+from zerochat.agent.histories import BadHistory
 from zerochat.agent.journal import Row
 from zerochat.agent.stamp import timestamp
-from zerochat.agent.wishes import BadRequest, OwnWords
+from zerochat.agent.wishes import BadRequest, MoreThanTheGroup, OwnWords, command_of
 from zerochat.crypto.words import WORDS
 from zerochat.errors import UnknownGroup
 from zerochat.group import notices
@@ -23,6 +24,7 @@ from zerochat.group.joining.parting import NoJoin
 from zerochat.group.joining.requests import NoSuchRequest
 from zerochat.group.leave import StillIn
 from zerochat.group.membership import Policy
+from zerochat.group.stimuli import CreateInvitation
 
 
 class Journal:
@@ -127,6 +129,38 @@ def test_every_policy_that_is_settled_is_one_that_the_core_takes() -> None:
                     assert not policy.fault and roster.policy_info(policy) == rules
     assert plain.settled(roles="flat") == roster.policy_info(Policy.default("flat"))
     assert plain.settled(roles="admins") == roster.policy_info(Policy.default("admins"))
+
+
+def test_what_newcomers_get_is_for_the_group_to_say_and_for_an_invitation_to_narrow() -> None:
+    world = Offices(3, Policy(history="last:50", keepers=2))
+    policy = world.info("n2").policy
+    assert (policy.history, policy.keepers) == ("last:50", 2)
+    assert [world.member("n2", name).keeper for name in ("n0", "n1", "n2")] == [True, True, False]
+    made = world.call("n0", "new", group="crew", history="since:5", keepers=1)
+    assert (made.policy.history, made.policy.keepers, made.beginning.state) == ("since:5", 1, "whole")
+    for params in ({"history": "7d"}, {"history": "last:0"}, {"keepers": 65}):
+        with pytest.raises((plain.BadRules, BadHistory)):
+            world.call("n0", "new", group="bad", **params)
+
+    def asked(rule: str | None) -> str:
+        params = schema.InviteParams("friends", history=rule)
+        command = command_of("invite", params, world.nodes["n1"].agent, 0)
+        assert isinstance(command, CreateInvitation)
+        return command.history
+
+    assert asked(None) == "all"
+    for rule in ("last:50", "last:2", "none", "since:9"):
+        assert asked(rule) == rule
+    for rule in ("all", "last:51"):
+        with pytest.raises(MoreThanTheGroup, match="newcomers to friends get the last 50 messages"):
+            asked(rule)
+    with pytest.raises(BadHistory):
+        asked("tomorrow")
+
+
+def test_nobody_keeps_the_history_for_the_others_where_everybody_does() -> None:
+    world = Offices(2)
+    assert not any(one.keeper for one in world.call("n0", "members", group="friends"))
 
 
 def test_two_members_put_a_third_one_out() -> None:

@@ -141,3 +141,20 @@ def test_the_lock_is_whole(name):
     assert all(re.match(r"[\w.-]+==\S+", entry) and "--hash=sha256:" in entry for entry in entries)
     wanted = PROJECT["dependencies"] + (PROJECT["optional-dependencies"]["dev"] if name == "dev" else [])
     assert {re.split(r"[^\w.-]", want)[0] for want in wanted} <= locked.keys(), "run scripts/lock"
+
+
+# --- promises ---------------------------------------------------------------------------------------------------------
+
+PROMISES = (ROOT / "zerochat" / "group" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("named", sorted(set(re.findall(r"`(test_\w+::test_\w+)`", PROMISES))))
+def test_what_holds_a_promise_is_there(named: str) -> None:
+    file, _, name = named.partition("::")
+    assert re.search(rf"^def {name}\(", (ROOT / "tests" / f"{file}.py").read_text(encoding="utf-8"), re.MULTILINE), named
+
+
+def test_every_promise_is_held_by_a_test() -> None:
+    rows = [line for line in PROMISES.splitlines() if line.startswith("| ") and not line.startswith(("| promise", "|--"))]
+    assert rows
+    assert all("`test_" in row for row in rows)

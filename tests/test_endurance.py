@@ -112,20 +112,7 @@ def test_five_members_whose_links_are_cut_and_who_die_by_lot(tmp_path, chaos, co
         acknowledged(everybody)
 
 
-@pytest.mark.parametrize(
-    "goodbye",
-    [
-        pytest.param(False, id="killed"),
-        pytest.param(
-            True,
-            id="left",
-            marks=[
-                pytest.mark.long,
-                pytest.mark.xfail(strict=True, reason="repair by third members, after a farewell"),
-            ],
-        ),
-    ],
-)
+@pytest.mark.parametrize("goodbye", [False, True], ids=["killed", "left"])
 def test_what_only_one_member_has_of_somebody_who_is_gone_for_ever(tmp_path, chaos, goodbye):
     """`goodbye`: it leaves the group before its machine is gone."""
     with machines(tmp_path, ("author", "witness", "carol", "dave"), chaos) as everybody:
@@ -199,16 +186,16 @@ def test_everybody_of_many_has_everything_of_a_burst(tmp_path, keys):
 
         host, *others = everybody
         lap("started")
-        meet(host, *others, wave=8, within_s=300, keys=keys)
+        meet(host, *others, wave=8, within_s=600, keys=keys)
         lap("met")
         for number in range(burst):
             host.say(f"{host.name} says {number}")
         for other in others:
             other.say(f"{other.name} was here")
         lap("said")
-        everybody_has(everybody, burst + len(others), 300)
+        everybody_has(everybody, burst + len(others), 600)
         lap("delivered")
-        acknowledged(everybody, 300)
+        acknowledged(everybody, 600)
         lap("acknowledged")
         print(f"{max(machine.rss_mb() for machine in everybody):.0f} MB for one agent at most")
         check(everybody)

@@ -9,7 +9,8 @@ from tests.test_join import Small
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed, Refused
 from zerochat.group import log, sync
-from zerochat.group.effects import Confirm, Dispatch, InvitationCreated, Publish, Refuse, Remember
+from zerochat.group.conduct import ENVELOPES_MAX
+from zerochat.group.effects import Confirm, Dispatch, Fetch, InvitationCreated, Publish, Refuse, Remember
 from zerochat.group.event import POST, load_event
 from zerochat.group.history import errands, needs, regain
 from zerochat.group.history.policy import Entry, floor_of, portion
@@ -248,6 +249,50 @@ def test_the_newest_come_first(cut):
     assert rows[0] == "early 599"
     places = [int(text.split()[1]) for text in rows]
     assert places[:200] == sorted(places[:200], reverse=True)
+
+
+def test_ever_more_pages_come_for_one_question_and_do_not_count_as_too_much(cut, monkeypatch):
+    monkeypatch.setattr(needs, "RUN_EVENTS_MAX", 10)
+    world = cut()
+    world.faults = replace(world.faults, delay_ms_max=1)  # nothing overtakes anything
+    world.post("n0", *(f"early {number}" for number in range(600)))
+    asked = []
+    perform = world._perform
+
+    def counted(node, effect):
+        if isinstance(effect, Fetch):
+            asked.append((effect.page, effect.pages))
+        perform(node, effect)
+
+    world._perform = counted
+    world.bring_in("n1")
+    assert len(world.texts("n1")) == 600
+    assert [pages for page, pages in asked if page == 0][:5] == [1, 2, 4, 8, 8]
+    assert len(asked) >= 60
+    conduct = world.nodes["n1"].agent.groups[world.id].peers[world.did("n0")].conduct
+    assert conduct.envelopes > ENVELOPES_MAX - 40, "what was asked for is given back"
+
+
+def test_a_page_that_is_lost_is_asked_for_anew(cut, monkeypatch):
+    monkeypatch.setattr(needs, "RUN_EVENTS_MAX", 10)
+    world = cut()
+    world.faults = replace(world.faults, delay_ms_max=1)
+    world.post("n0", *(f"early {number}" for number in range(300)))
+    perform, pages = world._perform, []
+
+    def losing(node, effect):
+        if isinstance(effect, Fetch) and effect.page == 1:
+            pages.append(effect)
+            if len(pages) == 2:
+                effect = replace(effect, page=2)  # as if the one before had been sent
+        perform(node, effect)
+
+    world._perform = losing
+    world.bring_in("n1")
+    world.run(for_ms=10_000)
+    assert world.nodes["n1"].dropped["dropped HistoryOutOfTurn"] >= 1
+    rows = [row.id for row in world.nodes["n1"].log]
+    assert len(world.texts("n1")) == 300 and len(rows) == len(set(rows))
 
 
 def test_the_history_of_somebody_who_is_gone_is_vouched_for(cut):

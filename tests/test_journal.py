@@ -435,8 +435,9 @@ def test_whoever_hears_it_from_the_author_needs_nobody_to_vouch(journal: Journal
     journal.commit(Tree("x"), [post(1, vouched="did:v"), post(2, vouched="did:v"), post(3)])
     journal.commit(Tree("x"), [Refute("g", "did:key:a", 1, 2)])
     journal.commit(Tree("x"), [post(n, vouched="did:w", received=5) for n in (1, 2, 3)])
-    assert [(row.id, row.vouched) for row in journal.by_seq(0, 9)] == [("id-1", "did:v"), ("id-3", "")]
-    assert [row.id for row in journal.refuted("g")] == ["id-2"]
+    held = [(row.id, row.vouched) for row in journal.by_seq(0, 9)]
+    assert held == [("id-1", "did:v"), ("id-2", "did:w"), ("id-3", "")], "what was given up may come anew"
+    assert journal.refuted("g") == []
     journal.commit(Tree("x"), [post(n, received=5) for n in (1, 2)])
     rows = journal.by_seq(0, 9)
     assert [(row.id, row.vouched, row.received) for row in rows] == [

@@ -219,6 +219,13 @@ def test_scattered_differences(many):
     assert size < 6000 and trips <= 3
 
 
+def test_the_last_few_on_both_sides(many):
+    sides = [[*many[:-10], *many[-10 + first :: 2]] for first in (0, 1)]
+    have, need, size, trips = compare(Items(sides[0]), Items(sides[1]))
+    assert (len(have), len(need)) == (5, 5)
+    assert size < 3000 and trips <= 3
+
+
 # --- against another implementation, written from the specification ---------------------------------------------------
 
 
@@ -322,6 +329,17 @@ def test_against_a_plain_one_that_answers(sets, frame, ways):
     have, need, _, _ = compare(Items(mine), None, frame, MESSAGE_BYTES_MAX, answerer)
     assert have == names(mine) - names(theirs)
     assert need == names(theirs) - names(mine)
+
+
+def test_a_fingerprint_of_the_rest_may_leave_something_out():
+    """Others' do, in messages that had become too long: whoever guesses from it takes the rest for lacking."""
+    items = Items((number, number.to_bytes(32, "big")) for number in range(1, 1001))
+    many = [((number, bytes(32)), 1, items.fingerprint(number - 2, number - 1)) for number in range(2, 100)]
+    for ranges in ([], many):
+        reply = plain_write([*ranges, (END, 1, plain_digest([]))])
+        learned = learn(items, reply, FRAME)
+        assert bool(learned.have) is not bool(ranges)
+        assert (learned.ask is None) is not bool(ranges)
 
 
 @given(two_sets(most=300), frames, plain_ways)

@@ -752,7 +752,7 @@ def test_inviting_at_80x24(tmp_path):
             await it.shows("seven at the station")
             await it.say("/invite 2")
             await it.shows("Invitation to weekend", "for 2 people, until 21 Nov 12:00")
-            asked = {"group": "g1", "expires_s": 86400, "uses": 2, "role": "writer"}
+            asked = {"group": "g1", "expires_s": 86400, "uses": 2, "role": "writer", "history": None}
             assert ("invite", asked) in it.agent.asked
             qr = it.app.screen.query_one("#qr")
             assert qr.display and (qr.region.width, qr.region.height) == (41, 21) and qr.region.bottom <= 24

@@ -371,6 +371,9 @@ def test_the_rules_of_a_new_group(tmp_path):
             await it.shows("putting out ‹ the owner and the admins can put somebody out ›")
             await it.press("down", "left", "down", "right", "down", "space")
             await it.shows("‹ every member can put another out ›", "not come in ›", "‹ one envelope for all")
+            await it.press("down", "right", "down", "right")
+            await it.shows("newcomers   ‹ get the last 50 messages from before they came ›")
+            await it.shows("kept by     ‹ the 3 who have been here longest ›")
             await it.press("enter")
             await it.shows("Message crew")
             assert asked(it.agent, "new") == [
@@ -383,6 +386,8 @@ def test_the_rules_of_a_new_group(tmp_path):
                     "quorum": None,
                     "roles": "admins",
                     "agreement": "strict",
+                    "history": "last:50",
+                    "keepers": 3,
                 }
             ]
             await it.press("f12")

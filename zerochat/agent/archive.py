@@ -160,22 +160,32 @@ def _rows(path: Path, file: IO[bytes]) -> Iterator[LogRow]:
         if not line.endswith(b"\n"):
             raise ArchiveBroken(path=path, line=number, why="has no end")
         try:
-            row = _lines.decode(line)
+            yield _row(line)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             raise ArchiveBroken(path=path, line=number, why="is no row of a log") from None
-        yield LogRow(
-            seq=row.seq,
-            id=row.id,
-            author=row.author,
-            position=row.position,
-            lamport=row.lamport,
-            type=row.type,
-            record=bytes(row.record),
-            received=row.received,
-            late=row.late,
-            history=row.history,
-            vouched=row.vouched,
-        )
+
+
+def row_at(file: IO[bytes], at: int) -> LogRow:
+    """The row whose line begins at this byte, where reading the file has found one."""
+    file.seek(at)
+    return _row(file.readline(LINE_BYTES_MAX))
+
+
+def _row(line: bytes) -> LogRow:
+    row = _lines.decode(line)
+    return LogRow(
+        seq=row.seq,
+        id=row.id,
+        author=row.author,
+        position=row.position,
+        lamport=row.lamport,
+        type=row.type,
+        record=bytes(row.record),
+        received=row.received,
+        late=row.late,
+        history=row.history,
+        vouched=row.vouched,
+    )
 
 
 def events(path: Path, ledger: Ledger, rows: Iterable[LogRow], control: Iterable[LogRow]) -> Iterator[Event]:

@@ -194,7 +194,8 @@ def _open(source: Path) -> tarfile.TarFile:
 def _next(tar: tarfile.TarFile, source: Path, *names: str) -> tarfile.TarInfo:
     """The next file in it, which must have one of these names. Where it says that it belongs is of no interest."""
     entry = tar.next()
-    if entry is None or entry.name not in names or not entry.isreg():
+    plain = (tarfile.REGTYPE, tarfile.AREGTYPE)  # no links, and nothing with holes in it
+    if entry is None or entry.name not in names or entry.type not in plain:
         raise BadBackup(path=source, why=f"where {' or '.join(names)} should be, there is something else")
     return entry
 

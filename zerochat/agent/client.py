@@ -7,7 +7,7 @@ of the command line needs. Neither needs more than the standard library and msgs
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +28,7 @@ from zerochat.agent.schema import (
     GroupInfo,
     Hello,
     History,
+    Imported,
     InvitationInfo,
     JoinStatus,
     Ledger,
@@ -321,6 +322,8 @@ class Client:
         quorum: int | None = None,
         roles: str = "flat",
         agreement: str = "permissive",
+        history: str = "all",
+        keepers: int = 0,
     ) -> GroupInfo:
         info: GroupInfo = self.call(
             "new",
@@ -332,11 +335,23 @@ class Client:
             quorum=quorum,
             roles=roles,
             agreement=agreement,
+            history=history,
+            keepers=keepers,
         )
         return info
 
-    def invite(self, group: str, *, expires_s: int = 24 * 3600, uses: int = 1, role: str = "writer") -> InvitationInfo:
-        info: InvitationInfo = self.call("invite", group=group, expires_s=expires_s, uses=uses, role=role)
+    def invite(
+        self,
+        group: str,
+        *,
+        expires_s: int = 24 * 3600,
+        uses: int = 1,
+        role: str = "writer",
+        history: str | None = None,
+    ) -> InvitationInfo:
+        info: InvitationInfo = self.call(
+            "invite", group=group, expires_s=expires_s, uses=uses, role=role, history=history
+        )
         return info
 
     def join(self, invitation: str, name: str | None = None, role: str = "writer") -> JoinStatus:
@@ -377,6 +392,11 @@ class Client:
         while page.last is not None:
             page = self.call("rows", group=ledger.group, latest=ledger.latest, after=page.last)
             yield from page.rows
+
+    def import_page(self, group: str, records: Sequence[bytes], *, back: bool = False) -> Imported:
+        """Have the agent take in what it lacks of these records; `back`: they go from the newest to the oldest."""
+        imported: Imported = self.call("import", group=group, records=records, back=back)
+        return imported
 
     def history(self, group: str, *, limit: int = 100, before: str | None = None) -> History:
         history: History = self.call("history", group=group, limit=limit, before=before)

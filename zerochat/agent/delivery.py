@@ -121,6 +121,19 @@ def fate(group: Group, row: Row, held: list[Held], names: Mapping[str, str], abo
         here=stretch.seq,
         known=known_of(group, row.author),
         forked=group.chain(row.author).forked > 0 or row.author in group.view.forked,
+        differs=[
+            schema.DiffersNews(
+                group=group.id,
+                author=one.author,
+                nick=names.get(one.author, ""),
+                position=one.seq,
+                member=one.member,
+                member_nick=names.get(one.member, ""),
+                mine=one.author == group.me,
+            )
+            for one in group.differences
+            if one.author == row.author and one.seq <= row.position
+        ],
         gone=_gone(group, row, {one.member: one for one in held}, names),
     )
 

@@ -28,6 +28,7 @@ from zerochat.group.effects import (
     Connected,
     Forgotten,
     GroupCreated,
+    Imported,
     InvitationCreated,
     JoinEnded,
     JoinStarted,
@@ -39,7 +40,7 @@ from zerochat.group.effects import (
 )
 from zerochat.group.find import find_connection, find_group
 from zerochat.group.state import Agent, Group
-from zerochat.group.stimuli import Ask, ChangeRole, Command, VerifyMember
+from zerochat.group.stimuli import Ask, ChangeRole, Command, ImportEvents, VerifyMember
 
 PAGE_EVENTS_MAX = 500
 PAGE_BYTES_MAX = 512 * 1024
@@ -50,6 +51,10 @@ FEED_ROWS = 100
 """Events that a subscriber is fed at once."""
 WAITS_MAX = 1024
 WAIT_S_MAX = 24 * 3600.0
+
+
+class Undone(LocalError):
+    """It was done, and another command in the same moment has undone it."""
 
 
 class PutOut(LocalError):
@@ -176,7 +181,12 @@ class Desk:
         if isinstance(effect, Refuse):
             self.server.refuse_error(client, request.id, _why(effect.error, command, agent))
         else:
-            self.server.respond(client, request.id, self._result(effect, request, command, agent))
+            try:
+                result = self._result(effect, request, command, agent)
+            except KeyError:  # what it was about is gone again
+                self.server.refuse_error(client, request.id, Undone())
+            else:
+                self.server.respond(client, request.id, result)
 
     def fail(self, ask: Ask, error: LocalError) -> None:
         """A command could not be carried out, for a reason that the core knows nothing of."""
@@ -191,7 +201,7 @@ class Desk:
             case InvitationCreated(group, invitation):
                 made = agent.invitations[knock_link(invitation.id)]
                 short = self.lend(invitation.url(), invitation.expires)
-                return report.invitation_info(group, invitation, made.uses, short, made.role)
+                return report.invitation_info(group, invitation, made.uses, short, made.role, made.history)
             case Voted(group, member, votes, needed):
                 return replace(roster.vote(agent.groups[group], member), votes=votes, needed=needed)
             case Changed(group):
@@ -202,6 +212,9 @@ class Desk:
                 return report.ended(agent, join)
             case Forgotten():
                 return schema.NoParams()
+            case Imported(group, outcomes):
+                assert isinstance(command, ImportEvents)
+                return ledger.imported(self.journal, group, command.records, outcomes)
             case Posted(group, event, seq, lamport):
                 meant = delivery.audience(agent.groups[group], agent.groups[group].me, seq, lamport)
                 return schema.Sent(group, event, lamport, seq, len(meant))
@@ -290,7 +303,7 @@ class Desk:
         for cursor, subscribers in by_cursor.items():
             rows = self.journal.by_seq(cursor, FEED_ROWS)
             for row in rows:
-                if (group := agent.groups.get(row.group)) is not None:
+                if not row.history and (group := agent.groups.get(row.group)) is not None:
                     self._feed_one(group, row, subscribers)
             for subscriber in subscribers.values():
                 subscriber.cursor = rows[-1].seq if rows else cursor

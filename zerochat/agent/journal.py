@@ -13,7 +13,7 @@ How the file is opened, encrypted and kept whole is in `database.py`. That an ol
 its place cannot be seen from here: only peers know better.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -63,6 +63,7 @@ from zerochat.agent.rows import (
     LATEST_ROWS,
     NTH_POST,
     ONE_ROW,
+    POSTS_SINCE,
     RECEIPTS,
     RECEIPTS_MAX,
     RECEIPTS_OF,
@@ -86,6 +87,7 @@ from zerochat.agent.rows import (
 )
 from zerochat.errors import LocalError
 from zerochat.group.effects import Confirm, Forget, Receipt, Refute, Remember, Remembered, Settle
+from zerochat.group.history.policy import Entry
 
 S = TypeVar("S")
 
@@ -325,17 +327,27 @@ class Journal:
         """What members have handed over as somebody's words and that somebody has never said, in order of arrival."""
         return self._rows(REFUTED_ROWS, (group,))
 
-    def stretch(self, group: str, author: str, after: int, upto: int, limit: int) -> list[Row]:
-        """An author's events after position `after`, up to `upto`, at most `limit`, in the order of its chain."""
-        return self._rows(STRETCH, (group, author, after, upto, limit))
+    def stretch(self, group: str, author: str, after: int, upto: int, floor: int, limit: int) -> list[Row]:
+        """An author's events after position `after`, up to `upto`, whose Lamport time is not smaller than `floor`; at
+        most `limit`, in the order of its chain."""
+        return self._rows(STRETCH, (group, author, after, upto, floor, limit))
 
-    def stretch_back(self, group: str, author: str, after: int, upto: int, limit: int) -> list[Row]:
-        """The same, but the last ones, and these backwards."""
-        return self._rows(STRETCH_BACK, (group, author, after, upto, limit))
+    def stretch_back(self, group: str, author: str, after: int, upto: int) -> Iterator[Entry]:
+        """The same, of any time and all of them, backwards; each is read when it is asked for, so write nothing
+        meanwhile."""
+        with self._faults():
+            rows: Any = self._db.execute(STRETCH_BACK, (group, author, after, upto))
+            yield from map(Entry._make, rows)
 
     def nth_post(self, group: str, number: int, before: int) -> int:
         """The Lamport time of the `number`-th last post with a smaller one than `before`; 0: there are fewer."""
         return int(self._one(NTH_POST, (group, before, number - 1)) or 0)
+
+    def posts_since(self, group: str, lamport: int) -> list[tuple[int, str]]:
+        """The Lamport times, this one or later, and the ids of a group's posts."""
+        with self._faults():
+            rows: Iterable[Any] = self._db.execute(POSTS_SINCE, (group, lamport))
+            return [(when, event) for when, event in rows]
 
     def count(self, group: str) -> int:
         """How many events of a group were delivered, and not refuted."""
@@ -382,6 +394,7 @@ class Journal:
                         self._note(one)
                     case Forget(group):
                         self.forget(group)
+                        forget_copies(self.path, FORMAT)  # they have it too
 
     def forget(self, group: str) -> None:
         """Delete a group's events and receipts, within a turn's transaction; SQLite overwrites them (secure_delete)."""

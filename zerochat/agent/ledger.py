@@ -1,12 +1,14 @@
 """A group's log for whoever asks for single rows of it: one that is meant, or all of them, page by page."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from zerochat.agent import schema
 from zerochat.agent.journal import Journal, NoSuchEvent, Row
-from zerochat.agent.schema import Height, Ledger, LogRow, Rows
+from zerochat.agent.schema import Height, Imported, Ledger, LogRow, Outcome, Rows
 from zerochat.errors import LocalError
-from zerochat.group.event import POST
+from zerochat.group import effects
+from zerochat.group.event import POST, load_event
 from zerochat.group.find import PREFIX_MIN, find_member
 from zerochat.group.state import Group
 
@@ -101,6 +103,18 @@ def rows(journal: Journal, group: Group, params: schema.RowsParams) -> Rows:
     else:
         last = last if len(found) == ROWS_MAX else None
     return Rows(page, last)
+
+
+def imported(journal: Journal, group: str, records: Sequence[bytes], outcomes: Sequence[effects.Outcome]) -> Imported:
+    """What has become of records out of a file, where the core leaves it to the log to say what is here."""
+    found: list[Outcome] = []
+    for record, outcome in zip(records, outcomes, strict=True):
+        if outcome == "taken":
+            row = journal.event(group, load_event(record).id)
+            found.append("contradiction" if row is None or row.refuted else "known")
+        else:
+            found.append(outcome)
+    return Imported(found)
 
 
 def log_row(row: Row) -> LogRow:

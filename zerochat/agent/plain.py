@@ -7,6 +7,7 @@ there for a verb that must start at once.
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
+from zerochat.agent import histories
 from zerochat.agent.schema import GroupInfo, MemberInfo, PolicyInfo, VoteInfo
 from zerochat.errors import LocalError
 
@@ -57,11 +58,17 @@ def settled(
     quorum: int | None = None,
     roles: str = "flat",
     agreement: str = "permissive",
+    history: str = "all",
+    keepers: int = 0,
 ) -> PolicyInfo:
-    """The rules with what follows from the others filled in. Raises BadRules where they do not go together."""
+    """The rules with what follows from the others filled in. Raises BadRules where they do not go together, BadHistory
+    where `history` is none of the rules (`histories.py`)."""
     _one_of("way to get in", join, JOIN_RULES)
     _one_of("kind of roles", roles, ROLE_RULES)
     _one_of("kind of agreement", agreement, AGREEMENT_RULES)
+    histories.check(history)
+    if not 0 <= keepers <= histories.KEEPERS_MAX:
+        raise BadRules(why=f"who keep the history are from 1 to {histories.KEEPERS_MAX}, or 0, which is everybody")
     if remove is None:
         remove = "quorum" if quorum is not None or roles == "flat" else "admins"
     _one_of("way to put somebody out", remove, REMOVE_RULES)
@@ -73,13 +80,16 @@ def settled(
     if remove != "quorum":
         if quorum:
             raise BadRules(why=f"a quorum counts votes, and nobody votes where `{remove}` can put somebody out alone")
-        return PolicyInfo(join=join, remove=remove, quorum=0, roles=roles, agreement=agreement)
-    quorum = QUORUM if quorum is None else quorum
-    if not QUORUM <= quorum <= QUORUM_MAX:
+        quorum = 0
+    elif quorum is None:
+        quorum = QUORUM
+    if remove == "quorum" and not QUORUM <= quorum <= QUORUM_MAX:
         raise BadRules(
             why=f"a quorum is from {QUORUM} to {QUORUM_MAX} members; where one is enough, let `anyone` put members out"
         )
-    return PolicyInfo(join=join, remove=remove, quorum=quorum, roles=roles, agreement=agreement)
+    return PolicyInfo(
+        join=join, remove=remove, quorum=quorum, roles=roles, agreement=agreement, history=history, keepers=keepers
+    )
 
 
 def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
@@ -103,7 +113,8 @@ def accountability_of(info: GroupInfo) -> str:
 
 
 def rules_of(policy: PolicyInfo) -> list[str]:
-    """What holds in a group, a sentence without its full stop each: getting in, being put out, writing, agreeing."""
+    """What holds in a group, a sentence without its full stop each: getting in, being put out, writing, agreeing, what
+    newcomers get of what was said before."""
     match policy.remove:
         case "anyone":
             out = "every member can put another out"
@@ -116,6 +127,7 @@ def rules_of(policy: PolicyInfo) -> list[str]:
         out,
         _ROLES.get(policy.roles, policy.roles),
         _AGREEMENT.get(policy.agreement, policy.agreement),
+        histories.in_words(policy.history, policy.keepers),
     ]
 
 

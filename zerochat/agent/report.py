@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.agent import roster, schema
+from zerochat.agent.beginnings import beginning
 from zerochat.agent.completeness import completeness
 from zerochat.agent.delivery import counted, reach
 from zerochat.agent.journal import Row
@@ -167,6 +168,7 @@ def group_info(agent: Agent, group: Group) -> GroupInfo:
             for one in agreement.doubts(group)
         ],
         completeness=completeness(group, _near(agent, group), int(time.time() * 1000)),
+        beginning=beginning(group),
     )
 
 
@@ -203,7 +205,7 @@ def unacknowledged(group: Group) -> int:
 
 def member_infos(agent: Agent, group: Group) -> list[MemberInfo]:
     """The members in the order in which they joined."""
-    found, now, forked = [], int(time.time() * 1000), agreement.forked(group)
+    found, now, forked, keepers = [], int(time.time() * 1000), agreement.forked(group), group.view.keepers
     whole = completeness(group, (), 0)
     missing = {gap.author: gap.missing for gap in whole.gaps} if whole else {}
     for did, member in sorted(group.view.members.items(), key=lambda item: (item[1].joined, item[0])):
@@ -233,6 +235,7 @@ def member_infos(agent: Agent, group: Group) -> list[MemberInfo]:
                 disputed=did in group.disputed,
                 unconfirmed=did in group.quarantine,
                 arrived=not seating.never_arrived(group, did, now),
+                keeper=group.view.policy.keepers > 0 and did in keepers,
                 may=roster.deeds(group, did),
             )
         )
@@ -240,7 +243,7 @@ def member_infos(agent: Agent, group: Group) -> list[MemberInfo]:
 
 
 def invitation_info(
-    group: str, invitation: Invitation, uses: int, short: str = "", role: str = "writer"
+    group: str, invitation: Invitation, uses: int, short: str = "", role: str = "writer", history: str = "all"
 ) -> InvitationInfo:
     return InvitationInfo(
         group=group,
@@ -251,6 +254,7 @@ def invitation_info(
         endpoint=invitation.where,
         role=roster.as_role(role),
         short=short,
+        history=history,
     )
 
 
@@ -320,8 +324,20 @@ def news(
             return "rotated", group, schema.RotatedNews(group, member, nick(group, member), mine)
         case notices.Delivered():
             return None
-        case notices.Gap() | notices.Completed() | notices.Forked() | notices.Refuted() | notices.HistoryFetched():
-            method, shape = _log_news(notice, nick)
+        case notices.Confirmed(group, author, after, upto, event):
+            confirmed = schema.ConfirmedNews(
+                group=group, author=author, nick=nick(group, author), after=after, upto=upto, id=event
+            )
+            return "confirmed", group, confirmed
+        case (
+            notices.Gap()
+            | notices.Completed()
+            | notices.Forked()
+            | notices.Refuted()
+            | notices.Differs()
+            | notices.HistoryFetched()
+        ):
+            method, shape = _log_news(notice, agent, nick)
             return method, notice.group, shape
         case (
             notices.JoinAsked()
@@ -338,7 +354,13 @@ def news(
 
 
 def _log_news(
-    notice: notices.Gap | notices.Completed | notices.Forked | notices.Refuted | notices.HistoryFetched,
+    notice: notices.Gap
+    | notices.Completed
+    | notices.Forked
+    | notices.Refuted
+    | notices.Differs
+    | notices.HistoryFetched,
+    agent: Agent,
     nick: Callable[[str, str], str],
 ) -> tuple[str, Struct]:
     """What is missing of a group's log, has come, or contradicts itself."""
@@ -363,6 +385,17 @@ def _log_news(
                 upto=upto,
             )
             return "refuted", refuted
+        case notices.Differs(group, author, seq, member):
+            differs = schema.DiffersNews(
+                group=group,
+                author=author,
+                nick=nick(group, author),
+                position=seq,
+                member=member,
+                member_nick=nick(group, member),
+                mine=author == agent.groups[group].me,
+            )
+            return "differs", differs
         case notices.HistoryFetched(group, got, left, done):
             return "earlier", schema.EarlierNews(group=group, got=got, left=left, done=done)
 

@@ -44,6 +44,8 @@ def policy_info(policy: Policy) -> PolicyInfo:
         quorum=policy.quorum,
         roles=policy.roles,
         agreement=policy.agreement,
+        history=policy.history,
+        keepers=policy.keepers,
     )
 
 

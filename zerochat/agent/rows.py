@@ -94,16 +94,20 @@ ORDER BY position, seq LIMIT ?
 """
 STRETCH: Final = f"""
 SELECT {COLUMNS} FROM events
-WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? ORDER BY position, seq LIMIT ?
+WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND lamport >= ?
+ORDER BY position, seq LIMIT ?
 """  # noqa: S608
-STRETCH_BACK: Final = f"""
-SELECT {COLUMNS} FROM events
+STRETCH_BACK: Final = """
+SELECT author, position, lamport, record FROM events
 WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ?
-ORDER BY position DESC, seq DESC LIMIT ?
-"""  # noqa: S608
+ORDER BY position DESC, seq DESC
+"""
 NTH_POST: Final = """
 SELECT lamport FROM events WHERE group_id = ? AND lamport < ? AND refuted = 0 AND type = 'post'
 ORDER BY lamport DESC LIMIT 1 OFFSET ?
+"""
+POSTS_SINCE: Final = """
+SELECT lamport, id FROM events WHERE group_id = ? AND lamport >= ? AND refuted = 0 AND type = 'post' ORDER BY lamport
 """
 CHAIN_BACK: Final = """
 SELECT record FROM events WHERE group_id = ? AND author = ? AND refuted = 0 AND position < ?
@@ -144,10 +148,11 @@ COUNT: Final = "SELECT count(*) FROM events WHERE group_id = ? AND refuted = 0"
 KEEP: Final = """
 INSERT INTO events (group_id, id, author, position, lamport, type, record, received, late, vouched, history)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET vouched = '', refuted = 0
-WHERE excluded.vouched = '' AND (events.vouched <> '' OR events.refuted = 1)
+ON CONFLICT (id) DO UPDATE SET vouched = excluded.vouched, refuted = 0
+WHERE events.refuted = 1 OR (excluded.vouched = '' AND events.vouched <> '')
 """
-"""What is there already is left as it is, but for this: whoever has it from the author needs nobody to vouch for it."""
+"""What is there already is left as it is, but for this: whoever has it from the author needs nobody to vouch for it;
+and what was given up, because nobody could tell whether the author says it, may come anew."""
 CONFIRM: Final = """
 UPDATE events SET vouched = ''
 WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND vouched <> ''

@@ -1,16 +1,34 @@
 """Reads out of the journal what a member may have of a group's log (`group/history/`)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from heapq import merge
+from itertools import groupby, takewhile
 
-from zerochat.agent.journal import Journal, Row
-from zerochat.group.effects import Fetch
+from zerochat.agent.journal import Journal
+from zerochat.crypto.encoding import b64url_bytes
+from zerochat.group.effects import Compare, Fetch, Forget, Refute, Remember, Remembered, Settle
+from zerochat.group.event import POST
+from zerochat.group.history import compare
+from zerochat.group.history.negentropy import Items
 from zerochat.group.history.policy import Entry, floor_of, portion
-from zerochat.group.stimuli import Fetched
+from zerochat.group.stimuli import Compared, Fetched
 
-PAGE_ROWS_MIN, PAGE_ROWS = 16, 256
-"""Rows of one author that are read at once: few at first, because there may be many authors."""
 FLOORS_MAX = 256
+LISTS_MAX = 4
+"""Groups whose posts are kept ready for a comparison, for some 45 bytes each."""
+FRESH_MAX = 10_000
+"""Posts that have come since; beyond that it is no longer worth while to keep them apart."""
+
+
+@dataclass(slots=True)
+class _Posts:
+    """A group's posts from a Lamport time on."""
+
+    since: int
+    items: Items
+    fresh: set[tuple[int, str]] = field(default_factory=set)
+    """Those that have come since: Lamport time and id."""
 
 
 class Shares:
@@ -20,13 +38,15 @@ class Shares:
         self._journal = journal
         self._floors: dict[tuple[str, tuple[str, ...], int], int] = {}
         """By group, rules and when a member joined: what was before that does not change any more."""
+        self._posts: dict[str, _Posts] = {}
+        """By group, the one that was asked for last at the end."""
 
     def fetch(self, asked: Fetch) -> Fetched:
         """What was asked for, as far as the member may have it. Raises whatever the journal does."""
-        rows = self._back(asked) if asked.back else self._forward(asked)
-        entries = (Entry(row.author, row.position, row.lamport, row.record) for row in rows)
+        entries = self._back(asked) if asked.back else self._forward(asked)
         records, more = portion(entries, asked.want, self._floor(asked), asked.limit)
-        return Fetched(asked.group, asked.member, asked.thread, tuple(records), asked.back, more)
+        answer = asked.group, asked.member, asked.thread, tuple(records), asked.back, more
+        return Fetched(*answer, asked.want, asked.page, asked.pages)
 
     def _floor(self, asked: Fetch) -> int:
         key = asked.group, asked.rules, asked.joined
@@ -37,20 +57,58 @@ class Shares:
             self._floors[key] = floor_of(asked.rules, asked.joined, lambda n, before: nth_post(asked.group, n, before))
         return self._floors[key]
 
-    def _forward(self, asked: Fetch) -> Iterator[Row]:
+    def _forward(self, asked: Fetch) -> Iterator[Entry]:
+        floor, limit = self._floor(asked), asked.limit + 1
         chains = [
-            self._journal.stretch(asked.group, author, after, upto, asked.limit + 1)
-            for author, after, upto in asked.want
+            self._journal.stretch(asked.group, author, after, upto, floor, limit) for author, after, upto in asked.want
         ]
-        return merge(*chains, key=lambda row: row.seq)
+        rows = merge(*chains, key=lambda row: row.seq)
+        return (Entry(row.author, row.position, row.lamport, row.record) for row in rows)
 
-    def _back(self, asked: Fetch) -> Iterator[Row]:
+    def _back(self, asked: Fetch) -> Iterator[Entry]:
         """By author and place, so that what is passed over costs nothing; later is greater within a chain."""
-        chains = [self._chain_back(asked.group, author, after, upto) for author, after, upto in asked.want]
-        return merge(*chains, key=lambda row: (row.lamport, row.author, row.id), reverse=True)
+        floor = self._floor(asked)
+        chains = [
+            takewhile(lambda entry: entry.lamport >= floor, self._journal.stretch_back(asked.group, *wanted))
+            for wanted in asked.want
+        ]
+        return merge(*chains, key=lambda entry: (entry.lamport, entry.author), reverse=True)
 
-    def _chain_back(self, group: str, author: str, after: int, upto: int) -> Iterator[Row]:
-        size = PAGE_ROWS_MIN
-        while page := self._journal.stretch_back(group, author, after, upto, size):
-            yield from page
-            upto, size = page[-1].position - 1, PAGE_ROWS
+    # --- comparing ----------------------------------------------------------------------------------------------------
+
+    def compare(self, asked: Compare) -> Compared:
+        """What comes of comparing a group's log with what a member says of its own. Raises whatever the journal
+        does."""
+
+        def place_of(name: str) -> tuple[str, int] | None:
+            row = self._journal.event(asked.group, name)
+            return None if row is None or row.vouched or row.refuted else (row.author, row.position)
+
+        return compare.look(asked, self._items(asked.group, asked.since), place_of)
+
+    def _items(self, group: str, since: int) -> Items:
+        kept = self._posts.pop(group, None)
+        if kept is None or kept.since != since:
+            kept = _Posts(since, Items(_raw(self._journal.posts_since(group, since))))
+        elif kept.fresh:
+            kept = _Posts(since, Items(one for one, _ in groupby(merge(kept.items, _raw(kept.fresh)))))
+        while len(self._posts) >= LISTS_MAX:
+            del self._posts[next(iter(self._posts))]
+        self._posts[group] = kept
+        return kept.items
+
+    def note(self, remembered: Iterable[Remembered]) -> None:
+        """The journal has taken this."""
+        for one in remembered:
+            kept = self._posts.get(one.group)
+            if kept is None:
+                continue
+            if isinstance(one, Remember) and one.type == POST and one.lamport >= kept.since:
+                kept.fresh.add((one.lamport, one.id))
+            if isinstance(one, Refute | Settle | Forget) or len(kept.fresh) > FRESH_MAX:
+                del self._posts[one.group]
+
+
+def _raw(posts: Iterable[tuple[int, str]]) -> list[tuple[int, bytes]]:
+    """The same with ids as bytes, as `Items` sorts them."""
+    return sorted((lamport, b64url_bytes(event)) for lamport, event in posts)

@@ -10,6 +10,8 @@ from typing import Final, TypeAlias
 from zerochat.agent.schema import (
     Completeness,
     CompleteNews,
+    ConfirmedNews,
+    DiffersNews,
     EarlierNews,
     Fate,
     ForkNews,
@@ -78,7 +80,9 @@ def _names(members: list[Heard], name: Name) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-LogNews: TypeAlias = GapNews | LateNews | ForkNews | CompleteNews | RefutedNews | EarlierNews
+LogNews: TypeAlias = (
+    GapNews | LateNews | ForkNews | CompleteNews | ConfirmedNews | RefutedNews | DiffersNews | EarlierNews
+)
 
 
 def news(item: LogNews, name: Name, clock: Clock) -> str:
@@ -105,13 +109,33 @@ def news(item: LogNews, name: Name, clock: Clock) -> str:
             )
         case CompleteNews():
             return "Nothing is missing any more of what anybody has told of."
+        case ConfirmedNews():
+            count = item.upto - item.after
+            what = f"{count} message{'s' * (count != 1)} of {name(item.nick)}"
+            return f"{what} that others had handed over {'is' if count == 1 else 'are'} confirmed."
         case RefutedNews():
             who, by = name(item.nick), name(item.by_nick)
             return f"Careful: {by} has handed over words of {who} that {who} has not said. They are not shown any more."
+        case DiffersNews():
+            who, other = name(item.nick), name(item.member_nick)
+            if item.mine:
+                return (
+                    f"Careful: {other} has something else than you from number {item.position} of your own chain on. "
+                    f"Either another copy of your profile has spoken, or {other} shows what is not so."
+                )
+            return (
+                f"Careful: {other} has something else than you from number {item.position} of {who}'s chain on. Either "
+                f"{who} has said two different things, or {other} shows what is not so: nobody can prove which. Ask "
+                "them both."
+            )
         case EarlierNews():
-            if item.done:
-                return f"The history from before you joined is here: {item.got} events."
-            return f"{item.got} events from before you joined are here; about {item.left} more are on their way."
+            events = f"{item.got} event{'s' * (item.got != 1)}"
+            if not item.done:
+                left = f"; about {item.left} more are on their way" if item.left else " so far"
+                return f"{events} from before you joined {'is' if item.got == 1 else 'are'} here{left}."
+            if not item.got:
+                return "There is nothing for you from before you joined."
+            return f"What there is for you from before you joined is here: {events}."
 
 
 # --- one message ----------------------------------------------------------------------------------------------------
@@ -134,6 +158,7 @@ def sentences(fate: Fate, nicks: dict[str, str], name: Name, clock: Clock) -> li
     said = [f"{who} {wrote} {clock(event.sent_at)}{come}{late}.", *_word(fate, who, name), *_place(fate, who)]
     if fate.forked:
         said.append(f"Careful: {who} has said two different things in one place.")
+    said += [news(one, name, clock) for one in fate.differs]
     return [*said, *_having(fate, nicks, name, clock)]
 
 

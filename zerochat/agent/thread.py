@@ -23,6 +23,7 @@ from typing import Self, TypeAlias
 from zerochat import __version__
 from zerochat.agent import report, schema
 from zerochat.agent.address import own_address, parse_listen
+from zerochat.agent.attention import Attention
 from zerochat.agent.backup import RESTORED_AT
 from zerochat.agent.control import ControlServer
 from zerochat.agent.desk import Desk
@@ -41,6 +42,7 @@ from zerochat.group.clock import AheadOfTime
 from zerochat.group.effects import (
     Answer,
     Answered,
+    Compare,
     Confirm,
     Effect,
     Fetch,
@@ -84,20 +86,6 @@ IDLE_MS = 1_000
 """The longest wait: signals and the gatekeeper's health are looked at this often."""
 RETRY_MS = 5_000
 """After a turn that could not be remembered (a full disk), its timers come again this much later."""
-CLOCK_WARNING = (
-    "Somebody's messages come from more than five minutes in the future: the clock of this machine is behind, or theirs"
-    " is ahead. They are kept back, not lost, until the clocks agree."
-)
-CLOCK_WARNING_S = 120.0
-"""An author repeats at least every half minute, so two minutes without one mean that it is over."""
-RESTORED_WARNING = (
-    "This is an older copy of the profile, from a backup say, and others may have more of your own messages than it"
-    " has. You can write again where one of them has brought those back."
-)
-SHUT_OUT_WARNING = (
-    "Somebody has sent so much that had to be refused that nothing is heard from there for ten minutes. `zerochat"
-    " locate log` names the file that says since when."
-)
 
 
 class AgentFailed(LocalError):
@@ -164,9 +152,8 @@ class AgentThread(threading.Thread):
         self._unused_s = unused_s
         self.unneeded = False
         """True when it has ended because nobody was attached."""
-        self._warning = ""
+        self._attention = Attention(places.data)
         self._restored = False
-        self._clocks_differ_until = 0.0
         self.failure: BaseException | None = None
 
     # --- from other threads -------------------------------------------------------------------------------------
@@ -358,8 +345,9 @@ class AgentThread(threading.Thread):
         except LocalError as error:
             self._undo(before, stimuli, error)
             return
+        self._shares.note(remembered)
         if remembered or self._agent is not before:
-            self._warning = ""  # the disk has just taken something
+            self._attention.fault = ""  # the disk has just taken something
         self._speak(effects)
         self._postman.settle(stimuli, kept=True)
 
@@ -384,7 +372,7 @@ class AgentThread(threading.Thread):
     def _undo(self, before: Agent, stimuli: list[Stimulus], error: LocalError) -> None:
         """The turn could not be remembered, so it has not happened."""
         self._agent = before
-        self._warning = error.sentence()
+        self._attention.fault = error.sentence()
         self._log.error("a turn could not be remembered: %s", error.code)
         self._postman.settle(stimuli, kept=False)
         for stimulus in stimuli:
@@ -409,7 +397,7 @@ class AgentThread(threading.Thread):
                         self._set_timer(key, delay_ms)
                 case Recall(group, member, author, after, limit):
                     self._recall(group, member, author, after, limit)
-                case Fetch():
+                case Fetch() | Compare():
                     self._fetch(effect)
                 case Answer() | Refuse():
                     answers.append(effect)
@@ -422,7 +410,7 @@ class AgentThread(threading.Thread):
                 case Measure(name, detail):
                     self._log.info("%s %s", name, detail)
                     if detail == AheadOfTime.__name__:
-                        self._clocks_differ_until = time.monotonic() + CLOCK_WARNING_S
+                        self._attention.clocks_differ()
                 case Post() | Answered() | Hold() | Release():
                     self._postman.perform(effect)
                 case _:
@@ -446,9 +434,10 @@ class AgentThread(threading.Thread):
             self._journal.meta_set(RESTORED_AT, b"")
             self._restored = False
 
-    def _fetch(self, asked: Fetch) -> None:
+    def _fetch(self, asked: Fetch | Compare) -> None:
         try:
-            self._pending.append(self._shares.fetch(asked))
+            found = self._shares.fetch(asked) if isinstance(asked, Fetch) else self._shares.compare(asked)
+            self._pending.append(found)
         except LocalError as error:  # whoever asks will ask again
             self._log.error("the log could not be read: %s", error.code)
 
@@ -457,16 +446,10 @@ class AgentThread(threading.Thread):
         self._timers[key] = when
         heapq.heappush(self._timer_heap, (when, key))
 
-    def _attention(self) -> str:
-        """What a person should know, in a sentence; the most urgent first."""
-        clocks = CLOCK_WARNING if time.monotonic() < self._clocks_differ_until else ""
-        shut_out = SHUT_OUT_WARNING if self._transport.shut_out else ""
-        older = RESTORED_WARNING if any(map(regain.suspended, self._agent.groups.values())) else ""
-        return self._warning or clocks or older or shut_out
-
     # --- what it says of itself -------------------------------------------------------------------------------------
 
     def status(self, agent: Agent) -> schema.Status:
+        older = any(map(regain.suspended, agent.groups.values()))
         return schema.Status(
             profile=self._places.profile,
             nick=agent.label,
@@ -476,7 +459,7 @@ class AgentThread(threading.Thread):
             pair=str(self._pair),
             queue=str(self._queue),
             closed=not self._transport.gatekeeper_alive,
-            warning=self._attention(),
+            warning=self._attention.sentence(older=older, shut_out=bool(self._transport.shut_out)),
             groups=[report.group_info(agent, group) for group in agent.groups.values()],
             hidden=report.hidden(agent),
             web=list(agent.web),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec import Struct, to_builtins
 
-from zerochat.agent import plain, schema
+from zerochat.agent import histories, plain, schema
 from zerochat.agent.pasted import read_pasted
 from zerochat.didcomm.invitation import ENVELOPES, GOAL_CODE, Invitation, parse_invitation
 from zerochat.didcomm.protocols.oob import OutOfBand, ShortLink, read_invitation
@@ -30,6 +30,7 @@ from zerochat.group.stimuli import (
     DismissDoubts,
     EndConnection,
     ForgetGroup,
+    ImportEvents,
     LeaveGroup,
     OfferConnection,
     PingPeer,
@@ -54,6 +55,10 @@ class OwnWords(LocalError):
     which everybody in it has."""
 
 
+class MoreThanTheGroup(LocalError):
+    """An invitation cannot give more of what was said before than the group does: newcomers to {group} get {given}."""
+
+
 class ForAMediator(LocalError):
     """This link is a mediator's, and leads into no group. `zerochat route add` asks it to take in what is for you."""
 
@@ -70,10 +75,11 @@ def command_of(method: str, params: Struct, agent: Agent, now: int) -> Command |
     match params:
         case schema.NewParams():
             return _new(params, agent)
-        case schema.InviteParams(group, expires_s, uses, role):
+        case schema.InviteParams(group, expires_s, uses, role, history):
             if not (1 <= expires_s <= EXPIRES_S_MAX and uses >= 1):
                 raise BadRequest(why="an invitation is good for 1 second to 30 days and for at least one person")
-            return CreateInvitation(group, expires_s, uses, _joining_role(role))
+            given = "all" if history is None else _given(find_group(agent, group), history)
+            return CreateInvitation(group, expires_s, uses, _joining_role(role), given)
         case schema.JoinParams(invitation, name, role):
             return AcceptInvitation(_to_a_group(invitation, now), name or agent.label, _joining_role(role))
         case schema.CancelParams(join):
@@ -82,6 +88,8 @@ def command_of(method: str, params: Struct, agent: Agent, now: int) -> Command |
             return DismissDoubts(find_group(agent, group).id, member)
         case schema.GroupParams(group) if method == "forget":
             return ForgetGroup(find_group(agent, group).id)
+        case schema.ImportParams(group, records, back):
+            return ImportEvents(find_group(agent, group).id, tuple(records), back)
         case schema.SendParams(group, text):
             return SendPost(group, text)
         case schema.GroupParams(group) if method == "leave":
@@ -99,11 +107,22 @@ def command_of(method: str, params: Struct, agent: Agent, now: int) -> Command |
 
 
 def _new(params: schema.NewParams, agent: Agent) -> Command:
-    rules = plain.settled(params.join, params.remove, params.quorum, params.roles, params.agreement)
+    rules = plain.settled(
+        params.join, params.remove, params.quorum, params.roles, params.agreement, params.history, params.keepers
+    )
     if params.keys not in MODES:
         raise BadRequest(why=f"there are no keys called {params.keys[:32]!a}, only {' and '.join(MODES)}")
     policy = Policy(**to_builtins(rules))
     return CreateGroup(params.group, agent.label, _envelope(params.envelope), params.keys, policy)
+
+
+def _given(group: Group, rule: str) -> str:
+    """What an invitation gives of the history. Raises BadHistory, or MoreThanTheGroup."""
+    histories.check(rule)
+    policy = group.view.policy.history
+    if histories.exceeds(rule, policy):
+        raise MoreThanTheGroup(group=group.name, given=histories.given(policy))
+    return rule
 
 
 def _joining_role(role: str) -> str:

@@ -107,10 +107,10 @@ def _verb(options: Options, out: "Output") -> int:
             from zerochat.cli import delivery
 
             verbs = {"delivery": delivery.delivery, "why": delivery.why}
-        case "audit" | "export":
+        case "audit" | "export" | "import":
             from zerochat.cli import audit
 
-            verbs = {"audit": audit.audit, "export": audit.export}
+            verbs = {"audit": audit.audit, "export": audit.export, "import": audit.import_}
         case "verify":
             from zerochat.cli.verify import verify
 

@@ -1,13 +1,15 @@
-"""The verbs about a group's whole log: audit, export; and reading one from a file."""
+"""The verbs about a group's whole log: audit, export, import; and reading one from a file."""
 
+import io
 import sys
 import time
-from collections import deque
+from array import array
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -17,17 +19,36 @@ from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, find_group, name_of, narrate, table
 from zerochat.cli.parser import Options
+from zerochat.errors import LocalError
 from zerochat.terminal import printable_line
 
 if TYPE_CHECKING:
-    from zerochat.agent.archive import Header
+    from zerochat.agent.archive import ArchiveBroken, Header
     from zerochat.agent.client import Client
 
+_T = TypeVar("_T")
 PROGRESS_EVENTS, PROGRESS_S = 5_000, 0.25
 """From how many events on it is said how far it is, and how often."""
 AGAIN_MAX = 2
 """A running agent may settle, meanwhile, whose word something is; then the log is read again."""
+PAGE_EVENTS, PAGE_BYTES = 256, 384 * 1024
+"""Of a file, what is handed to the agent at once: in base64 that stays within one line of the control socket."""
+WHYS = {
+    "apart": "nothing that is here of its author's chain joins on to it",
+    "causes": "a membership event that it rests on is not here",
+    "stranger": "its author is no member, or was none any more",
+    "own": "it says that you have said it, and that you know best",
+    "contradiction": "something else is here in its place, or is named there",
+    "invalid": "it is not as it must be",
+    "doubted": "the file contradicts itself in what its author has said",
+}
+"""Why something out of a file is not taken."""
+DOUBTS = ("contradiction", "invalid", "doubted")
 READABLE = "It is not encrypted: whoever can read the file can read everything that was said there."
+
+
+class NotOurGroup(LocalError):
+    """{path} has the log of a group that this profile is not in: {group}. `zerochat history --file` shows it."""
 
 
 def audit(options: Options, out: Output) -> ExitCode:
@@ -59,7 +80,7 @@ def _check(ledger: Ledger, rows: Iterable[LogRow]) -> Verdict:
     return found.verdict()
 
 
-def _watched(rows: Iterable[LogRow], total: int) -> Iterator[LogRow]:
+def _watched(rows: Iterable[_T], total: int) -> Iterator[_T]:
     """The rows, while a person at a terminal sees how far it is."""
     shown = total >= PROGRESS_EVENTS and sys.stderr is not None and sys.stderr.isatty()
     said = time.monotonic()
@@ -137,6 +158,119 @@ def _to_file(path: Path, header: "Header", client: "Client") -> int:
             raise
 
 
+def import_(options: Options, out: Output) -> ExitCode:
+    path = options.path or "-"
+    with _rereadable(path) as file, attached(options) as agent:
+        from zerochat.agent import archive
+
+        ledger = archive.read(Path(path), file)[0].ledger
+        if ledger.group not in (one.id for one in agent.client.groups()):
+            raise NotOurGroup(path=path, group=f"{name_of(ledger.name)} ({printable_line(ledger.group)})")
+        source = _Source(path, file)
+        verdict = _check(ledger, (row for _, row in source.rows()))
+        doubted = {one.author for one in verdict.breaks if one.id}
+        found: Counter[str] = Counter()
+        if verdict.more:
+            found["doubted"] = verdict.events  # too much of it to tell what is beyond doubt
+        else:
+            rows = _watched(source.rows(), ledger.events)
+            apart = _feed(agent.client, ledger.group, rows, doubted, found)
+            _feed(agent.client, ledger.group, _watched(source.back(apart), len(apart)), doubted, found, back=True)
+    return _say_imported(path, verdict, source.broken, found, out, {one.author: one.nick for one in ledger.heights})
+
+
+class _Source:
+    """A file whose rows are read more than once, up to where it is damaged."""
+
+    def __init__(self, path: str, file: IO[bytes]) -> None:
+        self._path, self._file = Path(path), file
+        self.broken: ArchiveBroken | None = None
+
+    def rows(self) -> Iterator[tuple[int, LogRow]]:
+        """The rows, and at which byte of the file each begins."""
+        from zerochat.agent import archive
+
+        self._file.seek(0)
+        _, rows = archive.read(self._path, self._file)
+        at = self._file.tell()
+        try:
+            for row in rows:
+                yield at, row
+                at = self._file.tell()
+        except archive.ArchiveBroken as error:
+            self.broken = error
+
+    def back(self, places: "array[int]") -> Iterator[tuple[int, LogRow]]:
+        """The rows at these places, the last one first."""
+        from zerochat.agent import archive
+
+        return ((at, archive.row_at(self._file, at)) for at in reversed(places))
+
+
+def _feed(
+    client: "Client",
+    group: str,
+    rows: Iterable[tuple[int, LogRow]],
+    doubted: set[str],
+    found: Counter[str],
+    *,
+    back: bool = False,
+) -> "array[int]":
+    """Hand the rows to the agent page by page, but for those of authors who are `doubted`, and count in `found` what
+    has become of them. The places of those that do not join on to what is above them are given back, to be tried from
+    the other side."""
+    apart = array("q")
+    page: list[tuple[int, LogRow]] = []
+
+    def turn_over() -> None:
+        outcomes = client.import_page(group, [row.record for _, row in page], back=back).outcomes
+        for (at, _), outcome in zip(page, outcomes, strict=True):
+            if outcome == "apart" and not back:
+                apart.append(at)
+            else:
+                found[outcome] += 1
+        page.clear()
+
+    size = 0
+    for at, row in rows:
+        if row.author in doubted:
+            found["doubted"] += 1
+            continue
+        if page and (len(page) == PAGE_EVENTS or size + len(row.record) > PAGE_BYTES):
+            turn_over()
+            size = 0
+        page.append((at, row))
+        size += len(row.record)
+    if page:
+        turn_over()
+    return apart
+
+
+def _say_imported(
+    path: str,
+    verdict: Verdict,
+    broken: "ArchiveBroken | None",
+    found: Counter[str],
+    out: Output,
+    nicks: dict[str, str],
+) -> ExitCode:
+    whys = {why: found[why] for why in WHYS if found[why]}
+    refused = sum(whys.values())
+    facts = [("group", f"{name_of(verdict.name)} ({printable_line(verdict.group)})"), ("new", f"{found['new']:,}")]
+    facts += [("known", f"{found['known']:,}"), ("refused", f"{refused:,}")]
+    told = {"new": found["new"], "known": found["known"], "refused": refused, "why": whys}
+    data = {"path": path, "group": verdict.group, **told, "sound": verdict.sound and broken is None}
+    out.data(data, [*table(facts), *(f"{count:,} refused: {WHYS[why]}." for why, count in whys.items())])
+    if broken is not None:
+        narrate(broken.sentence())
+    for one in verdict.breaks:
+        narrate(f"In the file: {_sentence(one, nicks)}")
+    if found["new"]:
+        narrate("What is new counts as handed over by you, until its authors confirm it.")
+    sound = broken is None and verdict.sound and not any(found[why] for why in DOUBTS)
+    return ExitCode.OK if sound else ExitCode.INTEGRITY
+
+
 def _file_name(group: str) -> str:
     """A group's name as that of a file in this folder."""
     kept = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in printable_line(group, 48))
@@ -149,6 +283,13 @@ def _archive(path: str) -> Iterator[tuple["Header", Iterator[LogRow]]]:
 
     with _opened(path) as file:
         yield archive.read(Path(path), file)
+
+
+@contextmanager
+def _rereadable(path: str) -> Iterator[IO[bytes]]:
+    """A file that can be read again; what comes on standard input is kept in memory, for it may have been encrypted."""
+    with _opened(path) as file:
+        yield io.BytesIO(file.read()) if path == "-" else file
 
 
 @contextmanager

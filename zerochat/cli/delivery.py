@@ -28,7 +28,7 @@ def why(options: Options, out: Output) -> ExitCode:
         nicks = {one.did: one.nick for one in agent.client.members(options.group)} if not out.jsonl else {}
     nicks |= {one.did: one.nick for one in (*found.report.members, *found.gone)}
     out.data(found, [*_shown(found.report), *telling.sentences(found, nicks, name_of, near_time)])
-    if found.word == "refuted" or found.forked:
+    if found.word == "refuted" or found.forked or found.differs:
         narrate("What is here contradicts itself: ask the others what they see.")
         return ExitCode.INTEGRITY
     return ExitCode.OK

@@ -6,6 +6,7 @@ Nothing here does anything, and nothing heavy is imported: `zerochat VERB --help
 import argparse
 import re
 import sys
+import time
 from collections.abc import Sequence
 from textwrap import fill
 from typing import Any, NoReturn
@@ -67,6 +68,8 @@ class Options(argparse.Namespace):
     quorum: int | None
     roles: str
     agreement: str
+    history_rule: str | None
+    keepers: int
     read_only: bool
     role: str
     words: str | None
@@ -207,6 +210,16 @@ def chance(text: str) -> float:
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
     return value
+
+
+def history_rule(text: str) -> str:
+    """`none`, `all`, `last:50`, `since:7d` as a group has it (`agent/histories.py`)."""
+    from zerochat.agent.histories import BadHistory, read_rule
+
+    try:
+        return read_rule(text, int(time.time() * 1000))
+    except BadHistory as error:
+        raise argparse.ArgumentTypeError(error.sentence()) from None
 
 
 def lifetime(text: str) -> int:

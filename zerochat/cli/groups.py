@@ -4,13 +4,14 @@ import sys
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.agent import plain
+from zerochat.agent import histories, plain
 from zerochat.agent.schema import CONTRADICTION, DisagreementNews, GroupInfo, InvitationInfo, JoinStatus, MemberInfo
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.links import invitation_text, qr_lines
 from zerochat.cli.output import (
     Output,
+    earlier,
     find_group,
     local_time,
     name_of,
@@ -45,7 +46,15 @@ class NotConfirmed(LocalError):
 
 
 def new(options: Options, out: Output) -> ExitCode:
-    rules = plain.settled(options.join_rule, options.removal, options.quorum, options.roles, options.agreement)
+    rules = plain.settled(
+        options.join_rule,
+        options.removal,
+        options.quorum,
+        options.roles,
+        options.agreement,
+        options.history_rule or "all",
+        options.keepers,
+    )
     with attached(options) as agent:
         group = agent.client.new(
             options.group,
@@ -56,6 +65,8 @@ def new(options: Options, out: Output) -> ExitCode:
             quorum=rules.quorum,
             roles=rules.roles,
             agreement=rules.agreement,
+            history=rules.history,
+            keepers=rules.keepers,
         )
         out.data(group, [group.id])
         narrate(f"Made the group {name_of(group.name)}. Bring others in with `zerochat invite {quoted(group.name)}`.")
@@ -72,6 +83,7 @@ def invite(options: Options, out: Output) -> ExitCode:
             expires_s=options.expires_s or EXPIRES_S,
             uses=options.uses,
             role="reader" if options.read_only else "writer",
+            history=options.history_rule,
         )
         if agent.own:
             narrate(
@@ -109,6 +121,7 @@ def _invitation_lines(invitation: InvitationInfo) -> list[str]:
             *([("short", invitation.short)] if invitation.short else []),
             ("good", f"{uses}, until {local_time(invitation.expires_at)}"),
             *([("lets in", "readers, who cannot send")] if invitation.role == "reader" else []),
+            *([("gives", histories.given(invitation.history))] if invitation.history != "all" else []),
             ("leads to", invitation.endpoint),
         ]
     )
@@ -278,16 +291,19 @@ def _over(group: GroupInfo) -> str:
 
 
 def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
-    entry, exit_, writing, disagreement = plain.rules_of(group.policy)
+    entry, exit_, writing, disagreement, history = plain.rules_of(group.policy)
+    before = earlier(group)
     rows = [
         ("group", f"{name_of(group.name)} ({group.id})"),
         ("you", _standing(group)),
         *([] if group.state == "left" else [("members", _present(group))]),
         *([("what is here", whole(group.completeness))] if group.completeness else []),
+        *([("before you", before)] if before else []),
         ("getting in", entry),
         ("being put out", exit_),
         ("writing", writing),
         ("disagreement", disagreement),
+        ("history", history),
         ("keys", f"{group.keys}: {plain.keys_of(group)}"),
         ("path", f"{group.path}: {plain.path_of(group)}"),
         ("accountability", f"{group.accountability}: {plain.accountability_of(group)}"),
@@ -295,6 +311,7 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
     ]
     for role in ("owner", "admin", "reader"):
         rows += _named(role, [one for one in members if one.role == role])
+    rows += _named("keeps the history", [one for one in members if one.keeper])
     rows += _named("verified", [one for one in members if one.trust == "verified"])
     rows += _named("not who they were", [one for one in members if one.trust == "changed"])
     rows += _named("two histories", [one for one in members if one.forked])

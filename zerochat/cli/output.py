@@ -16,6 +16,7 @@ from datetime import datetime
 from msgspec import Struct, to_builtins
 
 from zerochat.agent import plain
+from zerochat.agent.histories import fetching, sentence
 from zerochat.agent.places import DEFAULT_PROFILE
 from zerochat.agent.schema import (
     Completeness,
@@ -172,6 +173,16 @@ def whole(found: Completeness) -> str:
     return wholeness(found, name_of, near_time)
 
 
+def earlier(group: GroupInfo) -> str:
+    """What is here of what was said before one came into a group, without a full stop; empty where that is all."""
+    found = group.beginning
+    if found is None or found.state == "whole":
+        return ""
+    if found.state == "fetching":
+        return fetching(found)
+    return sentence(found, name_of(group.name)).removesuffix(".")
+
+
 _A_ROLE = {"reader": "a reader", "writer": "a writer", "admin": "an admin"}
 
 
@@ -263,7 +274,7 @@ def member_lines(members: Sequence[MemberInfo]) -> list[str]:
         rows.append(
             (
                 name_of(member.nick) + bot,
-                member.role,
+                member.role + ", keeps the history" * member.keeper,
                 "you" if mine else connection if member.arrived else plain.NEVER_ARRIVED,
                 "-" if mine else _heard(member),
                 "-" if mine else view,
@@ -386,6 +397,11 @@ def status_lines(status: Status) -> list[str]:
     if not status.groups:
         return [*lines, "", "no groups yet"]
     told = [(f"{name_of(one.name)}:", whole(one.completeness)) for one in status.groups if one.completeness]
+    told += [
+        (f"{name_of(one.name)}:", fetching(one.beginning))
+        for one in status.groups
+        if one.beginning and one.beginning.state == "fetching"
+    ]
     return [*lines, "", *group_lines(status.groups), *(["", *table(told)] if told else [])]
 
 

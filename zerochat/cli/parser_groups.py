@@ -1,6 +1,16 @@
 """The grammar of the verbs for groups: making one, inviting, joining, leaving, and what holds in it."""
 
-from zerochat.cli.grammar import Parser, Verbs, add_verb, group_argument, lifetime, positive, timeout_option
+from zerochat.cli.grammar import (
+    Parser,
+    Verbs,
+    add_verb,
+    count,
+    group_argument,
+    history_rule,
+    lifetime,
+    positive,
+    timeout_option,
+)
 from zerochat.cli.parser_peers import add_envelope
 
 INVITATION_FORMATS = ("text", "url", "code", "qr", "json", "jsonl")
@@ -39,6 +49,7 @@ zerochat new hikers
 zerochat new hikers --removal quorum --quorum 3
 zerochat new crew --roles admins --join ask
 zerochat new news --keys pairwise-single --roles admins
+zerochat new hikers --history last:50
 zerochat new hikers --envelope didcomm/v1
 """,
     )
@@ -81,6 +92,23 @@ zerochat new hikers --envelope didcomm/v1
         help="a newcomer to whom the members tell different things is warned (permissive), or does not come in (strict)"
         " (default: %(default)s)",
     )
+    new.add_argument(
+        "--history",
+        dest="history_rule",
+        type=history_rule,
+        default="all",
+        metavar="RULE",
+        help="what newcomers get of what was said before they came: none, all, last:N (or N) for the last N messages,"
+        " or since:DATE, which is a date like 2026-07-01, or 12h, 7d or 2w from now back (default: %(default)s)",
+    )
+    new.add_argument(
+        "--keepers",
+        type=count,
+        default=0,
+        metavar="N",
+        help="how many members keep the history for newcomers: those who have been in longest; 0: everybody (default:"
+        " %(default)s)",
+    )
     add_envelope(new, "that the group uses")
 
 
@@ -94,6 +122,7 @@ def _invite(verbs: "Verbs[Parser]") -> None:
         """
 zerochat invite hikers
 zerochat invite hikers --read-only
+zerochat invite hikers --history none
 zerochat invite hikers --format url | wl-copy
 zerochat invite hikers --format qr --expires 10m
 zerochat invite hikers --format code --uses 5 --expires 7d
@@ -112,6 +141,14 @@ zerochat invite hikers --format code --uses 5 --expires 7d
     invite.add_argument("--uses", type=positive, default=1, metavar="N", help="how many may use it (default: 1)")
     invite.add_argument(
         "--read-only", action="store_true", help="whoever uses it comes in as a reader, who cannot send"
+    )
+    invite.add_argument(
+        "--history",
+        dest="history_rule",
+        type=history_rule,
+        metavar="RULE",
+        help="what whoever uses it gets of what was said before: none, all, last:N or since:DATE, but no more than the"
+        " group gives (default: as much as that)",
     )
 
 

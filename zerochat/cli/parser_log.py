@@ -5,7 +5,7 @@ from zerochat.cli.grammar import Parser, Verbs, add_verb, group_argument
 
 
 def add_log(verbs: "Verbs[Parser]") -> None:
-    """Declare the verbs delivery, why, audit and export."""
+    """Declare the verbs delivery, why, audit, export and import."""
     delivery = add_verb(
         verbs,
         "delivery",
@@ -25,7 +25,7 @@ zerochat delivery hikers last --format jsonl | jq '.members[].state'
         "say what has become of a message",
         "All that is known of one message, in sentences: who wrote it and when, when it came here, whose word it\n"
         "is, where it stands in its author's chain, whether anything before it is missing, who has it, and why others\n"
-        "have not.",
+        "have not. Ends with 7 where what is here contradicts itself.",
         """
 zerochat why hikers last
 zerochat why hikers last:bob
@@ -66,6 +66,22 @@ zerochat export hikers - | gpg --symmetric >hikers.gpg
     export.add_argument(
         "path", nargs="?", metavar="FILE", help="where to write it (default: the group's name with .jsonl), or -"
     )
+    import_ = add_verb(
+        verbs,
+        "import",
+        "take in what is missing here from such a file",
+        "Take in whatever is missing here of a group that you are in, out of a file that `zerochat export` has\n"
+        "written for you or for another member. Each event is checked as if a member handed it over: it has to join\n"
+        "on to what is here. What its author has not signed counts as handed over by you until its author confirms\n"
+        "it. Can be done again at any time. Ends with 7 where the file contradicts itself or what is here; what is\n"
+        "beyond doubt is taken all the same. `-` reads standard input.",
+        """
+zerochat import hikers.jsonl
+gpg --decrypt hikers.gpg | zerochat import -
+zerochat import hikers.jsonl --format jsonl | jq .refused
+""",
+    )
+    import_.add_argument("path", metavar="FILE", help="a file that `zerochat export` has written, or -")
 
 
 def history_source(parser: Parser) -> None:

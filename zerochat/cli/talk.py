@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 from zerochat.agent import telling
 from zerochat.agent.schema import (
     CompleteNews,
+    ConfirmedNews,
+    DiffersNews,
     DisagreementNews,
     EarlierNews,
     Event,
@@ -156,7 +158,20 @@ def tail(options: Options, out: Output) -> ExitCode:
                     narrate(f"{name_of(nick)} asks to be let in: {command} says more.")
                 case DisagreementNews():
                     narrate(f"Careful: {printable_line(news.item.text)}")
-                case GapNews() | LateNews() | ForkNews() | CompleteNews() | RefutedNews() | EarlierNews() as told:
+                case ConfirmedNews(id=id_) as confirmed:
+                    if out.jsonl:
+                        out.data(confirmed, ())
+                    elif not id_:  # of single messages, its author's next one says it as well
+                        narrate(telling.news(confirmed, name_of, near_time))
+                case (
+                    GapNews()
+                    | LateNews()
+                    | ForkNews()
+                    | CompleteNews()
+                    | RefutedNews()
+                    | DiffersNews()
+                    | EarlierNews() as told
+                ):
                     if out.jsonl:
                         out.data(told, ())
                     elif not isinstance(told, LateNews):  # its line says so

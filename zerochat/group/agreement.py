@@ -26,7 +26,7 @@ from zerochat.group.effects import Notify
 from zerochat.group.event import ADD, POST, Event, load_event, parse_event
 from zerochat.group.membership import add_of, ancestors, heads_of, resolve_view
 from zerochat.group.notices import Disagreement
-from zerochat.group.state import Contradiction, Group, Join, Word
+from zerochat.group.state import Contradiction, Difference, Group, Join, Word
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import HEADS_MAX
 
@@ -205,6 +205,10 @@ def doubts(group: Group) -> list[Doubt]:
         return []
     found = [Doubt(f"forked {did}", did, did, forked_sentence(group, did)) for did in forked(group)]
     found += [Doubt(f"disputed {did}", did, "", disputed_sentence(group, did)) for did in group.disputed]
+    found += [
+        Doubt(f"differs {one.author} {one.member}", one.author, "", differs_sentence(group, one))
+        for one in group.differences
+    ]
     return [one for one in found if one.name not in group.dismissed]
 
 
@@ -215,6 +219,19 @@ def forked(group: Group) -> list[str]:
 
 def forked_sentence(group: Group, author: str) -> str:
     return f"{_label(group, author)} has signed two different histories: what it says of others is in doubt."
+
+
+def differs_sentence(group: Group, found: Difference) -> str:
+    author, member = _label(group, found.author), _label(group, found.member)
+    if found.author == group.me:
+        return (
+            f"{member} has something else than you from number {found.seq} of your own chain on: either another copy "
+            f"of your profile has spoken, or {member} shows what is not so."
+        )
+    return (
+        f"{member} has something else than you from number {found.seq} of {author}'s chain on: either {author} has "
+        f"said two different things, or {member} shows what is not so, and nobody can prove which."
+    )
 
 
 def disputed(group: Group, member: str) -> str:

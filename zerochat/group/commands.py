@@ -17,6 +17,7 @@ from zerochat.group.effects import (
     Connected,
     Forgotten,
     GroupCreated,
+    Imported,
     InvitationCreated,
     JoinEnded,
     JoinStarted,
@@ -28,6 +29,7 @@ from zerochat.group.effects import (
 )
 from zerochat.group.event import GENESIS, HEADER_BYTES_MAX, POST, POST_BYTES_MAX, RECORD_BYTES_MAX, Event
 from zerochat.group.find import find_connection, find_group, find_peer
+from zerochat.group.history import imports
 from zerochat.group.joining import invite, join, parting, requests
 from zerochat.group.membership import check_control, may_post, resolve_view
 from zerochat.group.modes import MODES
@@ -48,6 +50,7 @@ from zerochat.group.stimuli import (
     DismissDoubts,
     EndConnection,
     ForgetGroup,
+    ImportEvents,
     LeaveGroup,
     OfferConnection,
     PingPeer,
@@ -86,9 +89,10 @@ def obey(turn: Turn, command: Command) -> Result:
     match command:
         case CreateGroup():
             return GroupCreated(_create(turn, command))
-        case CreateInvitation(wanted, lifetime_s, uses, role):
+        case CreateInvitation(wanted, lifetime_s, uses, role, history):
             group = find_group(turn.agent, wanted)
-            return InvitationCreated(group.id, invite.invite(turn, group, lifetime_s, uses, join.checked_role(role)))
+            made = invite.invite(turn, group, lifetime_s, uses, join.checked_role(role), history)
+            return InvitationCreated(group.id, made)
         case AcceptInvitation(invitation, label, role):
             return JoinStarted(join.accept(turn, invitation, checked_name(label, "name"), role))
         case CancelJoin(wanted):
@@ -101,6 +105,9 @@ def obey(turn: Turn, command: Command) -> Result:
             return Left(leave.leave(turn, find_group(turn.agent, wanted)))
         case ForgetGroup(wanted):
             return Forgotten(leave.forget(turn, find_group(turn.agent, wanted)))
+        case ImportEvents(wanted, records, back):
+            group = find_group(turn.agent, wanted)
+            return Imported(group.id, imports.take(turn, group.id, records, back))
         case DismissDoubts(wanted, member):
             return members.dismiss(turn, wanted, member)
         case RemoveMember(wanted, member):

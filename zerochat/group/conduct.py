@@ -31,6 +31,15 @@ def spend(turn: Turn, name: str, member: str, size: int) -> bool:
     return heard
 
 
+def give_back(turn: Turn, name: str, member: str, size: int) -> None:
+    """Do not count an envelope of this many bytes: we have asked for what was in it, and were not sent too much."""
+    peer = turn.group(name).peers.get(member)
+    if peer is not None:
+        one = peer.conduct
+        envelopes, room = min(ENVELOPES_MAX, one.envelopes + 1), min(BYTES_MAX, one.bytes + size)
+        turn.edit_peer(name, member, conduct=replace(one, envelopes=envelopes, bytes=room))
+
+
 def charge(turn: Turn, name: str, member: str, size: int) -> None:
     """Count so many bytes more, of what an envelope held when it was opened: a few may stand for many."""
     peer = turn.group(name).peers.get(member)

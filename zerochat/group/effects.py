@@ -6,7 +6,7 @@ DEALER to the peer's ROUTER, or the connection that the peer dialled to ours) an
 """
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
@@ -237,6 +237,29 @@ class Fetch:
     """The Lamport time of the event that brought the member in: it may have whatever is not older."""
     rules: tuple[str, ...]
     """What it may have of the rest (`history/policy.py`): all of these must allow it."""
+    page: int = 0
+    """Which of the answers to this request it is, from 0."""
+    pages: int = 1
+    """How many answers may be given in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Compare the posts of a log with what a member says of its own (`history/compare.py`); `Compared` brings what
+    comes of it."""
+
+    group: str
+    member: str
+    thread: str
+    """Of the question; empty where we are to ask the first one."""
+    ours: bool
+    """Whether we ask and the member answers."""
+    since: int
+    """Only posts with this Lamport time or a later one."""
+    message: bytes
+    """What the member has said; empty where we are to begin."""
+    authors: tuple[str, ...]
+    """Of whom we want to know where something differs."""
 
 
 # --- people and programs --------------------------------------------------------------------------------------------
@@ -280,6 +303,21 @@ class Left:
 @dataclass(frozen=True, slots=True)
 class Forgotten:
     group: str
+
+
+Outcome: TypeAlias = Literal["new", "known", "taken", "apart", "causes", "contradiction", "invalid", "stranger", "own"]
+"""What has become of a record out of a file. `taken`: something has its place, and the log knows whether it is this
+one. `apart`: it does not join on to what is here of its author's chain. `causes`: a membership event that it rests on
+is not here. `contradiction`: something else is here in its place, or is named there. `invalid`: it is not as it must
+be. `stranger`: its author is no member, or was none any more. `own`: it says that it is my own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A page of a file was looked through: what has become of each record."""
+
+    group: str
+    outcomes: tuple[Outcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +370,7 @@ Result: TypeAlias = (
     | Posted
     | Left
     | Forgotten
+    | Imported
     | Changed
     | Voted
     | Asked
@@ -386,6 +425,7 @@ Effect: TypeAlias = (
     | Forget
     | Recall
     | Fetch
+    | Compare
     | Answer
     | Refuse
     | Notify

@@ -23,12 +23,13 @@ from zerochat.group.effects import (
     Measure,
     Refuse,
 )
-from zerochat.group.history import needs, past, regain
+from zerochat.group.history import compare, errands, needs, past, regain
 from zerochat.group.joining import invite, join, requests, seating
 from zerochat.group.outside import connection, mediators
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
     Ask,
+    Compared,
     Fetched,
     LinkDown,
     LinkUp,
@@ -87,6 +88,8 @@ def step(
                     sync.recalled(turn, group, member, records)
             case Fetched():
                 needs.fetched(turn, stimulus)
+            case Compared():
+                compare.compared(turn, stimulus)
             case Mailed(envelope, handle):
                 hearing.hear_mail(turn, envelope, handle)
             case PostFailed(uri):
@@ -134,10 +137,13 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
                 peers.part(turn, name, member)
             elif mail.by_mail(turn, name, member) and mail.reach_of_member(group, member).pair is None:
                 sync.send_sync(turn, name, member)  # no link will come up and have us say it
+        errands.forget(turn, name)
         turn.timer("gossip", name, sync.RETRY_MS)
         turn.timer("repair", name, sync.RETRY_MS)
         turn.timer("need", name, sync.RETRY_MS)
         turn.timer("history", name, sync.RETRY_MS)
+        if group.regain:
+            turn.timer("regain", name, sync.RETRY_MS)
         if group.agree_by:
             turn.timer("agree", name, group.agree_by - turn.now)
         if group.requests:
@@ -237,6 +243,10 @@ def _timer(turn: Turn, key: str) -> None:
             needs.seek(turn, name)
         case "history":
             past.fetch(turn, name)
+        case "tips":
+            compare.tell(turn, name, more[0])
+        case "compare":
+            compare.fetch(turn, name, more[0])
         case "regain":
             regain.seek(turn, name)
         case "meet":

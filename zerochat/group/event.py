@@ -155,6 +155,15 @@ class Event:
 
 def parse_event(obj: object) -> Event:
     """The event in a JSON object from a peer. Its signature is not checked here. Raises Malformed."""
+    event = _event(obj)
+    if isinstance(obj, dict) and "sig" not in obj:
+        event.__dict__["_unsigned"] = event.__dict__["record"] = canonical_json(obj)
+    if len(event.record) > (CONTROL_BYTES_MAX if event.is_control else RECORD_BYTES_MAX):
+        raise Malformed(why="event record: too long")
+    return event
+
+
+def _event(obj: object) -> Event:
     try:
         shape = msgspec.convert(obj, _Shape)
     except msgspec.ValidationError as error:
@@ -164,7 +173,7 @@ def parse_event(obj: object) -> Event:
             raise Malformed(why="event record: an id of the wrong length")
     if (shape.group == "") != (shape.type == GENESIS) or (shape.seq == 1) != (shape.pre == ""):
         raise Malformed(why="event record: a chain that begins in the wrong place")
-    event = Event(
+    return Event(
         shape.group,
         shape.type,
         shape.author,
@@ -177,11 +186,12 @@ def parse_event(obj: object) -> Event:
         shape.body,
         shape.sig,
     )
-    if len(event.record) > (CONTROL_BYTES_MAX if event.is_control else RECORD_BYTES_MAX):
-        raise Malformed(why="event record: too long")
-    return event
 
 
 def load_event(record: bytes) -> Event:
-    """The event in a record from our own log."""
-    return parse_event(strict_json(record, size_max=RECORD_BYTES_MAX))
+    """The event in a record from our own log, which stands there in its canonical form. Raises Malformed."""
+    event = _event(strict_json(record, size_max=RECORD_BYTES_MAX))
+    event.__dict__["record"] = record
+    if not event.sig:
+        event.__dict__["_unsigned"] = record
+    return event

@@ -10,7 +10,7 @@ from zerochat.errors import (
     Unauthentic,
 )
 from zerochat.group import conduct, leave, log, mail, members, peers, proof
-from zerochat.group.history import needs
+from zerochat.group.history import compare, needs
 from zerochat.group.joining import admission, join, seating
 from zerochat.group.outside import connection, mediators, questions
 from zerochat.group.state import Agent, Whom
@@ -18,6 +18,7 @@ from zerochat.group.turn import Turn
 from zerochat.group.wire.envelope import open_first
 from zerochat.group.wire.frame import is_frame
 from zerochat.group.wire.messages import (
+    COMPARE,
     EVENTS,
     JOIN_REQUEST,
     NEED,
@@ -26,6 +27,7 @@ from zerochat.group.wire.messages import (
     SHARE,
     STATUS,
     SYNC,
+    CompareBody,
     EventsBody,
     NeedBody,
     ProofBody,
@@ -86,10 +88,14 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
                     body = read_body(message, SyncBody)
                     seating.hear_heads(turn, name, member, body)
                     log.hear_sync(turn, name, member, body)
+                    compare.hear_tips(turn, name, member, message.id, body)
                 case kind if kind == NEED:
                     needs.hear_need(turn, name, member, message, read_body(message, NeedBody))
                 case kind if kind == SHARE:
-                    needs.hear_share(turn, name, member, message, read_body(message, ShareBody))
+                    if needs.hear_share(turn, name, member, message, read_body(message, ShareBody)):
+                        conduct.give_back(turn, name, member, len(envelope))
+                case kind if kind == COMPARE:
+                    compare.hear(turn, name, member, message, read_body(message, CompareBody))
                 case kind if kind == PROOF:
                     proof.hear(turn, name, member, read_body(message, ProofBody))
                 case kind if kind == SEATING:

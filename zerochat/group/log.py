@@ -30,8 +30,6 @@ LIMBO_BYTES_MAX = 1 << 20
 """And their bytes, for one author."""
 WAITING_MAX = 64
 """Membership events from one sender that wait for their causes: as many as one repair brings."""
-HISTORY_MS = 1_000
-"""How long after an author has told a newcomer from where on its chain is for it, the rest of it is asked for."""
 WAITING_ALL_MAX = 4 * WAITING_MAX
 """And from all together: when what they wait for comes, they take effect in one turn."""
 
@@ -70,6 +68,8 @@ def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
     if event.is_control:
         event = event.signed(group.seed)
         check_control(event, group.control)
+    else:
+        event = regain.marked(group, event)
     event = parse_event(event.wire)  # what the others would refuse must not become part of our chain
     _deliver(turn, name, event)
     named = {*group.named, *deps, event.id}
@@ -260,6 +260,7 @@ def _take_effect(turn: Turn, name: str, event: Event) -> None:
         peers.meet(turn, name, did)
     for did in sorted(before.view.members.keys() - view.members.keys() - {before.me}):
         peers.part(turn, name, did)
+        turn.timer("need", name, sync.RETRY_MS, keep=True)  # it repeats nothing any more
     if event.type == REMOVE and remove_of(event).member == before.me and before.me in view.members:
         # Whoever did that has not heard what makes it void, and will not listen to us for long.
         outbox.send(turn, name, event.author, missing(control, [event.id])[: sync.REPAIR_EVENTS_MAX])
@@ -322,11 +323,15 @@ def hear_shared(turn: Turn, name: str, sender: str, event: Event) -> None:
     author = group.view.known(event.author)
     if author is None or (event.author == group.me and not regain.suspended(group)):
         raise Refused(why="an event by somebody who is not a member, or by ourselves")
+    if event.author == group.me and not (event.is_control or regain.is_ours(group, event)):
+        raise Refused(why="a post that we are said to have said, and have not")
     if author.until is not None and event.seq > author.until:
         return
     if event.sig:
         event.check_signature()
         vouched.hear_author(turn, name, event)
+    elif event.author != group.me:
+        vouched.hear_voucher(turn, name, event)
     group = turn.group(name)
     chain = group.chain(event.author)
     if chain.seq == 0 and event.seq > 1:  # whoever has gone does not tell us any more from where on it is for us
@@ -364,6 +369,10 @@ def _release(turn: Turn, name: str, author: str) -> None:
         seq = group.chain(author).seq
         fitting = {place: record for place, record in held.items() if place > seq}
         following = load_event(fitting[seq + 1]) if seq + 1 in fitting else None
+        if following is not None:  # what waits is the author's own word: others may have handed over something else
+            vouched.hear_author(turn, name, following)
+            if turn.group(name).chain(author).seq < seq:
+                return  # what leads up to it comes again
         ready = following is not None and _is_next(group, following)
         if ready:
             del fitting[seq + 1]
@@ -395,7 +404,7 @@ def start_chain(turn: Turn, name: str, author: str, since: int, pre: str = "") -
         begun = vouched.begun(turn, name, author, since)
         turn.edit(name, chains={**group.chains, author: begun})
         if begun.past is not None:
-            turn.timer("history", name, HISTORY_MS, keep=True)
+            vouched.fetch_anew(turn, name, author)
     if pre:
         vouched.anchor(turn, name, author, since, pre)
     _release(turn, name, author)

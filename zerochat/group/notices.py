@@ -225,6 +225,20 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The events of an author's chain after place `after`, up to `upto`, are its own word now, whoever has handed them
+    over."""
+
+    group: str
+    author: str
+    after: int
+    upto: int
+    id: str = ""
+    """Where it is about one place alone: the event that is the author's there, so that no other one is. Empty: there
+    is only one in each place."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refuted:
     """What `by` has handed over of an author's chain, after place `after` up to `upto`, is not what the author says."""
 
@@ -233,6 +247,17 @@ class Refuted:
     by: str
     after: int
     upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """A member has something else than we in this place of an author's chain, and both have it as the author's own
+    word: the author has said two things, or the member says what is not so."""
+
+    group: str
+    author: str
+    seq: int
+    member: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +304,9 @@ Notice: TypeAlias = (
     | ProblemReported
     | Gap
     | Completed
+    | Confirmed
     | Refuted
+    | Differs
     | HistoryFetched
     | Regained
 )

@@ -21,6 +21,10 @@ from zerochat.group.wire.messages import EVENTS, HAVE_MAX, STATUS
 from zerochat.group.wire.run import portions, squeezed, write_runs
 from zerochat.overlay import OVERLAYS
 
+REPAIR_BYTES_MAX = 8 * 1024
+"""Records in one message of a repair. On a slow line nothing else gets through while one is under way, not even a sign
+of life; so it must take less time than somebody may be silent."""
+
 
 def have(group: Group) -> list[int]:
     """How far we have each member's chain by its own word, in the order of the view; of a view that is too large, the
@@ -66,7 +70,7 @@ def send(turn: Turn, name: str, member: str, events: Sequence[Event]) -> None:
         return
     if not mail.reachable(turn, name, member):
         return
-    for portion in portions(events):
+    for portion in portions(events, REPAIR_BYTES_MAX):
         message = squeezed(_message(turn, name, portion, status=False))
         mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
 

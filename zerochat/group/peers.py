@@ -76,7 +76,7 @@ def dial(turn: Turn, name: str, member: str) -> None:
     client_key = group.view.members[member].transport
     if not opens_an_invitation(turn, client_key):
         turn.say(Admit(link, client_key, _queues(group, group.me, member)))
-    if reach.pair is None or not reach.server_key or _is_double(turn, group, member, reach.server_key):
+    if reach.pair is None or not reach.server_key or _is_double(group, member, reach.server_key):
         return
     queues = _queues(group, member, group.me)
     turn.say(Dial(link, reach.pair, reach.server_key, group.place.secret, reach.queue, queues))
@@ -94,22 +94,18 @@ def opens_an_invitation(turn: Turn, client_key: bytes) -> bool:
     return any(client_key == open_.knock_key for open_ in turn.agent.invitations.values())
 
 
-def _is_double(turn: Turn, group: Group, member: str, server_key: bytes) -> bool:
+def _is_double(group: Group, member: str, server_key: bytes) -> bool:
     """Whether a member says that it is reached where another one is: dialling it would connect us to that one twice.
 
-    Anybody may say that; it counts of whoever has proved to be there, else of whoever is connected there, or has said
-    so from the beginning.
+    Anybody may say that; it counts of whoever has said so from the beginning, first of those who have proved who they
+    are, then of those who came first.
     """
     proved = _established(group, member)
     mine = (group.view.members[member].joined, member)
     others = (did for did in group.peers if did != member and did in group.view.members)
     return any(
         (_established(group, did), (group.view.members[did].joined, did) < mine) > (proved, False)
-        and reach_of_member(group, did).server_key == server_key
-        and (
-            group.peers[did].link in turn.agent.up
-            or reach_of_did(group.view.members[did].contact).server_key == server_key
-        )
+        and reach_of_did(group.view.members[did].contact).server_key == server_key
         for did in others
     )
 

@@ -172,6 +172,12 @@ class Errand:
     until: int
     """UTC ms; then somebody else is asked."""
     back: bool = False
+    page: int = 0
+    """The number of the answer that comes next."""
+    pages: int = 1
+    """How many there may be."""
+    other: bool = False
+    """Whether we only want to see what the member has there, and take nothing in (`history/compare.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +190,45 @@ class Regain:
     """How far members say that they have our chain."""
     tries: int = 0
     """How often in a row we have asked for it in vain."""
+    away: int = 0
+    """How often in a row there was nobody there to ask, of those who have claimed that."""
     ignored: frozenset[str] = frozenset()
     """Members who have claimed that, and had nothing to show."""
+    since: int = 0
+    """When the first of them has said so, UTC ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How far we are in comparing our log with a member's (`history/compare.py`)."""
+
+    noticed: int = 0
+    """Since when it seems that the member has something else, UTC ms; 0: it does not."""
+    begun: int = 0
+    """When we last began to compare, UTC ms."""
+    authors: tuple[str, ...] = ()
+    """Of whom it is about; none: nothing is compared now."""
+    thread: str = ""
+    """The question that it has not answered yet."""
+    rounds: int = 0
+    """How many we have asked."""
+    places: tuple[tuple[str, int, str], ...] = ()
+    """Of each author, the first place where we have something that the member lacks, and the id of that."""
+    asked: int = 0
+    """Since when the member's own questions are counted, UTC ms."""
+    answers: int = 0
+    """How many of those we have answered since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A member has something else than we in this place of an author's chain."""
+
+    author: str
+    seq: int
+    member: str
+    at: int
+    """Since when we know, UTC ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +237,16 @@ class Fetching:
 
     done: bool = False
     """There is no more that we may have, as far as those say who could be asked."""
+    waited: int = 0
+    """How often in a row there was nobody to ask."""
     asked: frozenset[str] = frozenset()
     """The authors of whose chains we have asked for more."""
     got: int = 0
     """Events."""
     tries: int = 0
     """How often in a row nobody has answered, or with nothing new."""
+    pages: int = 1
+    """How many answers we ask for at once: ever more, as long as none is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +341,10 @@ class Group:
     """What others have of an author's chain and we have not, by author."""
     errands: dict[str, Errand] = field(default_factory=dict)
     """What we have asked members for, by member: one thing at a time."""
+    comparisons: dict[str, Comparison] = field(default_factory=dict)
+    """What we compare with members, by member."""
+    differences: tuple[Difference, ...] = ()
+    """What has come of that."""
     regain: Regain | None = None
     """None: as far as we have heard, nobody has more of what we have said than we have."""
     fetching: Fetching | None = None
@@ -383,6 +434,8 @@ class OpenInvitation:
     """Who has used it, by the short form of the joiner's DID."""
     given_back: int = 0
     """How many uses were given back by joiners who changed their minds."""
+    history: str = "all"
+    """What whoever uses it may have of what was said before, as far as the group's own rule allows it."""
 
     @property
     def used_up(self) -> bool:

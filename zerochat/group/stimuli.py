@@ -46,6 +46,8 @@ class CreateInvitation:
     uses: int
     role: str = "writer"
     """What whoever accepts it may be at the most: reader or writer."""
+    history: str = "all"
+    """What it may have of what was said before it came, as far as the group's own rule allows it (`Policy.history`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,16 @@ class ForgetGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportEvents:
+    """Take in what is missing here of a page of a group's log out of a file (`history/imports.py`)."""
+
+    group: str
+    records: tuple[bytes, ...]
+    back: bool = False
+    """They go from the newest to the oldest, down from what is here, and not up."""
+
+
+@dataclass(frozen=True, slots=True)
 class DismissDoubts:
     """Somebody here has seen what casts doubt on what the members say (`agreement.doubts`)."""
 
@@ -207,6 +219,7 @@ Command: TypeAlias = (
     | SendPost
     | LeaveGroup
     | ForgetGroup
+    | ImportEvents
     | DismissDoubts
     | PingPeer
     | AskFeatures
@@ -298,6 +311,25 @@ class Fetched:
     back: bool
     more: bool
     """There are more of them."""
+    want: tuple[tuple[str, int, int], ...] = ()
+    page: int = 0
+    pages: int = 1
+    """As in the `Fetch`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What has come of a `Compare`."""
+
+    group: str
+    member: str
+    thread: str
+    ours: bool
+    since: int
+    message: bytes
+    """What to say next; empty: nothing."""
+    places: tuple[tuple[str, int, str], ...]
+    """Of the authors that were asked about, the first event that the member lacks: author, place in its chain, id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +369,7 @@ Input: TypeAlias = (
     | TurnOver
     | Recalled
     | Fetched
+    | Compared
     | Mailed
     | PostFailed
     | WebUp

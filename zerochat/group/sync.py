@@ -17,6 +17,7 @@ from zerochat.didcomm.message import Message, new_id
 from zerochat.group import agreement, effects, mail, outbox
 from zerochat.group.effects import Notify, Recall
 from zerochat.group.event import load_event
+from zerochat.group.history.tips import tips
 from zerochat.group.membership import missing
 from zerochat.group.notices import Receipt, ViewChanged
 from zerochat.group.outbox import have
@@ -140,7 +141,8 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         body["gap"] = True
     if former := _former(group):
         body["former"] = former
-    message = Message(type=SYNC, id=new_id(turn.moment.random), body=body)
+    body["tips"] = tips(group, salt := new_id(turn.moment.random))
+    message = Message(type=SYNC, id=salt, body=body)
     mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
 
 

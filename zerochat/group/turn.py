@@ -8,7 +8,8 @@ thrown away whole, so a refused message leaves nothing behind.
 from collections.abc import Callable, Mapping
 from dataclasses import fields as fields_of
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from zerochat.didcomm.packer import Packer
 from zerochat.errors import Refused
@@ -19,29 +20,21 @@ from zerochat.group.stimuli import Moment
 _S = TypeVar("_S", Agent, Group, Peer)
 
 
-_Write: TypeAlias = Callable[[object, object], None]
-
-
 @cache
-def _copying(kind: type) -> tuple[Callable[[Any], Any], dict[str, _Write]]:
-    """What copies a state, and what then writes each of its fields although it is frozen.
-
-    The copying is written out, field by field, as `dataclasses` writes out what makes one: a loop takes twice as long.
-    """
-    writes: dict[str, _Write] = {field.name: getattr(kind, field.name).__set__ for field in fields_of(kind)}
-    lines = [f"    write_{name}(copy, state.{name})\n" for name in writes]
-    room: dict[str, Any] = {"new": object.__new__, "kind": kind}
-    room |= {f"write_{name}": write for name, write in writes.items()}
-    exec("def copied(state):\n    copy = new(kind)\n" + "".join(lines) + "    return copy\n", room)  # noqa: S102
-    return room["copied"], writes
+def _fields(kind: type) -> tuple[Callable[[object], tuple[object, ...]], dict[str, Callable[[object, object], None]]]:
+    """What reads all fields of a state at once, and what writes each although it is frozen."""
+    names = [field.name for field in fields_of(kind)]
+    return attrgetter(*names), {name: getattr(kind, name).__set__ for name in names}
 
 
 def changed(state: _S, fields: Mapping[str, Any]) -> _S:
-    """`dataclasses.replace` for a state in a third of its time, which was a sixth of that of a step. Nothing is checked
-    when a state is made, so nothing is when it is copied."""
+    """`dataclasses.replace` for a state in a quarter of its time, which was a sixth of that of a step. Nothing is
+    checked when a state is made, so nothing is when it is copied."""
     kind: type = type(state)
-    copied, writes = _copying(kind)
-    copy: _S = copied(state)
+    read, writes = _fields(kind)
+    copy: _S = object.__new__(kind)
+    for write, value in zip(writes.values(), read(state), strict=True):
+        write(copy, value)
     for name, value in fields.items():
         writes[name](copy, value)
     return copy

@@ -11,9 +11,9 @@ histories fit into a minute or two.
     doings      what people do in them
     byzantine   those in which some members break the rules, and what must hold for the others all the same
     adversary   a member that breaks the rules
-    attacks     what it tries (forgeries.py: that of it which forges)
+    attacks     what it tries (forgeries.py: that of it which forges; hearsay.py: that which is about others' words)
     world       nodes, their network and their clock
-    node        one node, and what must hold of what it has kept
+    node        one node, and what must hold of what it has kept (handed.py: of what others have handed it)
     shortcuts   what all members may work out once
     batch       many histories, in several processes
 """

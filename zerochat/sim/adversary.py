@@ -6,8 +6,8 @@ towards some of the others only, so that what either does is never known to the 
 worst that equivocation can be, with a whole consistent history on each side.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -18,7 +18,7 @@ from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import RemoteError
 from zerochat.group import log
 from zerochat.group.contact import member_link, new_identity, sign_consent, sign_possession, transport_name
-from zerochat.group.effects import Dispatch, Effect, Fetch, Hangup, Publish, Recall, Remember, Revoke, SetTimer
+from zerochat.group.effects import Compare, Dispatch, Effect, Fetch, Hangup, Publish, Recall, Remember, Revoke, SetTimer
 from zerochat.group.event import ADD, CONTROL, POST, Event
 from zerochat.group.membership import add_of, heads_of
 from zerochat.group.modes import MODES
@@ -37,8 +37,8 @@ from zerochat.group.stimuli import (
     TurnOver,
 )
 from zerochat.group.turn import Turn
-from zerochat.group.wire.messages import EVENTS, STATUS, EventsBody, StatusBody, read_body
-from zerochat.group.wire.run import read_runs, write_runs
+from zerochat.group.wire.messages import EVENTS, SHARE, STATUS, EventsBody, ShareBody, StatusBody, read_body
+from zerochat.group.wire.run import read_runs, runs_in, write_runs
 from zerochat.sim.node import Node, Violation
 from zerochat.sim.world import SIMULATED_PACKERS, World
 
@@ -48,6 +48,8 @@ _link_of = lru_cache(4096)(member_link)
 """What is overheard is looked up for every frame and every member that we ever knew."""
 HEARD_MAX = 400
 """Envelopes that an adversary keeps to say again."""
+ASKED_MAX = 100
+"""Needs of others that it keeps, to answer them as often as it likes."""
 
 
 class Adversary:
@@ -72,6 +74,16 @@ class Adversary:
         """Which of our faces invites."""
         self.brings_in = "hidden"
         """Whether our first face lets in too whom the second one has let in ("both")."""
+        self.band: Mapping[str, Adversary] = {}
+        """All adversaries, by node."""
+        self.asked: dict[str, Fetch] = {}
+        """By thread: what others have asked us for."""
+        self.answer: Callable[[Fetch, Fetched], Fetched] | None = None
+        """What they get instead of what our log has."""
+        self.forged: set[str] = set()
+        """The ids of what nobody has ever said: it may be shown as ours to vouch for, and as nobody's word."""
+        self.gone = False
+        """Our machine is off, for ever."""
 
     @property
     def node(self) -> Node:
@@ -137,9 +149,13 @@ class Adversary:
 
     def hear(self, stimulus: Stimulus) -> None:
         """One turn of one of our faces. What it stumbles over because of what we did to it is our own affair."""
+        if self.gone:
+            return
         with self.wearing(self._face_for(stimulus)):
             if isinstance(stimulus, TimerFired):
                 stimulus = TimerFired(stimulus.key.removeprefix(OTHER_FACE))
+            if isinstance(stimulus, Fetched) and self.answer is not None and stimulus.thread in self.asked:
+                stimulus = self.answer(self.asked[stimulus.thread], stimulus)
             try:
                 World.hear(self.world, self.name, stimulus)
             except Violation:
@@ -184,6 +200,10 @@ class Adversary:
 
     def filtered(self, effect: Effect) -> list[Effect]:
         """What of this our core may do."""
+        if isinstance(effect, Fetch):
+            self.asked[effect.thread] = effect
+            for thread in list(self.asked)[:-ASKED_MAX]:
+                del self.asked[thread]
         match effect:
             case Hangup() | Revoke() if self.two_faced or self.out:
                 return []
@@ -191,7 +211,9 @@ class Adversary:
                 return [SetTimer(OTHER_FACE + key, delay_ms, keep)]
             case Dispatch(link) if self.two_faced and self._side.get(link, self.face) != self.face:
                 return []
-            case Recall(_, member) | Fetch(_, member) if self.two_faced and (group := self.group) is not None:
+            case Recall(_, member) | Fetch(_, member) | Compare(_, member) if (
+                self.two_faced and (group := self.group) is not None
+            ):
                 link = member_link(group.id, group.me, member)
                 return [effect] if self._side.get(link, self.face) == self.face else []
             case Dispatch(link) if self.dice.random() < self.deaf_to.get(link, 0):
@@ -199,6 +221,19 @@ class Adversary:
             case Publish(_, envelope, links) if self.two_faced or self.deaf_to:
                 return [one for link in links for one in self.filtered(Dispatch(link, envelope))]
         return [effect]
+
+    def vanish(self) -> None:
+        """Be silent from now on: nobody ever hears of our machine again."""
+        self.gone = True
+        node = self.node
+        for link in list(node.connected):
+            del node.connected[link]
+        node.timers.clear()
+        node.dialled.clear()
+        node.admitted.clear()
+        for other in self.world.nodes.values():
+            for link in [link for link, end in other.connected.items() if end == self.name]:
+                self.world._disconnect(other, link)
 
     # --- speaking ---------------------------------------------------------------------------------------------------
 
@@ -226,10 +261,10 @@ class Adversary:
         for _ in range(2):
             self.world._frame(to, self.received(link, envelope))
 
-    def utter(self, to: str, kind: str, body: Mapping[str, Any]) -> None:
+    def utter(self, to: str, kind: str, body: Mapping[str, Any], thread: str | None = None) -> None:
         """Say something authentic to a node."""
         group, relationship = self.known[self.members()[to]]
-        message = Message(type=kind, id=new_id(self.dice.randbytes), body=dict(body))
+        message = Message(type=kind, id=new_id(self.dice.randbytes), thid=thread, body=dict(body))
         packer = SIMULATED_PACKERS[group.profile.envelope]
         self.deliver(to, pack(relationship, message, packer, self.dice.randbytes))
 
@@ -307,17 +342,32 @@ class Adversary:
 
     def overhear(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, str]]:
         """What somebody sends us, read with every key that we ever had: its author, and the ids of the posts."""
-        for member, (group, relationship) in self.known.items():
-            if _link_of(group.id, group.me, member) != link:
+        for member, group, message in self._read(link, envelope):
+            if message.type not in (EVENTS, STATUS):
                 continue
-            try:
-                packer = SIMULATED_PACKERS[group.profile.envelope]
-                _, message = MODES[group.profile.keys].open(group.place, envelope, relationship, packer)
-                if message.type not in (EVENTS, STATUS):
-                    continue
+            found: list[Event] = []
+            with suppress(RemoteError):
                 status = message.type == STATUS
                 runs = read_body(message, StatusBody).runs if status else read_body(message, EventsBody).runs
                 found = list(read_runs(group.id, runs))
-            except RemoteError:
-                continue
             yield from ((member, event.id) for event in found if event.type == POST)
+
+    def handed(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, list[Event]]]:
+        """What somebody hands us because we have asked for it: who, and the events."""
+        for member, group, message in self._read(link, envelope):
+            if message.type != SHARE:
+                continue
+            found: list[Event] = []
+            with suppress(RemoteError):
+                body = read_body(message, ShareBody)
+                found = list(read_runs(group.id, runs_in(body.runs, body.packed), member))
+            yield member, found
+
+    def _read(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, Group, Message]]:
+        for member, (group, relationship) in self.known.items():
+            if _link_of(group.id, group.me, member) != link:
+                continue
+            with suppress(RemoteError):
+                packer = SIMULATED_PACKERS[group.profile.envelope]
+                _, message = MODES[group.profile.keys].open(group.place, envelope, relationship, packer)
+                yield member, group, message

@@ -18,7 +18,7 @@ from zerochat.group.membership import (
     may_remove,
     resolve_view,
 )
-from zerochat.group.state import Chain, Group
+from zerochat.group.state import Chain
 from zerochat.group.stimuli import ChangeRole
 from zerochat.group.wire.messages import EVENTS, JOIN_REQUEST, SEATING, STATUS, SYNC, WELCOME
 from zerochat.sim.adversary import Adversary
@@ -34,7 +34,17 @@ from zerochat.sim.forgeries import (
     some,
     somebody_elses_name,
     spread,
+    sync_of,
     without_the_right,
+)
+from zerochat.sim.hearsay import (
+    forged_history,
+    forged_shares,
+    insatiable,
+    shifting_start,
+    tall_claims,
+    two_versions,
+    unasked_shares,
 )
 
 MOST = 2**53 - 1
@@ -44,29 +54,13 @@ FLOOD = 60
 # --- what others have -----------------------------------------------------------------------------------------------
 
 
-def _sync(one: Adversary, group: Group, **changes: Any) -> dict[str, Any]:
-    heads = heads_of(group.control)
-    reach = {"pair": "zmq+tcp://10.9.9.9:7000", "queue": "zmq+tcp://10.9.9.9:7001", "at": 0}
-    return {
-        "group": group.id,
-        "view": group.view.checksum,
-        "have": [],
-        "since": 0,
-        "yours": 0,
-        "heads": list(heads),
-        "word": sign_heads(group.seed, group.id, heads),
-        "reach": reach,
-        **changes,
-    }
-
-
 def too_many_acknowledgements(one: Adversary) -> Spoils | None:
     """Say that we, and everybody else, have everything that was and will be said."""
     victims = some(one)
     for name in victims:
         group, _ = one.known[one.members()[name]]
         have = [one.dice.choice((MOST, 1000))] * len(group.view.members)
-        one.utter(name, SYNC, _sync(one, group, have=have, yours=MOST, since=one.dice.choice((0, MOST))))
+        one.utter(name, SYNC, sync_of(one, group, have=have, yours=MOST, since=one.dice.choice((0, MOST))))
     return Spoils() if victims else None
 
 
@@ -77,7 +71,7 @@ def lying_word(one: Adversary) -> Spoils | None:
         group, _ = one.known[one.members()[name]]
         heads = one.dice.choice(((group.id,), (b64url(one.dice.randbytes(32)),), (group.id,) * 3))
         word = sign_heads(group.seed, group.id, heads)
-        one.utter(name, SYNC, _sync(one, group, heads=list(heads), word=word, view="x"))
+        one.utter(name, SYNC, sync_of(one, group, heads=list(heads), word=word, view="x"))
     return Spoils() if victims else None
 
 
@@ -299,5 +293,12 @@ ATTACKS: Mapping[str, Attack] = _named(
         wrong_clock,
         near_clock,
         reader_writes,
+        forged_shares,
+        forged_history,
+        unasked_shares,
+        tall_claims,
+        shifting_start,
+        two_versions,
+        insatiable,
     ]
 )

@@ -2,34 +2,42 @@
 
 Checked at the end, of those who keep the rules (the *honest*): nobody has stumbled; nobody has accused one of them;
 nobody believes what was forged; all who know of each other agree on the members, and have each other's posts once and
-in one order; and nobody has sent anything to whom it knew to be out. Each attack has then been *detected* (somebody has
-accused its author) or was *harmless*.
+in one order; and nobody has sent anything to whom it knew to be out. What members bring each other of another one's
+words is nowhere its own before it says so itself; what they hand to an adversary is what that may have; what it can
+have them remember has limits; and nobody is silenced for longer than it takes to see through a lie. Each attack has
+then been *detected* (somebody has accused its author) or was *harmless*.
 """
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from zerochat.group import agreement
 from zerochat.group.contact import member_link
-from zerochat.group.effects import Admit, Dial, Dispatch, Effect, Publish
-from zerochat.group.event import ADD, load_event
-from zerochat.group.membership import add_of, resolve_view
+from zerochat.group.effects import Admit, Dial, Dispatch, Effect, Notify, Publish, Refuse, Reply
+from zerochat.group.engine import NotPossible
+from zerochat.group.event import ADD, Event, load_event
+from zerochat.group.history import regain
+from zerochat.group.membership import add_of, may_post, resolve_view
 from zerochat.group.modes import MODES
-from zerochat.group.notices import Disagreement, Forked
-from zerochat.group.state import Group
+from zerochat.group.notices import Differs, Disagreement, Forked, Refuted
+from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import AnswerRequest, Command, CreateGroup, CreateInvitation, Received, Stimulus
 from zerochat.sim.adversary import HEARD_MAX, Adversary
 from zerochat.sim.attacks import ATTACKS
 from zerochat.sim.doings import People, drawn_policy
 from zerochat.sim.forgeries import Spoils
+from zerochat.sim.handed import check_bounds, check_handed, check_kept, check_word
 from zerochat.sim.node import Node, Violation, check_logs
 from zerochat.sim.shortcuts import remembering
 from zerochat.sim.transparent import TransparentPacker
-from zerochat.sim.world import Faults, World
+from zerochat.sim.world import EPOCH_MS, Faults, World
 
 CALM_MS, ROUND_MS = 900_000, 15_000
 """How long the honest may take to agree once nobody does anything new, and how often that is looked at."""
+SILENT_MS_MAX = 120_000
+"""How long liars may keep a member from saying anything new, by claiming that it has said more than it knows."""
+AWAY_MS_MAX = 40_000
 
 
 @dataclass
@@ -76,10 +84,17 @@ class Arena(World):
         say: Callable[[str], None] | None = None,
     ) -> None:
         self.adversaries: dict[str, Adversary] = {}
+        self.away: set[str] = set()
+        """Nodes of which nothing is heard for a while, and which hear nothing."""
+        self._heard: tuple[Stimulus, Agent] | None = None
+        """What an honest node hears just now, and what it was before that."""
+        self._silent: dict[str, int] = {}
+        """Since when an honest node may say nothing new."""
         super().__init__(seed, members, faults, "didcomm/v2" if seed % 20 == 0 else TransparentPacker.name, say)
         for name in bad:
             self.adversaries[name] = Adversary(self, name)
             self.adversaries[name].accomplices = frozenset(bad)
+            self.adversaries[name].band = self.adversaries
         self.accused: set[str] = set()
         """The adversaries (by node) of whom somebody honest has said that they break the rules."""
         self.spoils: list[tuple[str, Spoils]] = []
@@ -97,11 +112,16 @@ class Arena(World):
     def hear(self, name: str, stimulus: Stimulus) -> None:
         if name in self.adversaries:
             self.adversaries[name].hear(stimulus)
-        else:
-            super().hear(name, stimulus)
+            return
+        outer, self._heard = self._heard, (stimulus, self.nodes[name].agent)
+        super().hear(name, stimulus)
+        self._heard = outer
+        self._check_state(name)
 
     def ask(self, name: str, command: Command) -> Effect:
         one = self.adversaries.get(name)
+        if one is not None and one.gone:
+            return Refuse(0, NotPossible(why="its machine is off"))
         if one is None or not one.two_faced:
             return super().ask(name, command)
         face = one.face
@@ -119,6 +139,11 @@ class Arena(World):
                 self._record(one, allowed)
             if one is None:
                 self._check_apart(node, allowed)
+                assert self._heard is not None
+                check_word(f"seed {self.seed}: {node.name}", node, *self._heard, allowed)
+                self._check_refuted(node, allowed)
+            if node.name in self.away and isinstance(allowed, Dispatch | Publish | Reply):
+                continue
             super()._perform(node, allowed)
 
     def _check_apart(self, node: Node, effect: Effect) -> None:
@@ -143,6 +168,10 @@ class Arena(World):
         one = self.adversaries.get(name)
         for member, post in one.overhear(stimulus.link, stimulus.envelope) if one else ():
             self._check_meant(name, member, post)
+        for member, events in one.handed(stimulus.link, stimulus.envelope) if one else ():
+            self._check_handed(name, member, events)
+        if name in self.away:
+            return
         super()._frame(name, stimulus)
 
     def _check_meant(self, name: str, author: str, post: str) -> None:
@@ -153,8 +182,22 @@ class Arena(World):
                 if group.me == author and post in self.nodes[other].audiences and reader not in group.view.members:
                     raise Violation(f"seed {self.seed}: {other} sends {name} a post, and knows that it is out")
 
+    def _check_handed(self, name: str, member: str, events: Sequence[Event]) -> None:
+        """A member hands an adversary this, of what it has asked for."""
+        answerer = self.owner(member)
+        if answerer in self.honest and self.nodes[name].agent.groups:
+            who = f"seed {self.seed}: {answerer}, asked by {name},"
+            check_handed(who, self.group(answerer), self.group(name).me, events)
+
+    def go_away(self, name: str, for_ms: int) -> None:
+        """Nobody hears of this node for a while, nor it of anybody."""
+        self.away.add(name)
+        self.after(for_ms, lambda: self.away.discard(name))
+
     def attack(self, name: str, attack: str) -> None:
         """Have an adversary try something."""
+        if self.adversaries[name].gone:
+            return
         spoils = ATTACKS[attack](self.adversaries[name])
         if spoils is not None:
             self.tries.append((name, attack))
@@ -171,11 +214,13 @@ class Arena(World):
                 return name
         return ""
 
-    def _accused(self, node: Node, notice: Forked | Disagreement) -> None:
+    def _accused(self, node: Node, notice: Forked | Disagreement | Differs) -> None:
         if node.name in self.adversaries:
             return
         if isinstance(notice, Forked):
             blamed = {notice.author}
+        elif isinstance(notice, Differs):  # one of these two, and nobody can say which
+            blamed = {notice.author, notice.member}
         elif notice.member:
             blamed = {notice.member}
         else:  # one of these two, and nobody can say which
@@ -190,6 +235,42 @@ class Arena(World):
         self.accused |= found & self.adversaries.keys()
 
     # --- checking ---------------------------------------------------------------------------------------------------
+
+    def _check_refuted(self, node: Node, effect: Effect) -> None:
+        """Nobody who keeps the rules contradicts what another one of them has handed over."""
+        if isinstance(effect, Notify) and isinstance(effect.notice, Refuted):
+            between = {self.owner(effect.notice.author), self.owner(effect.notice.by)}
+            if between <= {*self.honest}:
+                raise Violation(f"seed {self.seed}: {node.name} has one honest member refute another: {effect.notice}")
+
+    def _check_state(self, name: str) -> None:
+        """What others can have a node remember has limits, and how long they can silence it too."""
+        for group in self.nodes[name].agent.groups.values():
+            check_bounds(f"seed {self.seed}: {name}", group)
+            if group.state != "active" or not regain.suspended(group):
+                self._silent.pop(name, None)
+            elif self.now > self._silent.setdefault(name, self.now) + SILENT_MS_MAX:
+                raise Violation(f"seed {self.seed}: {name} may say nothing for too long")
+
+    def _check_hearsay(self) -> None:
+        """Nobody believes what was forged as another one's word, and nobody keeps too much on anybody's word."""
+        forged = {event for one in self.adversaries.values() for event in one.forged}
+        for name in self.honest:
+            check_kept(f"seed {self.seed}: {name}", self.nodes[name], forged)
+
+    def lacking(self, active: dict[str, Group]) -> Iterator[str]:
+        yield from super().lacking(active)
+        for name, group in active.items():
+            if regain.suspended(group):
+                yield f"{name} may say nothing"
+            me = group.view.known(group.me)
+            if me is None or (group.view.policy.history, me.history) != ("all", "all"):
+                continue
+            kept = {row.id for row in self.nodes[name].log}
+            for other, theirs in active.items():
+                places = self.nodes[other].places if theirs.me in group.peers else {}
+                if any(post not in kept and may_post(group.view, theirs.me, seq) for post, seq in places.items()):
+                    yield f"{name} lacks some of the history of {other}"
 
     def circles(self) -> Iterator[dict[str, Group]]:
         """The honest who know of each other, and who are in the group by what they know together.
@@ -242,6 +323,7 @@ class Arena(World):
                         blamed = {load_event(record).author for record in join.contradiction.records}
                     self._blame(self.nodes[name], blamed, "evidence")
         check_logs(self.seed, [self.nodes[name] for name in self.honest], self.made)
+        self._check_hearsay()
         for attack, spoils in self.spoils:
             for name in self.honest:
                 self._check_spoils(attack, spoils, name)
@@ -287,7 +369,10 @@ def play_byzantine(
     people, rogues = People(arena, dice, arena.honest), People(arena, dice, bad)
     arena.heed = lambda name, notice: (rogues if name in arena.adversaries else people).heed(name, notice)
     plans = {name: list(attacks) or dice.sample(list(ATTACKS), dice.choice((1, 1, 2, 3))) for name in bad}
-    arena.ask(names[0], CreateGroup("sim", names[0], arena.envelope, dice.choice(list(MODES)), drawn_policy(dice)))
+    keys, policy = dice.choice(list(MODES)), drawn_policy(dice)
+    fate = random.Random(f"history {seed}")
+    policy = replace(policy, history=fate.choice(("all", "all", "all", "none", "last:2", f"since:{EPOCH_MS + 30_000}")))
+    arena.ask(names[0], CreateGroup("sim", names[0], arena.envelope, keys, policy))
     deeds = dice.randint(0, 5)
 
     def live(most: int) -> None:
@@ -300,6 +385,8 @@ def play_byzantine(
             if dice.random() < 0.3:
                 villain = dice.choice(bad)
                 arena.attack(villain, dice.choice(plans[villain]))
+            if fate.random() < 0.1:
+                arena.go_away(fate.choice(arena.honest), fate.randint(1_000, AWAY_MS_MAX))
             arena.run(for_ms=dice.randint(0, 2_000))
 
     for name in names[1:]:

@@ -5,8 +5,10 @@ What an attack is, says `attacks.py`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from zerochat.crypto.encoding import b64url
+from zerochat.group.agreement import sign_heads
 from zerochat.group.event import ADD, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, Event
 from zerochat.group.membership import (
     add_of,
@@ -44,6 +46,23 @@ def some(one: Adversary) -> list[str]:
 def inside(one: Adversary) -> Group | None:
     group = one.group
     return group if group is not None and group.me in group.view.members and group.state == "active" else None
+
+
+def sync_of(one: Adversary, group: Group, **changes: Any) -> dict[str, Any]:
+    """What a sync of ours says, but for these changes."""
+    heads = heads_of(group.control)
+    reach = {"pair": "zmq+tcp://10.9.9.9:7000", "queue": "zmq+tcp://10.9.9.9:7001", "at": 0}
+    return {
+        "group": group.id,
+        "view": group.view.checksum,
+        "have": [],
+        "since": 0,
+        "yours": 0,
+        "heads": list(heads),
+        "word": sign_heads(group.seed, group.id, heads),
+        "reach": reach,
+        **changes,
+    }
 
 
 def spread(one: Adversary, *events: Event) -> Spoils | None:

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from zerochat.crypto.encoding import b64url_bytes
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.group.effects import (
     Admit,
+    Compare,
     Confirm,
     Dial,
     Effect,
@@ -20,9 +22,11 @@ from zerochat.group.effects import (
     Settle,
 )
 from zerochat.group.event import CONTROL, POST, load_event
+from zerochat.group.history import compare
+from zerochat.group.history.negentropy import Items
 from zerochat.group.history.policy import Entry, floor_of, portion
 from zerochat.group.state import Agent, Group
-from zerochat.group.stimuli import Fetched
+from zerochat.group.stimuli import Compared, Fetched
 
 
 @dataclass(slots=True)
@@ -60,6 +64,7 @@ class Node:
                 known = next((row for row in self.log if row.id == effect.id and row.id in self.handed), None)
                 if effect.vouched or effect.history:
                     self.handed.add(effect.id)
+                self.refuted = [row for row in self.refuted if row.id != effect.id]
                 if known is None:
                     self.log.append(effect)
                 elif known.vouched and not effect.vouched:
@@ -98,7 +103,19 @@ class Node:
         entries = (Entry(row.author, row.seq, row.lamport, row.record) for row in rows)
         floor = floor_of(asked.rules, asked.joined, nth_post)
         records, more = portion(entries, asked.want, floor, asked.limit)
-        return Fetched(asked.group, asked.member, asked.thread, tuple(records), asked.back, more)
+        answer = asked.group, asked.member, asked.thread, tuple(records), asked.back, more
+        return Fetched(*answer, asked.want, asked.page, asked.pages)
+
+    def compare(self, asked: Compare) -> Compared:
+        """What comes of comparing the log with what a member says of its own."""
+        kept = {row.id: row for row in self.log if row.group == asked.group}
+        posts = [row for row in kept.values() if row.type == POST and row.lamport >= asked.since]
+        items = Items(sorted((row.lamport, b64url_bytes(row.id)) for row in posts))
+
+        def place_of(name: str) -> tuple[str, int] | None:
+            return None if kept[name].vouched else (kept[name].author, kept[name].seq)
+
+        return compare.look(asked, items, place_of)
 
     def _vouched(self, group: str, author: str) -> list[Remember]:
         return [row for row in self.log if (row.group, row.author) == (group, author) and row.vouched]

@@ -17,6 +17,7 @@ from zerochat.group.effects import (
     Admit,
     Answer,
     Answered,
+    Compare,
     Confirm,
     Dial,
     Dispatch,
@@ -44,7 +45,7 @@ from zerochat.group.effects import (
 from zerochat.group.engine import step
 from zerochat.group.event import REMOVE, Event
 from zerochat.group.membership import View, may_post, resolve_view
-from zerochat.group.notices import Delivered, Disagreement, Forked, Notice
+from zerochat.group.notices import Delivered, Differs, Disagreement, Forked, Notice
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import (
     Ask,
@@ -195,7 +196,7 @@ class World:
                 raise Violation(f"seed {self.seed}: {name} stumbles over {type(heard).__name__}: {error!r}") from error
             effects += said
         for effect in effects:
-            if isinstance(effect, Remember):
+            if isinstance(effect, Remember) and not effect.vouched:  # else somebody says that we have said it
                 group = node.agent.groups[effect.group]
                 if group.me == effect.author and before.get(effect.group, 0) < effect.seq <= group.seq:
                     self.made.add(effect.id)
@@ -273,6 +274,8 @@ class World:
                 self._later(0, node.name, Recalled(group, member, records))
             case Fetch():
                 self._later(0, node.name, node.fetch(effect))
+            case Compare():
+                self._later(0, node.name, node.compare(effect))
             case Answer(ticket, result):
                 node.answers[ticket] = effect
                 if isinstance(result, Posted):
@@ -283,7 +286,7 @@ class World:
             case Refuse(ticket, _):
                 node.answers[ticket] = effect
             case Notify(notice):
-                if isinstance(notice, Forked | Disagreement):
+                if isinstance(notice, Forked | Disagreement | Differs):
                     self._accused(node, notice)
                 if self.heed is not None:
                     self.heed(node.name, notice)
@@ -360,7 +363,7 @@ class World:
         (group,) = self.nodes[name].agent.groups.values()
         return group
 
-    def _accused(self, node: Node, notice: Forked | Disagreement) -> None:
+    def _accused(self, node: Node, notice: Forked | Disagreement | Differs) -> None:
         """A node says that somebody has broken the rules, which nobody here does."""
         raise Violation(f"seed {self.seed}: {node.name} accuses a member who keeps the rules: {notice}")
 

@@ -3,9 +3,11 @@
 View state only. The truth is in the agent; all of this is built from its answers and news, and can be built again.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from zerochat.agent.histories import fetching, sentence
 from zerochat.agent.schema import Event, GroupInfo, History, MemberInfo, RequestInfo
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.hints import not_who_was_verified, over
@@ -92,6 +94,22 @@ class Conversation:
             missing[gap.author] = (gap.after, name_of(gap.nick), text)
         return self.timeline.tell_gaps(missing)
 
+    def tell_beginning(self) -> bool:
+        """Show above the first line why it is the first; True when that has changed."""
+        before = self.timeline.head
+        if self.loaded:
+            self._name_the_beginning()
+        return self.timeline.head != before
+
+    def confirm(self, author: str, after: int, upto: int, event: str) -> None:
+        """What others have handed over is the author's own word. `event`: only this one is, in its place; whatever else
+        was handed over for that place, and follows there, is shown no more."""
+        rows = [row for row in self.timeline.rows if row.author == author and row.vouched and not row.local]
+        sure = {row.key for row in rows if after < row.position <= upto and event in ("", row.key[2])}
+        self.timeline.settle(sure)
+        if event and any(row.position == upto and row.key not in sure for row in rows):
+            self.refute(author, after, max(row.position for row in rows))
+
     def refute(self, author: str, after: int, upto: int) -> None:
         """Show no more what somebody else has said in this author's name."""
         rows = [row for row in self.timeline.rows if row.author == author and row.vouched and not row.local]
@@ -141,6 +159,44 @@ class Conversation:
             self.timeline.drop_newest(surplus)
             self.place.following = False
         return new
+
+    @property
+    def before_me(self) -> tuple[str, Key] | None:
+        """From where on what has come from before my time is to be read anew: the id of an event, whose older ones they
+        are, and the key of the last row that is to be reached. None: what is loaded is not that old."""
+        timeline, found = self.timeline, self.info.beginning
+        mine = bisect_left(timeline.keys, (found.joined if found is not None else 0, "", ""))
+        real = [at for at in range(len(timeline.rows)) if not timeline.rows[at].local]
+        if not real or (mine <= real[0] and timeline.more):
+            return None
+        start = next((at for at in real if at >= mine), real[-1])
+        reached = start
+        if not self.place.following and self.place.key is not None:
+            read = bisect_left(timeline.keys, self.place.key)
+            reached = next((at for at in real if read <= at < start and timeline.rows[at].kind == "post"), start)
+        return timeline.keys[start][2], timeline.keys[reached]
+
+    def take_earlier_page(self, page: History, line: int, reached: Key) -> bool:
+        """A page of what has come from before my time. Once it goes back as far as `reached`, it takes the place of all
+        that was above it. False: the page before it is to be read too."""
+        timeline, place = self.timeline, self.place
+        if not place.following and place.key is not None and place.key < reached:  # what is read stays where it is
+            read, at = timeline.index(place.key), timeline.index(reached)
+            if read is not None and at is not None:
+                top = timeline.tops[read] + timeline.lead(read) + place.offset
+                place.key, place.offset = reached, top - timeline.tops[at] - timeline.lead(at)
+        timeline.add(self._rows([(event, line) for event in page.events]))
+        first = page.events[0] if page.events else None
+        key = (first.lamport, first.author.did, first.id) if first is not None else reached
+        if page.more and key > reached and first is not None:
+            return False
+        if page.more and (above := bisect_left(timeline.keys, key)):
+            timeline.drop_oldest(above)
+        timeline.more = page.more
+        self._trim()
+        self._name_the_beginning()
+        self.tell_gaps()
+        return True
 
     def arrive(self, events: Sequence[tuple[Event, int]], *, seen: bool) -> list[Key]:
         """Put live events, with the numbers of their lines, in; the keys that are new. Counts what is not `seen`."""
@@ -202,9 +258,12 @@ class Conversation:
             timeline.drop_oldest(surplus)
 
     def _name_the_beginning(self) -> None:
-        rows = self.timeline.rows
+        rows, found = self.timeline.rows, self.info.beginning
         if self.timeline.more:
-            head = Printable("↑ older messages")
+            going = f" · {fetching(found)}" if found is not None and found.state == "fetching" else ""
+            head = Printable(f"↑ older messages{going}")
+        elif found is not None:
+            head = printable_line(sentence(found, self.name))
         elif rows and rows[0].own and rows[0].kind == "quiet":
             head = printable_line(f"This is the beginning of {self.name}.")
         else:
@@ -277,6 +336,7 @@ class Conversations:
             conversation = known.get(info.id) or Conversation(info)
             conversation.info = info
             conversation.relabelled |= conversation.tell_gaps()
+            conversation.relabelled |= conversation.tell_beginning()
             conversation.names.learn(info.me, info.nick)
             self.by_id[info.id] = conversation
 

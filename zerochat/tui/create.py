@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from zerochat.agent import plain
+from zerochat.agent.histories import given
 from zerochat.agent.schema import NewParams, PolicyInfo
 from zerochat.terminal import Printable, printable
 from zerochat.tui.choice import Choice
@@ -23,6 +24,18 @@ KEYS = {
     "pairwise-single": "one envelope for all; its size tells how many",
 }
 QUORUMS = (2, 3, 5)
+HISTORIES = ("all", "last:50", "last:500", "none")
+KEEPERS = ("0", "3", "5", "10")
+
+
+def history(rule: str) -> str:
+    """What newcomers get of what was said before, in a line."""
+    return f"get {given(rule)}".partition(",")[0]
+
+
+def keepers(count: str) -> str:
+    """How many keep the history, in words."""
+    return "everybody" if count == "0" else f"the {count} who have been here longest"
 
 
 class CreateScreen(ModalScreen[None]):
@@ -51,6 +64,8 @@ class CreateScreen(ModalScreen[None]):
             "doubts", plain.AGREEMENT_RULES, lambda value: self._rule(3, agreement=value), id="rule-agreement"
         )
         self._keys = Choice("keys", plain.KEYS, lambda value: KEYS.get(value, value), id="rule-keys")
+        self._history = Choice("newcomers", HISTORIES, history, id="rule-history")
+        self._keepers = Choice("kept by", KEEPERS, keepers, id="rule-keepers")
         self._more = Button(Content("More…"), id="more", compact=True)
         self._said = Static(id="ask-said")
         self._hint = Static(classes="hint")
@@ -63,6 +78,7 @@ class CreateScreen(ModalScreen[None]):
             with Vertical(id="rules"):
                 yield Static(Content("For good. Arrows choose:"), classes="hint")
                 yield from (self._join, self._roles, self._remove, self._agreement, self._keys)
+                yield from (self._history, self._keepers)
             yield self._said
             yield self._hint
 
@@ -90,6 +106,8 @@ class CreateScreen(ModalScreen[None]):
             quorum=int(quorum) if quorum else None,
             roles=roles,
             agreement=other.get("agreement", self._agreement.value),
+            history=self._history.value,
+            keepers=int(self._keepers.value),
         )
 
     def _rule(self, number: int, **other: str) -> str:
@@ -145,6 +163,8 @@ class CreateScreen(ModalScreen[None]):
             quorum=policy.quorum or None,
             roles=policy.roles,
             agreement=policy.agreement,
+            history=policy.history,
+            keepers=policy.keepers,
         )
         try:
             await self._create(params)

@@ -6,6 +6,7 @@ The screens are imported where they are opened: the first frame has none of them
 from collections.abc import Callable
 
 from zerochat.agent import plain
+from zerochat.agent.histories import fetching
 from zerochat.agent.schema import (
     CancelParams,
     GroupInfo,
@@ -137,15 +138,21 @@ def _invite(chat: Board, rest: str) -> None:
         return
     from zerochat.tui.invite import InviteScreen
 
-    async def make(role: str) -> InvitationInfo:
-        params = InviteParams(conversation.info.id, uses=int(number), role=role)
+    async def make(role: str, history: str | None) -> InvitationInfo:
+        params = InviteParams(conversation.info.id, uses=int(number), role=role, history=history)
         return await chat.link.ask("invite", params, InvitationInfo)
 
     def closed(_: None) -> None:
         chat.tell_invitation = None
 
     ask = conversation.info.policy.join == "ask"
-    screen = InviteScreen(conversation.name, make, role="reader" if reader else "writer", let_in=ask)
+    screen = InviteScreen(
+        conversation.name,
+        make,
+        role="reader" if reader else "writer",
+        history=conversation.info.policy.history,
+        let_in=ask,
+    )
     chat.tell_invitation = screen.told
     chat.app.push_screen(screen, closed)
 
@@ -184,6 +191,8 @@ def _status(chat: Board, rest: str) -> None:
             text = f"{group.state}, {group.connected}/{others} connected, {group.unacknowledged} not everywhere yet"
             facts.append((printable_line(group.name, 12), text))
             facts += [("", fates.whole(group.completeness))] if group.completeness else []
+            if group.beginning is not None and group.beginning.state == "fetching":
+                facts.append(("", printable_line(fetching(group.beginning))))
             facts += [
                 ("", f"keys {printable_line(group.keys, 20)}: how messages are encrypted"),
                 ("", f"path {printable_line(group.path, 20)}: how they travel between the members"),

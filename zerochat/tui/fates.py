@@ -6,7 +6,9 @@ from zerochat.agent import telling
 from zerochat.agent.schema import (
     Completeness,
     CompleteNews,
+    ConfirmedNews,
     DeliveryReport,
+    DiffersNews,
     EarlierNews,
     EventParams,
     Fate,
@@ -44,11 +46,18 @@ def show(chat: Board, news: LogNews) -> None:
     match news:
         case ForkNews(author=did):
             _alarm(chat, conversation, did, sentence)
+        case ConfirmedNews(author=did, after=after, upto=upto, id=event):
+            conversation.confirm(did, after, upto, event)
+            chat.rows_changed(conversation, None)
         case RefutedNews(by=did):
             conversation.refute(news.author, news.after, news.upto)
             chat.rows_changed(conversation, None)
             _alarm(chat, conversation, did, sentence)
-        case GapNews(state="lost") | CompleteNews() | EarlierNews(done=True) if here:
+        case DiffersNews() if not here:  # there the banner says it, until it is dismissed
+            chat.tell(Printable(f"{conversation.name}: {sentence}"), trouble=True)
+        case GapNews(state="lost") | CompleteNews() if here:
+            chat.flash(sentence)
+        case EarlierNews(done=True, got=got) if here and got:
             chat.flash(sentence)
         case _:
             pass

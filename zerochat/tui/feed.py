@@ -10,7 +10,9 @@ from typing import Protocol, TypeAlias
 
 from zerochat.agent.schema import (
     CompleteNews,
+    ConfirmedNews,
     ConnectionNews,
+    DiffersNews,
     DisagreementNews,
     EarlierNews,
     Event,
@@ -53,7 +55,7 @@ PAGE = 200
 
 GroupNews: TypeAlias = RequestNews | SeatingNews | RemovedNews | TrustNews | DisagreementNews
 """What happens to the members of a group, and to those who want to be."""
-LogNews: TypeAlias = GapNews | ForkNews | CompleteNews | RefutedNews | EarlierNews
+LogNews: TypeAlias = GapNews | ForkNews | CompleteNews | ConfirmedNews | RefutedNews | DiffersNews | EarlierNews
 """What is missing of a group's log, has come, or contradicts itself."""
 
 
@@ -97,6 +99,8 @@ class Feed:
         self.watcher = watcher
         self.stale = False
         """The lists of groups and members must be read again."""
+        self._earlier: set[str] = set()
+        """The groups of which something has come from before my time that was not read yet."""
         self._seq: int | None = None
         self._refreshing = False
 
@@ -113,6 +117,8 @@ class Feed:
         for conversation in list(self.conversations.by_id.values()):
             if conversation.loaded:
                 await self.load(conversation)
+                if conversation.info.beginning is not None and conversation.info.beginning.got:
+                    await self.load_earlier(conversation)
 
     async def refresh(self) -> None:
         """Read the groups, and the members of the open one; again while news make them stale meanwhile."""
@@ -168,6 +174,34 @@ class Feed:
         finally:
             conversation.paging = False
         self.watcher.rows_changed(conversation, None)
+        if conversation.info.id in self._earlier:
+            await self.load_earlier(conversation)
+
+    async def load_earlier(self, conversation: Conversation) -> None:
+        """Read anew what is here from before my time: there is more of it, and it is not told event by event."""
+        group = conversation.info.id
+        self._earlier.add(group)
+        if conversation.paging:
+            return  # Whoever reads a page now goes on with this.
+        conversation.paging = True
+        try:
+            while group in self._earlier:
+                self._earlier.discard(group)
+                await self._read_earlier(conversation)
+        finally:
+            conversation.paging = False
+        self.watcher.rows_changed(conversation, None)
+
+    async def _read_earlier(self, conversation: Conversation) -> None:
+        if (wanted := conversation.before_me) is None:
+            return
+        before, reached = wanted
+        while True:
+            params = HistoryParams(conversation.info.id, PAGE, before=before)
+            page, line = await self.link.ask_with_line("history", params, History)
+            if conversation.take_earlier_page(page, line, reached):
+                return
+            before = page.events[0].id
 
     async def load_newest(self, conversation: Conversation) -> None:
         """Leave the window where it is and begin at the end again."""
@@ -186,6 +220,12 @@ class Feed:
                 await self._reload()
             elif self.stale:
                 await self.refresh()
+            for group in list(self._earlier):
+                conversation = self.conversations.by_id.get(group)
+                if conversation is not None and conversation.loaded:
+                    await self.load_earlier(conversation)
+                else:
+                    self._earlier.discard(group)
         except LinkLost:
             return  # Everything is read again when the line comes back.
         except AgentError as error:
@@ -229,8 +269,14 @@ class Feed:
             case RequestNews() | SeatingNews() | RemovedNews() | TrustNews() | DisagreementNews() as about:
                 self.stale = True
                 self.watcher.group_told(about)
-            case GapNews() | ForkNews() | CompleteNews() | RefutedNews() | EarlierNews() as of_log:
+            case ConfirmedNews() as confirmed:
+                # It can be about an event of the same bite, as a receipt can.
+                self._arrive(confirmed.group, arrived.pop(confirmed.group, []), changed)
+                self.watcher.log_told(confirmed)
+            case GapNews() | ForkNews() | CompleteNews() | RefutedNews() | DiffersNews() | EarlierNews() as of_log:
                 self.stale = True
+                if isinstance(of_log, EarlierNews):
+                    self._earlier.add(of_log.group)
                 self.watcher.log_told(of_log)
             case PongNews() | FeaturesNews() | RotatedNews() | ConnectionNews() | ToldNews() | ProblemNews() as told:
                 self.watcher.peer_told(told)

@@ -5,6 +5,7 @@ always there as text beside it, and alone on the screen with `t`, so that a term
 invitation that leads over a mediator has no code: then the link itself is drawn, where the window is large enough.
 """
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
+from zerochat.agent.histories import exceeds, given, read_rule
 from zerochat.agent.schema import InvitationInfo, InvitationNews
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.link import AgentError
@@ -25,10 +27,13 @@ QR_STYLE = "#000000 on #ffffff"
 BESIDE_CELLS_MIN = 18
 """Narrower than this, the link beside the code is a ladder of letters; then the code has to wait for a wider window."""
 BELOW_LINES = 2
+LESS = ("last:50", "since:7d", "none")
+"""What an invitation can give of the history where its group gives more."""
 
 
 class InviteScreen(ModalScreen[None]):
-    """Shows one invitation; `make` asks the agent for it. `let_in`: a member has to say yes to whoever uses it."""
+    """Shows one invitation; `make` asks the agent for it, for a role, and for what it gives of the history (None: as
+    much as the group does, which is `history`). `let_in`: a member has to say yes to whoever uses it."""
 
     BINDING_GROUP_TITLE = "Invitation"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -36,6 +41,7 @@ class InviteScreen(ModalScreen[None]):
         Binding("z", "copy_code", "Copy the ZC: code", id="invite.copy_code"),
         Binding("t", "text_only", "Text only", id="invite.text_only"),
         Binding("r", "read_only", "Another one, to read only, or to write too", id="invite.read_only"),
+        Binding("h", "history", "Another one, with more or less of the history", id="invite.history"),
         Binding("up,k", "move(-1)", "Line up", show=False, id="invite.up"),
         Binding("down,j", "move(1)", "Line down", show=False, id="invite.down"),
         Binding("escape", "close", "Close", id="invite.close"),
@@ -44,12 +50,15 @@ class InviteScreen(ModalScreen[None]):
     def __init__(
         self,
         group: Printable,
-        make: Callable[[str], Awaitable[InvitationInfo]],
+        make: Callable[[str, str | None], Awaitable[InvitationInfo]],
         *,
         role: str = "writer",
+        history: str = "all",
         let_in: bool = False,
     ) -> None:
         super().__init__()
+        self._rule = history
+        self._gives: str | None = None
         self._role = role
         self._let_in = let_in
         self._group = group
@@ -68,6 +77,7 @@ class InviteScreen(ModalScreen[None]):
         self._copy_button = Button(Content("z copy code"), id="copy_code", compact=True)
         self._text_button = Button(Content("t text only"), id="text_only", compact=True)
         self._read_button = Button(Content("r read only"), id="read_only", compact=True)
+        self._history_button = Button(Content("h history"), id="history", compact=True)
         self._news = Static(id="invite-news")
 
     def compose(self) -> ComposeResult:
@@ -83,17 +93,19 @@ class InviteScreen(ModalScreen[None]):
             yield self._copy_button
             yield self._text_button
             yield self._read_button
+            yield self._history_button
             yield Button(Content("Esc close"), id="close", compact=True)
 
     def on_mount(self) -> None:
-        for button in (self._link_button, self._copy_button, self._text_button, self._read_button):
+        buttons = (self._link_button, self._copy_button, self._text_button, self._read_button, self._history_button)
+        for button in buttons:
             button.display = False  # There is nothing yet that they could be for.
         self._say("Asking the agent for an invitation…")
         self.run_worker(self._ask())
 
     async def _ask(self) -> None:
         try:
-            invitation = await self._make(self._role)
+            invitation = await self._make(self._role, self._gives)
         except AgentError as error:
             self._say(printable(str(error)), trouble=True)
             return
@@ -135,6 +147,9 @@ class InviteScreen(ModalScreen[None]):
         about = [f"Invitation to {self._group}", f"for {uses}, until {clock_text(invitation.expires_at)}"]
         if invitation.role == "reader":
             about.append("to read only")
+        if invitation.history != "all" or self._rule != "all":
+            narrower = invitation.history if invitation.history != "all" else self._rule
+            about.append(f"Newcomers get {given(narrower)}.")
         if not fits and self._qr and not self._text_only:
             width, height = len(self._qr[0]) + BESIDE_CELLS_MIN, len(self._qr) + BELOW_LINES
             about.append(f"Enlarge the window to {width}x{height} to see the code, or send the link.")
@@ -147,6 +162,7 @@ class InviteScreen(ModalScreen[None]):
         self._compact.update(Content(printable_line(invitation.code)))
         self._compact.display = self._copy_button.display = bool(invitation.code)
         self._link_button.display = self._text_button.display = self._read_button.display = True
+        self._history_button.display = len(self._rules()) > 1
         self._read_button.label = Content("r may write" if invitation.role == "reader" else "r read only")
         self.set_class(self._text_only or not shown, "-text")
         if not self._used:
@@ -199,6 +215,18 @@ class InviteScreen(ModalScreen[None]):
         """Ask for another invitation. The one before is of no use to anybody who has not got it."""
         if self._invitation is not None:
             self._role = "writer" if self._invitation.role == "reader" else "reader"
+            self.run_worker(self._ask(), exclusive=True)
+
+    def _rules(self) -> list[str | None]:
+        """What an invitation can give of the history: as much as the group does, or less."""
+        now = int(time.time() * 1000)
+        return [None, *(one for one in (read_rule(text, now) for text in LESS) if exceeds(self._rule, one))]
+
+    def action_history(self) -> None:
+        """Ask for another invitation, which gives less of the history, or again all that the group does."""
+        if self._invitation is not None and len(rules := self._rules()) > 1:
+            kinds = [rule and rule.partition(":")[0] for rule in rules]
+            self._gives = rules[(kinds.index(self._gives and self._gives.partition(":")[0]) + 1) % len(rules)]
             self.run_worker(self._ask(), exclusive=True)
 
     def action_move(self, step: int) -> None:

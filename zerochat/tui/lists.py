@@ -173,6 +173,8 @@ def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
         yield "bot"
     if member.view_agrees is False:
         yield "≠ view"
+    if member.keeper:
+        yield "keeps history"
 
 
 def member_line(

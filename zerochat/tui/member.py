@@ -156,6 +156,7 @@ def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str,
         *([("its members", agrees)] if group.state != "left" else []),
         ("joined", clock_text(member.joined_at)),
         ("let in by", names.label(member.added_by) if member.added_by else "-"),
+        *([("history", "keeps it for newcomers")] if member.keeper else []),
         ("bot", "yes" if member.bot else "no"),
         ("key", printable_line(member.did)),
     ]

@@ -7,7 +7,7 @@ rebuilds the sums behind it. No Textual here, so that order and place can be tes
 
 import shlex
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -301,13 +301,17 @@ class Timeline:
     def confirm(self, author: str, position: int) -> list[Key]:
         """The author itself has said what stands there in its chain, and so all that leads up to it; the keys of the
         rows that changed."""
-        changed = []
-        for at, row in enumerate(self.rows):
-            if row.vouched and row.author == author and row.position < position:
-                self.rows[at] = replace(row, vouched=False)
-                self._remeasure(at)
-                changed.append(row.key)
+        rows = (row for row in self.rows if row.vouched and row.author == author)
+        changed = [row.key for row in rows if row.position < position]
+        self.settle(changed)
         return changed
+
+    def settle(self, keys: Iterable[Key]) -> None:
+        """These rows are their author's own word."""
+        for key in keys:
+            if (at := self.index(key)) is not None:
+                self.rows[at] = replace(self.rows[at], vouched=False)
+                self._remeasure(at)
 
     def forget(self, keys: Sequence[Key]) -> None:
         """Take rows out wherever they stand."""

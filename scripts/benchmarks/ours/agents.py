@@ -154,7 +154,7 @@ class Agents:
             create_profile(home, f"a{number}", None)
             started.append((self._stack.enter_context(running(["agent", "--listen", "127.0.0.1"], home)), home))
         for process, home in started:
-            client = self._stack.enter_context(_connect(process, home))
+            client = self._stack.enter_context(connected(process, home))
             news = self._stack.enter_context(connect(home, "benchmark"))
             self._members.append(Member(process, home, client, news))
 
@@ -215,7 +215,7 @@ def _drain(client: Client) -> None:
         pass
 
 
-def _connect(process: "subprocess.Popen[bytes]", home: Places) -> Client:
+def connected(process: "subprocess.Popen[bytes]", home: Places) -> Client:
     """A client of an agent that is still starting."""
     deadline = time.monotonic() + STEP_S_MAX
     while True:

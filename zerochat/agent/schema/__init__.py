@@ -25,8 +25,11 @@ asked of a peer is answered at once with the thread of the question; the peer's 
 
 from zerochat.agent.schema.common import Author, Role, Trust
 from zerochat.agent.schema.completeness import (
+    Beginning,
     Completeness,
     CompleteNews,
+    ConfirmedNews,
+    DiffersNews,
     EarlierNews,
     ForkNews,
     GapInfo,
@@ -92,7 +95,17 @@ from zerochat.agent.schema.groups import (
     ViewNews,
     VoteInfo,
 )
-from zerochat.agent.schema.ledger import Height, Ledger, LogRow, Place, Rows, RowsParams
+from zerochat.agent.schema.ledger import (
+    Height,
+    Imported,
+    ImportParams,
+    Ledger,
+    LogRow,
+    Outcome,
+    Place,
+    Rows,
+    RowsParams,
+)
 from zerochat.agent.schema.members import (
     Connection,
     Deed,
@@ -137,9 +150,11 @@ __all__ = [
     "REFUSED",
     "AnswerParams",
     "Author",
+    "Beginning",
     "CancelParams",
     "CompleteNews",
     "Completeness",
+    "ConfirmedNews",
     "ConnectParams",
     "Connection",
     "ConnectionInfo",
@@ -150,6 +165,7 @@ __all__ = [
     "Delivery",
     "DeliveryReport",
     "DeliveryState",
+    "DiffersNews",
     "DisagreementNews",
     "DismissParams",
     "EarlierNews",
@@ -172,6 +188,8 @@ __all__ = [
     "HelloParams",
     "History",
     "HistoryParams",
+    "ImportParams",
+    "Imported",
     "InvitationInfo",
     "InvitationNews",
     "InviteParams",
@@ -189,6 +207,7 @@ __all__ = [
     "NoParams",
     "OfferInfo",
     "OfferParams",
+    "Outcome",
     "PeerNews",
     "PeerParams",
     "Place",

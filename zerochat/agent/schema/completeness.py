@@ -108,6 +108,21 @@ class CompleteNews(Struct, frozen=True, kw_only=True):
     at: str
 
 
+class ConfirmedNews(Struct, frozen=True, kw_only=True):
+    """What others have handed over as an author's events is its own word now: it is vouched no more."""
+
+    type: Literal["confirmed"] = "confirmed"
+    group: str
+    author: str
+    nick: str
+    after: int
+    upto: int
+    """The positions after `after`, up to this one."""
+    id: str = ""
+    """Not empty where it is about one position alone: the event that is the author's there. What else was handed over
+    for that position, and what follows that, is refuted."""
+
+
 class RefutedNews(Struct, frozen=True, kw_only=True):
     """What a member has handed over as an author's events is not what the author says: it is shown no more."""
 
@@ -121,6 +136,39 @@ class RefutedNews(Struct, frozen=True, kw_only=True):
     after: int
     upto: int
     """The positions after `after`, up to this one."""
+
+
+class DiffersNews(Struct, frozen=True, kw_only=True):
+    """A member has something else of an author than I, from this position on, and both of us as the author's own word:
+    the author has said two things, or the member says what is not so. That proves nothing to anybody."""
+
+    type: Literal["differs"] = "differs"
+    group: str
+    author: str
+    nick: str
+    position: int
+    member: str
+    member_nick: str
+    mine: bool = False
+    """Whether I am the author: then another copy of my profile may have spoken."""
+
+
+class Beginning(Struct, frozen=True, kw_only=True):
+    """With what a group's log begins here, and why. `agent/histories.py` puts it into a sentence."""
+
+    state: Literal["whole", "fetching", "withheld", "gone", "ended"]
+    """`whole`: with the group itself, as far as is known. `fetching`: more of what was said before I came is on its
+    way. `withheld`: I may not have more. `gone`: I may, and nobody who could be asked has it. `ended`: I left before
+    all of it had come."""
+    rules: list[str] = field(default_factory=list)
+    """What I may have of what was said before I came: by the group's rule, and by that of my invitation; none where I
+    have founded the group."""
+    joined: int = 0
+    """Lamport time (UTC milliseconds, as a rule) of the event that brought me in."""
+    got: int = 0
+    """Events from before that which have been fetched."""
+    left: int = 0
+    """How many more there are, as far as that is known."""
 
 
 class EarlierNews(Struct, frozen=True, kw_only=True):

@@ -87,7 +87,8 @@ class HistoryParams(Struct, frozen=True):
 
 
 class SubscribeParams(Struct, frozen=True):
-    """News from now on, or first whatever was delivered after local `since`."""
+    """News from now on, or first whatever was delivered after local `since`. What was said before I came into a group
+    is no news: `earlier` tells how much of it is here by now, and `history` has it."""
 
     groups: list[str] | None = None
     since: int | None = None

@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from zerochat.agent.schema.common import Author, Role
-from zerochat.agent.schema.completeness import Completeness
+from zerochat.agent.schema.completeness import Beginning, Completeness
 
 GroupState = Literal["active", "leaving", "left"]
 
@@ -25,6 +25,11 @@ class PolicyInfo(Struct, frozen=True, kw_only=True):
     agreement: str = "permissive"
     """What a newcomer does to whom the members tell different things: go on, and say so (`permissive`), or go
     (`strict`)."""
+    history: str = "all"
+    """What newcomers get of what was said before they came: `none`, `all`, `last:N` messages, or what was said
+    `since:T` (UTC milliseconds)."""
+    keepers: int = 0
+    """How many members keep the history for newcomers: those who have been in longest; 0: everybody."""
 
 
 class VoteInfo(Struct, frozen=True, kw_only=True):
@@ -108,6 +113,8 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """What casts doubt on what I was told of the members, until it is dismissed (`dismiss`)."""
     completeness: Completeness | None = None
     """How much of what was said is here, as far as the others have told; None: we are not in the group."""
+    beginning: Beginning | None = None
+    """With what the log begins here, and why."""
 
 
 class InvitationInfo(Struct, frozen=True, kw_only=True):
@@ -124,6 +131,8 @@ class InvitationInfo(Struct, frozen=True, kw_only=True):
     """What whoever accepts it may be at the most."""
     short: str = ""
     """A short link to the same invitation, served by the agent while it takes HTTP in; empty where it does not."""
+    history: str = "all"
+    """What it gives of what was said before, as in `PolicyInfo`; never more than the group's own rule."""
 
 
 JoinPhase = Literal["dialling", "exchanging", "asking", "connecting", "joined", "failed"]
@@ -217,13 +226,18 @@ class NewParams(Struct, frozen=True):
     quorum: int | None = None
     roles: str = "flat"
     agreement: str = "permissive"
+    history: str = "all"
+    keepers: int = 0
 
 
 class InviteParams(Struct, frozen=True):
+    """`history`: as in `PolicyInfo`, and not more than the group's own rule gives; None: as much as that."""
+
     group: str
     expires_s: int = 24 * 3600
     uses: int = 1
     role: str = "writer"
+    history: str | None = None
 
 
 class JoinParams(Struct, frozen=True):

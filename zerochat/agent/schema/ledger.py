@@ -1,5 +1,7 @@
 """A group's log for whoever wants to check it: every row as it lies on disk, and what the agent's state says of it."""
 
+from typing import Literal
+
 from msgspec import Struct
 
 Place = tuple[int, str, str]
@@ -59,6 +61,29 @@ class LogRow(Struct, frozen=True, kw_only=True):
     refuted: bool = False
     history: bool = False
     """From before our time in the group."""
+
+
+Outcome = Literal["new", "known", "apart", "causes", "contradiction", "invalid", "stranger", "own"]
+"""What has become of a record out of a file. `new`: it was missing here. `known`: it was here. `apart`: it does not
+join on to what is here of its author's chain. `causes`: a membership event that it rests on is not here.
+`contradiction`: something else is here in its place, or is named there. `invalid`: it is not as it must be, or of
+another group. `stranger`: its author is no member, or was none any more. `own`: it says that it is mine, and nobody but
+I says what is mine."""
+
+
+class ImportParams(Struct, frozen=True):
+    """Records out of a file, to be taken in where they are missing here: at most 256, and 1 MB of them. `back`: they go
+    from the newest to the oldest, and down from what is here of each chain; else from the oldest on, and up."""
+
+    group: str
+    records: list[bytes]
+    back: bool = False
+
+
+class Imported(Struct, frozen=True):
+    """Answer of `import`: what has become of each record, in their order."""
+
+    outcomes: list[Outcome]
 
 
 class RowsParams(Struct, frozen=True):

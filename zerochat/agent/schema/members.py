@@ -40,6 +40,8 @@ class MemberInfo(Struct, frozen=True, kw_only=True):
     """Whether nobody speaks for it but whoever let me in or has brought it in: I wait with it until somebody does."""
     arrived: bool = True
     """False: I have let it in, and in all the time that a join takes it has never said anything."""
+    keeper: bool = False
+    """Whether it is one of those who keep the history for newcomers (`PolicyInfo.keepers`); False where all do."""
     may: list[Deed] = field(default_factory=list)
     """What I may do to it now: put it out, or vote for that (`remove`), or give it another of these roles."""
 

@@ -4,7 +4,16 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from zerochat.agent.schema.completeness import CompleteNews, EarlierNews, ForkNews, GapNews, LateNews, RefutedNews
+from zerochat.agent.schema.completeness import (
+    CompleteNews,
+    ConfirmedNews,
+    DiffersNews,
+    EarlierNews,
+    ForkNews,
+    GapNews,
+    LateNews,
+    RefutedNews,
+)
 from zerochat.agent.schema.connections import (
     ConnectionInfo,
     ConnectionNews,
@@ -44,7 +53,7 @@ from zerochat.agent.schema.groups import (
     ViewNews,
     VoteInfo,
 )
-from zerochat.agent.schema.ledger import Ledger, Rows, RowsParams
+from zerochat.agent.schema.ledger import Imported, ImportParams, Ledger, Rows, RowsParams
 from zerochat.agent.schema.members import (
     MemberInfo,
     PeerNews,
@@ -81,6 +90,7 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "why": (EventParams, Fate),
     "ledger": (GroupParams, Ledger),
     "rows": (RowsParams, Rows),
+    "import": (ImportParams, Imported),
     "history": (HistoryParams, History),
     "members": (GroupParams, list[MemberInfo]),
     "requests": (GroupParams, list[RequestInfo]),
@@ -130,7 +140,9 @@ NEWS: dict[str, type[Struct]] = {
     "late": LateNews,
     "fork": ForkNews,
     "complete": CompleteNews,
+    "confirmed": ConfirmedNews,
     "refuted": RefutedNews,
+    "differs": DiffersNews,
     "earlier": EarlierNews,
 }
 """Every notification with its shape."""

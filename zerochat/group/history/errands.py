@@ -1,9 +1,11 @@
 """Errands: what we have asked a member for. One thing at a time of each, and only the answer to that is listened to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group import mail
+from zerochat.group.event import Event
 from zerochat.group.relationship import pack
 from zerochat.group.state import Errand
 from zerochat.group.turn import Turn
@@ -34,17 +36,54 @@ def ask_for(
     limit: int,
     *,
     back: bool = False,
+    other: bool = False,
+    pages: int = 1,
 ) -> None:
     """Ask a member for stretches of chains; only this answer is listened to, until it is too late."""
     group = turn.group(name)
     body = {"group": name, "want": [list(one) for one in want], "limit": limit}
     if back:
         body["back"] = True
+    if pages > 1:
+        body["pages"] = pages
     message = Message(type=NEED, id=new_id(turn.moment.random), body=body)
-    patience = PATIENCE_MAIL_MS if mail.by_mail(turn, name, member) else PATIENCE_MS
-    errand = Errand(message.id, tuple(want), turn.now + patience, back)
+    until = turn.now + _patience(turn, name, member)
+    errand = Errand(message.id, tuple(want), until, back, other=other, pages=pages)
     turn.edit(name, errands={**group.errands, member: errand})
     mail.send(turn, name, member, pack(group.relationships[member], message, turn.packer_of(name), turn.moment.random))
+
+
+def _patience(turn: Turn, name: str, member: str) -> int:
+    return PATIENCE_MAIL_MS if mail.by_mail(turn, name, member) else PATIENCE_MS
+
+
+def answered(turn: Turn, name: str, member: str, found: Iterable[Event], *, more: bool) -> None:
+    """An answer has come with these events: wait for the next one, or for nothing any more."""
+    group = turn.group(name)
+    errand = group.errands[member]
+    left = {did: one for did, one in group.errands.items() if did != member}
+    if more and errand.page + 1 < errand.pages:
+        until = turn.now + _patience(turn, name, member)
+        rest = replace(errand, want=below(errand.want, found), until=until, page=errand.page + 1)
+        left[member] = rest
+    turn.edit(name, errands=left)
+
+
+def below(want: Sequence[tuple[str, int, int]], found: Iterable[Event]) -> tuple[tuple[str, int, int], ...]:
+    """What is left of these stretches where, from their ends back, these events have been given."""
+    lowest: dict[str, int] = {}
+    for event in found:
+        lowest[event.author] = min(event.seq, lowest.get(event.author, event.seq))
+    rest = ((author, after, min(upto, lowest.get(author, upto + 1) - 1)) for author, after, upto in want)
+    return tuple((author, after, upto) for author, after, upto in rest if upto > after)
+
+
+def forget(turn: Turn, name: str) -> None:
+    """We have just started: nobody answers any more over a link that was there before."""
+    group = turn.group(name)
+    left = {member: one for member, one in group.errands.items() if mail.by_mail(turn, name, member)}
+    if left != group.errands:
+        turn.edit(name, errands=left)
 
 
 def give_up(turn: Turn, name: str) -> None:

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import Malformed, Refused, RemoteError
-from zerochat.group import agreement, log, mail, sync
+from zerochat.group import agreement, conduct, log, mail, sync
 from zerochat.group.effects import Fetch, Measure, Notify
 from zerochat.group.event import Event, load_event
-from zerochat.group.history import errands, past
+from zerochat.group.history import compare, errands, past
+from zerochat.group.history.vouched import VOUCHED_MAX
 from zerochat.group.notices import Completed, Gap
 from zerochat.group.relationship import pack
 from zerochat.group.state import Errand, Group, Need
@@ -26,6 +27,8 @@ from zerochat.group.wire.run import RUN_EVENTS_MAX, read_runs, runs_in, squeezed
 TRIES_MAX = 6
 """After so many in vain, each time after twice as long, something counts as lost. It is still asked for, rarely."""
 RETRY_MS, BACKGROUND_MS = 1_000, 60_000
+NEED_BYTES = 8 * 1024
+"""What a need counts for in what its sender may send: reading the log for it costs more than its few bytes say."""
 SHARE_EVENTS_MAX = 64
 """Events in one answer, where they are for now and not for the history."""
 
@@ -42,6 +45,9 @@ def lacking(group: Group) -> dict[str, int]:
         for author, upto in peer.acked.items():
             if author != member and upto > group.chain(author).seq:
                 found[author] = max(upto, found.get(author, 0))
+    for author, one in group.view.former.items():  # whoever has left has signed how far its chain goes
+        if one.until is not None and author not in group.view.removed and author in group.chains:
+            found[author] = one.until
     return {author: upto for author, most in found.items() if (upto := _meant(group, author, most))}
 
 
@@ -52,9 +58,18 @@ def _meant(group: Group, author: str, upto: int) -> int:
         return 0
     upto = upto if known.until is None else min(upto, known.until)
     chain = group.chain(author)
+    upto = min(upto, _told_by(group, author) + VOUCHED_MAX)
     if author in group.view.members and group.entry and (chain.untold or author not in group.chains):
         return 0  # a newcomer does not know from where on it is meant for it, until the author says so
     return upto if upto > chain.seq else 0
+
+
+def _told_by(group: Group, author: str) -> int:
+    """Up to where an author itself has told us of its chain, or from where on others have."""
+    chain = group.chain(author)
+    begin = chain.past.first - 1 if chain.past is not None else 0
+    signed = (event.seq for event in group.control.values() if event.author == author)
+    return max(chain.seq if chain.own is None else chain.own.seq, begin, *signed, 0)
 
 
 def seek(turn: Turn, name: str) -> None:
@@ -116,6 +131,8 @@ def _whom(turn: Turn, name: str, author: str, need: Need) -> str | None:
         for member, peer in group.peers.items()
         if peer.acked.get(author, 0) > seq and member != author and errands.free(turn, name, member)
     ]
+    if not able and author not in group.view.members:  # nobody says how far it has the chain of whoever is gone
+        able = [member for member in group.peers if errands.free(turn, name, member)]
     near = [member for member in able if not mail.by_mail(turn, name, member)]
     return (near or able)[turn.moment.random(1)[0] % len(near or able)] if able else None
 
@@ -129,10 +146,14 @@ def hear_need(turn: Turn, name: str, member: str, message: Message, body: NeedBo
     asker = group.view.members.get(member)
     if body.group != name or asker is None or member in group.quarantine:
         raise Refused(why="a need of another group, or of somebody who is not a member")
+    if len({author for author, _, _ in body.want}) < len(body.want):
+        raise Malformed(why="need: the same chain twice")
+    conduct.charge(turn, name, member, NEED_BYTES)
     want = tuple((author, after, upto) for author, after, upto in body.want if group.view.known(author))
     limit = min(body.limit, RUN_EVENTS_MAX if body.back else SHARE_EVENTS_MAX)
     rules = (group.view.policy.history, asker.history)
-    turn.say(Fetch(name, member, message.id, want, body.back, limit, asker.joined, rules))
+    pages = body.pages if body.back else 1
+    turn.say(Fetch(name, member, message.id, want, body.back, limit, asker.joined, rules, 0, pages))
 
 
 def fetched(turn: Turn, found: Fetched) -> None:
@@ -142,30 +163,47 @@ def fetched(turn: Turn, found: Fetched) -> None:
     if group is None or relationship is None or not relationship.established or found.member not in group.peers:
         return
     held = agreement.withheld(group)
-    events = [event for event in map(load_event, found.records) if event.id not in held]
+    read = list(map(load_event, found.records))
+    events = [event for event in read if event.id not in held]
     if found.back:  # each author's are written once where they follow from each other
         events.sort(key=lambda event: (event.author, event.seq))
-    body = {"group": group.id, "more": found.more, "runs": write_runs(events, group.me)}
+    body = {"group": group.id, "more": found.more, "page": found.page, "runs": write_runs(events, group.me)}
     message = squeezed(Message(type=SHARE, id=new_id(turn.moment.random), thid=found.thread, body=body))
     packer = turn.packer_of(group.id)
     mail.send(turn, group.id, found.member, pack(relationship, message, packer, turn.moment.random))
+    asker = group.view.members.get(found.member)
+    if found.more and found.page + 1 < found.pages and asker is not None and found.member not in group.quarantine:
+        rest = errands.below(found.want, read)
+        rules = (group.view.policy.history, asker.history)
+        page, pages = found.page + 1, found.pages
+        turn.say(
+            Fetch(group.id, found.member, found.thread, rest, True, RUN_EVENTS_MAX, asker.joined, rules, page, pages)
+        )
 
 
 # --- taking in ------------------------------------------------------------------------------------------------------
 
 
-def hear_share(turn: Turn, name: str, member: str, message: Message, body: ShareBody) -> None:
-    """What we have asked a member for. Raises RemoteError where we have not."""
+def hear_share(turn: Turn, name: str, member: str, message: Message, body: ShareBody) -> bool:
+    """What we have asked a member for; False where we do not wait for it any more. Raises RemoteError where we never
+    have."""
     group = turn.group(name)
     errand = group.errands.get(member)
+    late = errand is not None and errand.back and (message.thid, body.page) != (errand.thread, errand.page)
+    if body.group == name and late:
+        past.missed(turn, name, member, message.thid)
+        return False
     if body.group != name or errand is None or message.thid != errand.thread:
         raise Refused(why="a share that nobody has asked for")
-    turn.edit(name, errands={did: one for did, one in group.errands.items() if did != member})
     events = list(read_runs(name, runs_in(body.runs, body.packed), member))
     _check(errand, events)
+    errands.answered(turn, name, member, events, more=body.more)
+    if errand.other:
+        compare.hear_other(turn, name, member, events)
+        return True
     if errand.back:
         past.take(turn, name, member, errand, events, body.more)
-        return
+        return True
     for event in _in_turn(events):
         before, said = turn.agent, len(turn.effects)
         try:
@@ -175,6 +213,7 @@ def hear_share(turn: Turn, name: str, member: str, message: Message, body: Share
             del turn.effects[said:]
             turn.say(Measure("dropped", error.code))
     _next_at_once(turn, name, errand)
+    return True
 
 
 def _check(errand: Errand, events: Iterable[Event]) -> None:

@@ -13,21 +13,26 @@ from itertools import groupby
 
 from zerochat.errors import Refused
 from zerochat.group import mail
+from zerochat.group.clock import AHEAD_MS_MAX
 from zerochat.group.effects import Measure, Notify, Remember
 from zerochat.group.event import Event
 from zerochat.group.history import errands
+from zerochat.group.history.vouched import VOUCHED_MAX
 from zerochat.group.membership import may_post
 from zerochat.group.notices import HistoryFetched
 from zerochat.group.state import Chain, Errand, Fetching, Group, Past, Spot
 from zerochat.group.turn import Turn
-from zerochat.group.wire.messages import WANT_MAX
+from zerochat.group.wire.messages import PAGES_MAX, WANT_MAX
 from zerochat.group.wire.run import RUN_EVENTS_MAX
 
 NEWEST = 2**53 - 1
 """Instead of a place: that of whatever comes last."""
 AGAIN_MS, AGAIN_MS_MAX = 1_000, 60_000
+WAITS_MAX = 5
 TRIES_MAX = 5
 """Whoever has left, or is away, may have said what nobody who is there has kept."""
+ASKED_MAX = 8
+"""But so many members are asked three times, for an answer may be lost, or a lie."""
 
 
 def begin(turn: Turn, name: str) -> None:
@@ -56,6 +61,12 @@ def _open(group: Group) -> dict[str, Past]:
     return found
 
 
+def left_of(group: Group) -> tuple[bool, int]:
+    """Whether there may be more before what we have, and how many events of that are known of."""
+    chains = _open(group)
+    return bool(chains), sum(known.first - 1 for known in chains.values() if known.first < NEWEST)
+
+
 def fetch(turn: Turn, name: str) -> None:
     """Ask somebody for the next page."""
     group = turn.group(name)
@@ -79,18 +90,23 @@ def fetch(turn: Turn, name: str) -> None:
         authors = sorted(chains, key=lambda did: (chains[did].first == NEWEST, did))
         begin = state.tries * WANT_MAX % len(authors)
         want = [(author, 0, chains[author].first - 1) for author in authors[begin : begin + WANT_MAX]]
-        errands.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True)
+        pages = 1 if mail.by_mail(turn, name, whom) else state.pages  # mail overtakes mail
+        errands.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True, pages=pages)
         asked = state.asked | {author for author, _, _ in want}
-        turn.edit(name, fetching=replace(state, tries=state.tries + 1, asked=asked))
+        turn.edit(name, fetching=replace(state, tries=state.tries + 1, asked=asked, waited=0))
+    else:
+        turn.edit(name, fetching=replace(state, waited=state.waited + 1))
     turn.timer("history", name, min(AGAIN_MS << min(state.tries, 10), AGAIN_MS_MAX))
 
 
 def _whom(turn: Turn, name: str, state: Fetching) -> str | None:
     """Who is asked next: first those who keep the history, each in its turn; nobody by mail as long as there is a
-    link."""
+    link; and for a while nobody who knows of other members or roles, because what counts depends on these."""
     group = turn.group(name)
     keepers = group.view.keepers
     able = [member for member in group.peers if errands.free(turn, name, member)]
+    if state.waited < WAITS_MAX:
+        able = [member for member in able if group.peers[member].view == group.view.checksum]
     near = [member for member in able if not mail.by_mail(turn, name, member)] or able
     near.sort(key=lambda did: (did not in keepers, group.view.members[did].joined, did))
     return near[state.tries % len(near)] if near else None
@@ -108,20 +124,31 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
     got = 0
     for author, stretch in groupby(sorted(events, key=lambda e: (e.author, -e.seq)), key=lambda e: e.author):
         got += _prepend(turn, name, member, author, stretch)
-    stuck = not got and (not more or state.tries > 1)
+    stuck = not got  # although there is more: else whoever says so, and has nothing to show, is asked for ever
     whole = (group.view.policy.history, group.view.members[group.me].history) == ("all", "all")
-    vain = not got and state.tries >= (TRIES_MAX if whole else 2)
+    vain = not got and state.tries >= (max(TRIES_MAX, 3 * min(len(group.peers), ASKED_MAX)) if whole else 2)
     done = not more and (vain or not _open(turn.group(name)))
-    state = replace(state, got=state.got + got, tries=state.tries if stuck else 0, done=done)
+    more_comes = member in group.errands
+    pages = state.pages if more_comes else min(PAGES_MAX, state.pages * 2)
+    state = replace(state, got=state.got + got, tries=state.tries if stuck else 0, done=done, pages=pages)
     _settle(turn, name, state)
     if not done:
-        turn.timer("history", name, AGAIN_MS if stuck else 1)
+        turn.timer("history", name, AGAIN_MS if stuck or more_comes else 1)
+
+
+def missed(turn: Turn, name: str, member: str, thread: str | None) -> None:
+    """An answer has come out of its turn, so one before it was lost, or comes too late: ask anew for one at a time."""
+    group = turn.group(name)
+    turn.say(Measure("dropped", "HistoryOutOfTurn"))
+    if group.fetching is not None and group.errands[member].thread == thread:
+        left = {did: one for did, one in group.errands.items() if did != member}
+        turn.edit(name, errands=left, fetching=replace(group.fetching, pages=1))
+        turn.timer("history", name, 1)
 
 
 def _settle(turn: Turn, name: str, state: Fetching) -> None:
     group = turn.edit(name, fetching=state)
-    left = sum(known.first - 1 for known in _open(group).values() if known.first < NEWEST)
-    turn.say(Notify(HistoryFetched(name, state.got, left, state.done)))
+    turn.say(Notify(HistoryFetched(name, state.got, left_of(group)[1], state.done)))
 
 
 def _prepend(turn: Turn, name: str, member: str, author: str, events: Iterable[Event]) -> int:
@@ -130,33 +157,62 @@ def _prepend(turn: Turn, name: str, member: str, author: str, events: Iterable[E
     group = turn.group(name)
     chain, got = group.chain(author), 0
     past = chain.past or Past(NEWEST)
+    top, anchored, now = past.top, past.anchored, turn.now
+    first, before = past.first if chain.seq else 0, past.before
+    known = author != group.me and group.view.known(author) is not None
+    signed = {event.seq: event for event in group.control.values() if event.author == author}
+    if not first and author in group.view.former and author not in group.view.removed:
+        first = max(signed, default=-1) + 1  # whoever has left has signed its last word
+    lamport = now + AHEAD_MS_MAX + 1
     for event in events:
-        fault = _fault(group, chain, past, event)
+        fault = _fault(group, first, before, event) if known else "HistoryOfOthers"
+        at, after = signed.get(event.seq, event), signed.get(event.seq + 1)
+        if at.id != event.id or (after is not None and after.pre != event.id) or event.lamport >= lamport:
+            fault = fault or "HistoryContradicted"
+        anchored, lamport = anchored or after is not None, event.lamport
+        if top is not None and not anchored and top.seq - event.seq >= VOUCHED_MAX:
+            fault = "HistoryTooLong"
         if fault:
             turn.say(Measure("dropped", fault))
             break
         # It is its author's own word where that has named it; and where it is signed, so is whatever leads up to it.
-        by = "" if past.anchored or event.is_control else member
-        top = past.top or (Spot(event.seq, event.id, event.lamport) if by else None)
-        past = Past(event.seq, event.pre, not by, top, (past.by or member) if top else "")
+        anchored = anchored or event.is_control
+        by = "" if anchored else member
+        if by and top is None:
+            top = Spot(event.seq, event.id, event.lamport)
+        first, before = event.seq, event.pre
         if chain.seq == 0:  # its author has not told us from where on it is for us, and perhaps never will
             chain = Chain(event.seq, event.id, event.lamport, own=Spot(), by=member, untold=True)
         if not event.is_control and may_post(group.view, author, event.seq):
-            row = (event.id, author, event.seq, event.lamport, event.type, event.record, turn.now)
+            row = (event.id, author, event.seq, event.lamport, event.type, event.record, now)
             turn.say(Remember(name, *row, late=False, vouched=by, history=True))
         got += 1
     if got:
+        past = Past(first, before, anchored, top, (past.by or member) if top else "")
         turn.edit(name, chains={**group.chains, author: replace(chain, past=past)})
     return got
 
 
-def _fault(group: Group, chain: Chain, past: Past, event: Event) -> str:
-    """Why this event cannot be the one before those that we have of its chain; empty: it can."""
-    if event.group_id != group.id or event.author == group.me or group.view.known(event.author) is None:
+def prepend(turn: Turn, name: str, by: str, author: str, events: Sequence[Event]) -> int:
+    """Take in events of one author, the newest first, that no member has handed over: `by` vouches for them. How many
+    they are, as in `take`."""
+    got = _prepend(turn, name, by, author, events)
+    state = turn.group(name).fetching
+    if got and state is not None:
+        _settle(turn, name, replace(state, got=state.got + got))
+    elif got:
+        turn.say(Notify(HistoryFetched(name, got, left_of(turn.group(name))[1], True)))
+    return got
+
+
+def _fault(group: Group, first: int, before: str, event: Event) -> str:
+    """Why this event cannot be the one before place `first` (0: the last of its chain), which must have the id `before`
+    (empty: any); empty: it can."""
+    if event.group_id != group.id:
         return "HistoryOfOthers"
-    if chain.seq and event.seq != past.first - 1:
+    if first and event.seq != first - 1:
         return "HistoryWithHoles"
-    if past.before and event.id != past.before:
+    if before and event.id != before:
         return "HistoryContradicted"
     if any(dep not in group.control for dep in event.deps) or (event.is_control and event.id not in group.control):
         return "HistoryWithoutCauses"

@@ -6,22 +6,49 @@ two histories. They know better, and say with every `sync` how far they have our
 than it has says nothing new until it has fetched that from whoever has it.
 
 A member could claim that without reason, to keep us silent. After a restored backup anybody is believed; else two
-members are, or the only other one; and nobody for longer than it takes to see that it has nothing to show.
+members are, or the only other one; and nobody for longer than it takes to see that it has nothing to show, or is not
+there. Nor can it put words into our mouth: each post of ours has a mark under it that only we can make, and only we can
+check, so that it still proves nothing to anybody else.
 """
 
 from dataclasses import replace
+from hmac import compare_digest
 
+from zerochat.crypto.encoding import b64url
+from zerochat.crypto.primitives import hkdf_sha256
 from zerochat.errors import Refused
 from zerochat.group import mail
 from zerochat.group.effects import Notify
+from zerochat.group.event import Event
 from zerochat.group.history import errands
 from zerochat.group.notices import Regained
 from zerochat.group.state import Group, Regain
 from zerochat.group.turn import Turn
 
 TRIES_MAX = 6
+AWAY_MAX = 24
+"""After so many moments in which none of those who claim it is there to be asked, they are believed no more. After a
+restored backup there is no such end: then somebody may well know more, and be away."""
+GRACE_MS = 60_000
+"""After a restored backup whoever is the first to be there need not be the one who has heard most of us."""
 RETRY_MS = 2_000
 EVENTS_MAX = 64
+MARK_BYTES = 12
+
+
+def marked(group: Group, event: Event) -> Event:
+    """A post of ours with our mark under it, in its body."""
+    return replace(event, body={**event.body, "own": _mark(group, event)})
+
+
+def is_ours(group: Group, event: Event) -> bool:
+    """Whether we have really said this, whoever hands it to us."""
+    bare = replace(event, body={name: value for name, value in event.body.items() if name != "own"})
+    return compare_digest(str(event.body.get("own", "")).encode(), _mark(group, bare).encode())
+
+
+def _mark(group: Group, event: Event) -> str:
+    return b64url(hkdf_sha256(group.seed, b"zerochat/own/1\n" + event.id.encode(), MARK_BYTES))
 
 
 def begin(turn: Turn, name: str) -> None:
@@ -63,7 +90,8 @@ def hear(turn: Turn, name: str, member: str, upto: int) -> None:
     state = state or Regain()
     if member in state.ignored or state.claims.get(member) == upto:
         return
-    group = turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}))
+    since = state.since or turn.now
+    group = turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}, since=since))
     if _believed(group):
         turn.timer("regain", name, 1, keep=True)
     settle(turn, name)
@@ -78,15 +106,18 @@ def seek(turn: Turn, name: str) -> None:
         return
     errands.give_up(turn, name)
     able = [member for member in _believed(group) if errands.free(turn, name, member)]
-    if able and state.tries >= TRIES_MAX:
+    away = _believed(group) and not any(mail.reachable(turn, name, member) for member in _believed(group))
+    state = replace(state, away=state.away + 1 if away else 0)
+    if (able and state.tries >= TRIES_MAX) or (state.away > AWAY_MAX and not state.unsure):
         ignored = state.ignored | state.claims.keys()
-        turn.edit(name, regain=replace(state, unsure=False, claims={}, tries=0, ignored=ignored))
+        turn.edit(name, regain=replace(state, unsure=False, claims={}, tries=0, away=0, ignored=ignored))
         return
     if able:
         member = able[state.tries % len(able)]
         want = [(group.me, group.seq, state.claims[member])]
         errands.ask_for(turn, name, member, want, EVENTS_MAX)
-        turn.edit(name, regain=replace(state, tries=state.tries + 1))
+        state = replace(state, tries=state.tries + 1)
+    turn.edit(name, regain=state)
     if suspended(turn.group(name)):
         turn.timer("regain", name, RETRY_MS)
 
@@ -106,11 +137,19 @@ def settle(turn: Turn, name: str) -> None:
     state = group.regain
     if state is None or not (state.unsure or state.claims) or _believed(group):
         return
-    near = [member for member in group.others if mail.reachable(turn, name, member)]
-    if state.unsure and not (near and all(member in state.claims for member in near)):
+    if state.unsure and not _heard_enough(turn, group, state):
         return
     if any(upto > group.seq for upto in state.claims.values()):
         return  # one alone says so
     turn.edit(name, regain=Regain(ignored=state.ignored) if state.ignored else None)
     if state.unsure or state.tries or state.claims:
         turn.say(Notify(Regained(name, group.seq)))
+
+
+def _heard_enough(turn: Turn, group: Group, state: Regain) -> bool:
+    """Whether everybody has said where we stand; or everybody who is there, and the others had time to come back."""
+    told = state.claims.keys()
+    if told >= set(group.others):
+        return bool(told)
+    near = {member for member in group.others if mail.reachable(turn, group.id, member)}
+    return bool(near) and told >= near and turn.now >= state.since + GRACE_MS

@@ -10,9 +10,15 @@ from dataclasses import replace
 
 from zerochat.group.effects import Confirm, Notify, Refute, Settle
 from zerochat.group.event import Event
-from zerochat.group.notices import Refuted
+from zerochat.group.notices import Confirmed, Refuted
 from zerochat.group.state import Chain, Group, Past, Spot
 from zerochat.group.turn import Turn
+
+AGAIN_MS = 1_000
+"""How long after it has turned out that there is more of a chain to fetch it is asked for."""
+VOUCHED_MAX = 16_384
+"""So much of a chain others may hand over beyond what its author has said or signed itself: whoever makes up words of
+somebody who is not there any more shall not fill our disk with them."""
 
 
 def hear_author(turn: Turn, name: str, event: Event) -> None:
@@ -27,14 +33,31 @@ def hear_author(turn: Turn, name: str, event: Event) -> None:
     if event.seq == chain.seq + 1 and event.pre == chain.tip:
         return  # it confirms all of it, by taking its place (`extended`)
     if event.seq == chain.seq and event.id == chain.tip:
-        turn.say(Confirm(name, event.author, chain.own.seq, chain.seq))
+        _confirm(turn, name, event.author, chain.own.seq, chain.seq)
         _put(turn, group, event.author, replace(chain, own=None, by=""))
         return
     if event.seq >= chain.seq:
         turn.say(Notify(Refuted(name, event.author, chain.by, chain.own.seq, chain.seq)))
     own, doubtful = chain.own, max(chain.doubtful, chain.seq)
+    turn.say(Refute(name, event.author, own.seq, chain.seq))  # until the author says the same
     back = replace(chain, seq=own.seq, tip=own.tip, lamport=own.lamport, own=None, by="", doubtful=doubtful)
     _put(turn, group, event.author, back)
+
+
+def hear_voucher(turn: Turn, name: str, event: Event) -> None:
+    """A member hands this over: where it does not follow what another one has handed over, neither is believed, and
+    whoever is asked next may bring what the author will confirm."""
+    group = turn.group(name)
+    chain = group.chain(event.author)
+    if chain.own is not None and event.seq == chain.seq + 1 and event.pre != chain.tip:
+        turn.say(Refute(name, event.author, chain.own.seq, chain.seq))
+        own = chain.own
+        back = replace(chain, seq=own.seq, tip=own.tip, lamport=own.lamport, own=None, by="")
+        _put(turn, group, event.author, back)
+
+
+def _confirm(turn: Turn, name: str, author: str, after: int, upto: int) -> None:
+    turn.say(Confirm(name, author, after, upto), Notify(Confirmed(name, author, after, upto)))
 
 
 def _put(turn: Turn, group: Group, author: str, chain: Chain) -> None:
@@ -50,9 +73,10 @@ def extended(turn: Turn, name: str, event: Event, by: str) -> Chain:
         own = chain.own or Spot(chain.seq, chain.tip, chain.lamport)
     else:
         if chain.own is not None:
-            turn.say(Confirm(name, event.author, chain.own.seq, chain.seq))
+            _confirm(turn, name, event.author, chain.own.seq, chain.seq)
         if doubtful:
             turn.say(Settle(name, event.author, event.seq, event.id))
+            turn.say(Notify(Confirmed(name, event.author, event.seq - 1, event.seq, event.id)))
             doubtful = 0 if event.seq >= doubtful else doubtful
     begun = chain.begun or not (event.is_control or by)
     return Chain(event.seq, event.id, event.lamport, begun, chain.forked, own, by, doubtful, past, chain.untold)
@@ -66,11 +90,23 @@ def begun(turn: Turn, name: str, author: str, since: int) -> Chain:
     first = 1 if fetched is None else fetched.first
     if chain.untold and chain.own is None and chain.seq and first <= since + 1 <= chain.seq + 1:
         return replace(chain, untold=False)  # the author has confirmed it meanwhile
+    state = turn.group(name).fetching
+    if state is not None and author in state.asked:  # that was for something else
+        turn.edit(name, fetching=replace(state, asked=state.asked - {author}))
     fresh = Chain.after(since)
     if chain.own is None:
         return fresh
     meets = fetched is not None and fetched.top is not None and fetched.top.seq == since
+    turn.say(Refute(name, author, since if meets else chain.own.seq, chain.seq))
     return replace(fresh, doubtful=chain.seq, past=fetched if meets else fresh.past)
+
+
+def fetch_anew(turn: Turn, name: str, author: str) -> None:
+    """There is more to fetch of this chain than we knew when we asked for it."""
+    state = turn.group(name).fetching
+    if state is not None and author in state.asked:
+        turn.edit(name, fetching=replace(state, asked=state.asked - {author}))
+    turn.timer("history", name, AGAIN_MS, keep=True)
 
 
 def anchor(turn: Turn, name: str, author: str, seq: int, tip: str) -> None:
@@ -88,10 +124,11 @@ def _met(turn: Turn, name: str, author: str, past: Past, seq: int, tip: str) -> 
     if past.top is not None and past.top.seq == seq:
         below = past.first - 1
         if past.top.tip == tip:
-            turn.say(Confirm(name, author, below, seq))
+            _confirm(turn, name, author, below, seq)
             return replace(past, top=None, by="", anchored=True)
         turn.say(Refute(name, author, below, seq))
         turn.say(Notify(Refuted(name, author, past.by, below, seq)))
+        fetch_anew(turn, name, author)
         return Past(seq + 1, tip, anchored=True)
     if past.first == seq + 1:
         return replace(past, before=tip, anchored=True)

@@ -19,7 +19,7 @@ from zerochat.errors import LocalError, NotAMember, Refused
 from zerochat.group import mail
 from zerochat.group.contact import call_link, knock_link, reach_of_did
 from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Reply, Revoke
-from zerochat.group.membership import MEMBERS_MAX
+from zerochat.group.membership import MEMBERS_MAX, is_history_rule
 from zerochat.group.state import Claim, Group, OpenInvitation
 from zerochat.group.turn import Turn
 
@@ -35,14 +35,23 @@ class TooManyInvitations(LocalError):
     several people (`zerochat invite --uses N`), or with a shorter life (`--expires 1h`)."""
 
 
+class NoSuchHistory(LocalError):
+    """No invitation gives {history} of what was said before. It gives `none`, `all`, `last:NUMBER` or `since:TIME`."""
+
+
 class NoWayHere(LocalError):
     """Nobody could answer an invitation from here: this agent only dials out (`network.hidden`) and has no mediator.
     Ask a mediator to take in what is for you (`zerochat route add LINK`), or let somebody else in the group invite."""
 
 
-def invite(turn: Turn, group: Group, lifetime_s: int, uses: int, role: str = "writer") -> Invitation:
+def invite(
+    turn: Turn, group: Group, lifetime_s: int, uses: int, role: str = "writer", history: str = "all"
+) -> Invitation:
     """Make an invitation to a group and let whoever holds it knock. Where the group is open to all who are invited,
-    `uses` does not matter."""
+    `uses` does not matter. `history`: what it gives of what was said before (`Policy.history`); NoSuchHistory where
+    that is no rule."""
+    if not is_history_rule(history):
+        raise NoSuchHistory(history=ascii(history[:32]))
     if group.state != "active":
         raise NotAMember(group=group.name)
     if len(turn.agent.invitations) >= INVITATIONS_MAX:
@@ -69,7 +78,7 @@ def invite(turn: Turn, group: Group, lifetime_s: int, uses: int, role: str = "wr
     link = knock_link(invitation.id)
     uses = 0 if group.view.policy.join == "open" else max(1, min(uses, USES_MAX))
     knock_key = x25519_public(invitation.knock_secret())
-    open_ = OpenInvitation(invitation, seed, knock_key, group.id, uses, role, nonce)
+    open_ = OpenInvitation(invitation, seed, knock_key, group.id, uses, role, nonce, history=history)
     turn.change(invitations={**turn.agent.invitations, link: open_})
     admit_knock(turn, link)
     return invitation

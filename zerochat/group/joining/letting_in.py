@@ -64,6 +64,8 @@ def add(turn: Turn, link: bytes, claimant: str, body: JoinRequestBody) -> None:
         "possession": body.possession,
         "consent": body.consent,
     }
+    if open_.history != "all":
+        added["history"] = open_.history
     turn.edit(group.id, relationships={**group.relationships, body.member: claim.relationship})
     log.append(turn, group.id, ADD, added)
     put_claim(turn, link, claimant, replace(claim, joined=True))

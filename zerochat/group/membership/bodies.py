@@ -27,7 +27,7 @@ RemoveRule: TypeAlias = Literal["anyone", "admins", "quorum"]
 RoleRule: TypeAlias = Literal["flat", "admins"]
 AgreementRule: TypeAlias = Literal["permissive", "strict"]
 HistoryRule: TypeAlias = Annotated[
-    str, msgspec.Meta(max_length=24, pattern=r"^(none|all|last:[1-9]\d{0,6}|since:\d{1,15})$")
+    str, msgspec.Meta(max_length=24, pattern=r"^(none|all|last:[1-9][0-9]{0,6}|since:[0-9]{1,15})\Z")
 ]
 KEEPERS_MAX = 64
 

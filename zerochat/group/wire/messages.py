@@ -37,6 +37,7 @@ WELCOME = PROTOCOL + "welcome"
 SEATING = PROTOCOL + "seating"
 NEED = PROTOCOL + "need"
 SHARE = PROTOCOL + "share"
+COMPARE = PROTOCOL + "compare"
 PROOF = PROTOCOL + "proof"
 PROBLEM = "https://didcomm.org/report-problem/2.0/problem-report"
 
@@ -49,7 +50,11 @@ HAVE_MAX = MEMBERS_MAX * 2
 HEADS_MAX = DEPS_MAX * 4
 WANT_MAX = 64
 """Chains in one need."""
+PAGES_MAX = 8
+"""Answers to one need."""
 HEIGHTS_MAX = 64
+COMPARE_BYTES_MAX = 48 * 1024
+"""In one message of a comparison, before it is base64."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 _Checksum = Annotated[str, msgspec.Meta(max_length=22)]
@@ -124,10 +129,12 @@ class SyncBody(msgspec.Struct, frozen=True):
     """The sender misses something of the reader's chain: do not wait for the timer."""
     former: Annotated[list[tuple[Did, _Count]], msgspec.Meta(max_length=HEIGHTS_MAX)] = []
     """How far the sender has the chains of those who are members no more; as many as go in."""
+    tips: Annotated[str, msgspec.Meta(max_length=HAVE_MAX * 3)] = ""
+    """What stands at the ends of all chains that `have` tells of, two bytes each (`history/tips.py`)."""
 
 
 class NeedBody(msgspec.Struct, frozen=True):
-    """The sender wants stretches of some chains; the answer is one `share` in the same thread."""
+    """The sender wants stretches of some chains; the answer is a `share` in the same thread, or some (`pages`)."""
 
     group: Id
     want: Annotated[
@@ -138,6 +145,8 @@ class NeedBody(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=RUN_EVENTS_MAX)]
     back: bool = False
     """The newest first, as the log is shown; else as the reader has delivered them."""
+    pages: Annotated[int, msgspec.Meta(ge=1, le=PAGES_MAX)] = 1
+    """Of what goes back: so many answers, each where the one before has ended, without waiting to be asked for each."""
 
 
 class ShareBody(msgspec.Struct, frozen=True):
@@ -146,9 +155,21 @@ class ShareBody(msgspec.Struct, frozen=True):
     group: Id
     more: bool
     """There is more of it that the reader may have."""
+    page: Annotated[int, msgspec.Meta(ge=0, lt=PAGES_MAX)] = 0
+    """Which of the answers this is."""
     runs: Annotated[list[Run], msgspec.Meta(max_length=RUN_EVENTS_MAX)] = []
     packed: str = ""
     """The same as compressed JSON, in base64url."""
+
+
+class CompareBody(msgspec.Struct, frozen=True):
+    """A step of a comparison of two members' posts, those with a Lamport time of `since` or more: a message of the
+    Negentropy protocol. The answer comes in the same thread."""
+
+    group: Id
+    since: _Count
+    message: Annotated[str, msgspec.Meta(max_length=COMPARE_BYTES_MAX * 4 // 3)]
+    """base64url."""
 
 
 class JoinRequestBody(msgspec.Struct, frozen=True):

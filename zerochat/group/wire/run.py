@@ -126,13 +126,13 @@ def runs_in(runs: Sequence[Run], packed: str) -> Sequence[Run]:
         raise Malformed(why=f"runs of events: {error}") from None
 
 
-def portions(events: Sequence[Event]) -> Iterator[list[Event]]:
-    """The same events, in as many pieces as it takes for each to fit a message."""
+def portions(events: Sequence[Event], bytes_max: int = RUN_BYTES_MAX) -> Iterator[list[Event]]:
+    """The same events, in as many pieces as it takes for each to fit a message, with records of so many bytes."""
     portion: list[Event] = []
     size = 0
     for event in events:
         size += len(event.record)
-        if portion and (size > RUN_BYTES_MAX or len(portion) == RUN_EVENTS_MAX):
+        if portion and (size > bytes_max or len(portion) == RUN_EVENTS_MAX):
             yield portion
             portion, size = [], len(event.record)
         portion.append(event)

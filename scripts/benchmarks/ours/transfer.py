@@ -1,0 +1,232 @@
+"""The history for a newcomer: how long two real agents take to hand over all that was said, and what it could cost.
+
+The old member's journal is full before it starts (`past.py`). The newcomer joins by an invitation, is killed in the
+middle, starts again and goes on; meanwhile the old member posts, and the newcomer's face is waited for. In the end both
+journals are read and must hold the same, nothing twice. Beside it, in the same run: the same rows from one plain SQLite
+file into another, in as many transactions; and the floor, reading the rows and hashing them.
+"""
+
+import contextlib
+import hashlib
+import sqlite3
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from benchmarks import Figure, Row
+from benchmarks.ours.agents import GROUP, STEP_S_MAX, NotReady, connected, running
+from benchmarks.ours.past import OLD, fill
+from zerochat.agent.client import Client, connect
+from zerochat.agent.journal import Journal
+from zerochat.agent.journal import Row as Kept
+from zerochat.agent.places import Places, places
+from zerochat.agent.rows import COLUMNS, SCHEMA
+from zerochat.agent.schema import EarlierNews, Event
+from zerochat.agent.vault import create_profile, unlock
+from zerochat.group.event import POST
+from zerochat.group.wire.run import RUN_EVENTS_MAX
+
+RATE_MIN, POST_MS_MAX = 10_000, 250
+"""The goals: rows in a second, and how long a post may take meanwhile."""
+POST_S = 0.2
+"""From one post of the old member to the next."""
+NEW = "newcomer"
+READ_ROWS = 1_000
+AGENT = ["agent", "--listen", "127.0.0.1"]
+
+
+@dataclass(slots=True)
+class Course:
+    """What the newcomer's face was told, and when. Times are monotonic seconds."""
+
+    told: list[tuple[float, int]] = field(default_factory=list)
+    """How many rows of the history were there; the newcomer was dead before the first of `second`."""
+    second: int = 0
+    said: dict[str, float] = field(default_factory=dict)
+    """The old member's posts meanwhile, by text: when its face handed them over."""
+    heard: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def whole_s(self) -> float:
+        return self.told[-1][0] - self.told[0][0]
+
+    @property
+    def rates(self) -> list[float]:
+        """Rows in a second, before the newcomer was killed and after it was back."""
+        stretches = self.told[: self.second], self.told[self.second :]
+        return [(last[1] - first[1]) / (last[0] - first[0]) for first, *_, last in stretches]
+
+    @property
+    def rate(self) -> float:
+        """The same for both together."""
+        moved = [pair for place, pair in enumerate(pairwise(self.told), 1) if place != self.second]
+        return sum(after[1] - before[1] for before, after in moved) / sum(a[0] - b[0] for b, a in moved)
+
+    def posts_ms(self) -> list[float]:
+        """How long the posts took that were handed over while rows came."""
+        spans = [(part[0][0], part[-1][0]) for part in (self.told[: self.second], self.told[self.second :])]
+        return [
+            (self.heard[text] - at) * 1000
+            for text, at in self.said.items()
+            if text in self.heard and any(begin <= at <= end for begin, end in spans)
+        ]
+
+
+def transfer_rows(posts: int, folder: Path) -> list[Row]:
+    """Raises NotReady where the newcomer does not get all of it."""
+    old, new = (places(name, {"ZEROCHAT_HOME": str(folder / name)}) for name in (OLD, NEW))
+    fill(old, GROUP, posts)
+    create_profile(new, NEW, None)
+    course = hand_over(old, new, posts)
+    rows = compared(old, new)
+    ours = Figure.of([course.whole_s])
+    copying = Figure.of([copied(rows, folder)])
+    floor = Figure.of([read_and_hashed(folder)])
+    of = f"{posts:,} messages to a newcomer"
+    peers = {"SQLite to SQLite, nothing else": copying}
+    return [
+        Row(f"{of}, killed in the middle", "s", "lower", ours, floor, "reading and hashing", peers),
+        Row(
+            f"{of}, without the time it was dead",
+            "rows/s",
+            "higher",
+            Figure(course.rate, min(course.rates), max(course.rates)),
+            Figure.of([len(rows) / floor.median]),
+            "reading and hashing",
+            {name: Figure.of([len(rows) / figure.median]) for name, figure in peers.items()},
+            RATE_MIN,
+        ),
+        Row(f"{of}: a post meanwhile", "ms", "lower", Figure.of(course.posts_ms()), goal=POST_MS_MAX),
+    ]
+
+
+# --- the two agents ---------------------------------------------------------------------------------------------------
+
+
+def hand_over(old: Places, new: Places, posts: int) -> Course:
+    course = Course()
+    done = threading.Event()
+    with running(AGENT, old) as process:
+        with connected(process, old) as face:
+            code = face.invite(GROUP, uses=1).code
+        poster = threading.Thread(target=post, args=(old, course, done), daemon=True)
+        with agent(new) as (process, news):
+            news.join(code)
+            poster.start()
+            if follow(news, course, posts // 2):
+                raise NotReady("the newcomer had all of it before it could be killed")
+            process.kill()
+        course.second = len(course.told)
+        with agent(new) as (process, news):
+            if not follow(news, course, None):
+                raise NotReady(f"the newcomer has {course.told[-1][1]} rows and gets no more")
+            done.set()
+            poster.join(STEP_S_MAX)
+            await_posts(news, course)
+    return course
+
+
+@contextlib.contextmanager
+def agent(home: Places) -> Iterator[tuple["subprocess.Popen[bytes]", Client]]:
+    with running(AGENT, home) as process, connected(process, home) as news:
+        news.subscribe()
+        yield process, news
+
+
+def post(old: Places, course: Course, done: threading.Event) -> None:
+    """What the old member says meanwhile."""
+    with connect(old, "benchmark") as face:
+        for number in range(10_000):
+            if done.wait(POST_S):
+                return
+            text = f"meanwhile {number}"
+            course.said[text] = time.monotonic()
+            face.send(GROUP, text)
+
+
+def follow(news: Client, course: Course, enough: int | None) -> bool:
+    """Hear the newcomer's news until it has so many rows, or (True) all of them."""
+    for item in news.news(STEP_S_MAX):
+        match item.item:
+            case EarlierNews(got=got, done=done):
+                if got > (course.told[-1][1] if course.told else 0):
+                    course.told.append((time.monotonic(), got))
+                if done or (enough is not None and got >= enough):
+                    return done
+            case Event(type="message") as event:
+                course.heard.setdefault(event.body["text"], time.monotonic())
+    raise NotReady(f"after {course.told[-1:]} the newcomer was told nothing more")
+
+
+def await_posts(news: Client, course: Course) -> None:
+    while course.said.keys() - course.heard.keys() and (item := news.next_news(STEP_S_MAX / 10)) is not None:
+        if isinstance(item.item, Event) and item.item.type == "message":
+            course.heard.setdefault(item.item.body["text"], time.monotonic())
+
+
+# --- what they have ---------------------------------------------------------------------------------------------------
+
+
+def compared(old: Places, new: Places) -> list[Kept]:
+    """The posts that both have, in their order. Raises NotReady unless they are the same, each once."""
+    theirs, mine = posts_of(old), posts_of(new)
+    if [row.record for row in theirs] != [row.record for row in mine]:
+        raise NotReady(f"of {len(theirs)} messages the newcomer has {len(mine)}, and they are not the same")
+    if len({(row.author, row.position) for row in mine}) != len(mine):
+        raise NotReady("the newcomer has something twice")
+    return theirs
+
+
+def posts_of(home: Places) -> list[Kept]:
+    with Journal.open(home.journal, unlock(home, None)) as journal:
+        found: list[Kept] = []
+        while page := journal.by_seq(found[-1].seq if found else 0, READ_ROWS):
+            found += page
+    return sorted((row for row in found if row.type == POST), key=lambda row: (row.lamport, row.author, row.id))
+
+
+# --- beside it --------------------------------------------------------------------------------------------------------
+
+
+def copied(rows: Sequence[Kept], folder: Path) -> float:
+    """The seconds that it takes to copy these rows from one plain file to another."""
+    with contextlib.closing(plain(folder / "from.db")) as source, contextlib.closing(plain(folder / "to.db")) as target:
+        keep(source, [values(row) for row in rows])
+        begun = time.monotonic()
+        found = source.execute(f"SELECT {COLUMNS} FROM events ORDER BY lamport DESC")  # noqa: S608
+        while page := found.fetchmany(RUN_EVENTS_MAX):
+            keep(target, page)
+        return time.monotonic() - begun
+
+
+def plain(path: Path) -> sqlite3.Connection:
+    """A new file without a cipher, with the journal's tables."""
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.executescript(SCHEMA)
+    return db
+
+
+def keep(db: sqlite3.Connection, rows: Sequence[Sequence[object]]) -> None:
+    with db:
+        marks = ", ".join("?" * len(rows[0]))
+        db.executemany(f"INSERT INTO events ({COLUMNS}) VALUES ({marks})", rows)  # noqa: S608
+
+
+def values(row: Kept) -> tuple[object, ...]:
+    where = (row.seq, row.group, row.id, row.author, row.position, row.lamport, row.type, row.record, row.received)
+    return (*where, row.late, row.vouched, row.refuted, row.history)
+
+
+def read_and_hashed(folder: Path) -> float:
+    """The seconds that it takes to read the rows of the plain file and to hash each."""
+    with contextlib.closing(sqlite3.connect(folder / "from.db")) as db:
+        begun = time.monotonic()
+        for (record,) in db.execute("SELECT record FROM events ORDER BY lamport DESC"):
+            hashlib.sha256(record).digest()
+        return time.monotonic() - begun

@@ -1,0 +1,42 @@
+"""The one sentence that says what a person should know."""
+
+import errno
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from zerochat.agent.attention import CLOCKS_DIFFER, OLDER_COPY, ROOM_LOOK_S, ROOM_MIN, SHUT_OUT, Attention
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def test_the_most_urgent_comes_first(tmp_path: Path) -> None:
+    one = Attention(tmp_path)
+    assert one.sentence(older=False, shut_out=False) == ""
+    assert one.sentence(older=False, shut_out=True) == SHUT_OUT
+    assert one.sentence(older=True, shut_out=True) == OLDER_COPY
+    one.clocks_differ()
+    assert one.sentence(older=True, shut_out=True) == CLOCKS_DIFFER
+    one.fault = "The disk is full."
+    assert one.sentence(older=True, shut_out=True) == "The disk is full."
+
+
+def test_a_disk_that_fills_up_is_told_before_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free, now = ROOM_MIN, 1000.0
+    monkeypatch.setattr("zerochat.agent.attention.shutil.disk_usage", lambda _: Usage(0, 0, free))
+    monkeypatch.setattr("zerochat.agent.attention.time.monotonic", lambda: now)
+    one = Attention(tmp_path)
+    assert one.sentence(older=False, shut_out=False) == ""
+    free = 42 << 20
+    assert one.sentence(older=False, shut_out=False) == "", "it is looked at now and then"
+    now += ROOM_LOOK_S
+    assert "42 MB" in one.sentence(older=False, shut_out=False)
+
+
+def test_a_disk_that_cannot_be_asked_is_not_accused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Path) -> Usage:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr("zerochat.agent.attention.shutil.disk_usage", broken)
+    assert Attention(tmp_path).sentence(older=False, shut_out=False) == ""

@@ -1,0 +1,88 @@
+"""What must hold of what members hand each other of others' words, for those who keep the rules.
+
+`who`, in all of these: the seed and the node, as a Violation names them.
+"""
+
+from collections.abc import Collection, Sequence
+
+from zerochat.group.contact import member_link
+from zerochat.group.effects import Confirm, Effect, Remember, Settle
+from zerochat.group.event import POST, Event
+from zerochat.group.history.vouched import VOUCHED_MAX
+from zerochat.group.state import Agent, Group
+from zerochat.group.stimuli import Received, Stimulus
+from zerochat.group.wire.run import RUN_BYTES_MAX, RUN_EVENTS_MAX
+from zerochat.sim.node import Node, Violation
+
+
+def check_word(who: str, node: Node, stimulus: Stimulus, before: Agent, effect: Effect) -> None:
+    """What a node takes for somebody's own word comes from there: just now, from what has waited, or under a signature
+    or a hash of that author; and what it takes on somebody else's word it has asked that one for.
+
+    `before`: what the node's agent was before it heard this `stimulus`, which has this `effect`.
+    """
+    match effect:
+        case Remember(type=kind) if kind == POST:
+            pass
+        case Confirm() | Settle():
+            pass
+        case _:
+            return
+    group, author = node.agent.groups[effect.group], effect.author
+    former = before.groups.get(effect.group)
+    if author == group.me or former is None:
+        return
+    if isinstance(effect, Remember) and effect.vouched:
+        errand = former.errands.get(effect.vouched)
+        wanted = errand.want if errand is not None else ()
+        if not any(one == author and after < effect.seq <= upto for one, after, upto in wanted):
+            raise Violation(f"{who} takes in what it has not asked for, of {author}")
+        return
+    past = former.chain(author).past
+    told = isinstance(stimulus, Received) and stimulus.link == member_link(group.id, group.me, author)
+    anchored = isinstance(effect, Remember) and effect.history and past is not None and past.anchored
+    seq = effect.upto if isinstance(effect, Confirm) else effect.seq
+    signed = any(event.author == author and event.seq >= seq for event in group.control.values())
+    if not (told or anchored or signed or author in former.limbo):
+        raise Violation(f"{who} takes somebody's word for that of {author}")
+
+
+def check_handed(who: str, group: Group, asker: str, events: Sequence[Event]) -> None:
+    """What a member hands over is of a bounded size, and what the asker may have. `group`: as that member has it."""
+    if len(events) > RUN_EVENTS_MAX or (len(events) > 1 and sum(len(one.record) for one in events) > RUN_BYTES_MAX):
+        raise Violation(f"{who} says very much at once")
+    known = group.view.known(asker)
+    if known is None:
+        return
+    early = [event for event in events if event.lamport < known.joined]
+    for rule in (group.view.policy.history, known.history):
+        kind, _, number = rule.partition(":")
+        if (
+            (kind == "none" and early)
+            or (kind == "last" and sum(event.type == POST for event in early) > int(number))
+            or (kind == "since" and any(event.lamport < int(number) for event in early))
+        ):
+            raise Violation(f"{who} gives what may not be had")
+
+
+def check_bounds(who: str, group: Group) -> None:
+    """What others can have a node remember has limits."""
+    known = group.view.members.keys() | group.view.former.keys()
+    found = [group.needs.keys(), group.errands.keys(), *(peer.acked.keys() for peer in group.peers.values())]
+    if group.regain is not None:
+        found += [group.regain.claims.keys(), group.regain.ignored]
+    if not all(names <= known for names in found):
+        raise Violation(f"{who} remembers too much")
+
+
+def check_kept(who: str, node: Node, forged: Collection[str]) -> None:
+    """A node believes nothing of what was forged, and keeps of nobody too much on others' word."""
+    believed = {row.id for row in node.log if not row.vouched}
+    vouched = [row.author for row in node.log if row.vouched]
+    for group in node.agent.groups.values():
+        believed |= group.control.keys()
+    if not believed.isdisjoint(forged):
+        raise Violation(f"{who} believes what was forged in another one's name")
+    for author in set(vouched):
+        if vouched.count(author) > 2 * VOUCHED_MAX:  # before and after what the author says itself
+            raise Violation(f"{who} keeps too much of {author} on others' word")
