@@ -380,7 +380,7 @@ def test_a_file_has_everything(log: tuple[Ledger, list[LogRow]]) -> None:
     data = exported(log)
     first, *lines = data.decode().splitlines()
     assert json.loads(first)["zerochat"] == "history" and json.loads(first)["ledger"]["view"] == log[0].view
-    assert json.loads(lines[-1])["record"]["body"] == {"text": "two are left"}
+    assert json.loads(lines[-1])["record"]["body"]["text"] == "two are left"
     header, rows = archive.read(Path("x"), io.BytesIO(data))
     assert header.ledger == log[0] and list(rows) == log[1]
     header, rows = archive.read(Path("x"), io.BytesIO(data))

@@ -111,7 +111,7 @@ def test_a_message_s_way_to_everybody(tmp_path: Path, world: Parted, monkeypatch
 
     last = served.call("delivery", group="friends", id="last")
     assert (last.delivered, last.of, last.complete) == (1, 2, False)
-    assert last.event.body == {"text": "is anybody there?"} and last.event.id == last.id
+    assert last.event.body["text"] == "is anybody there?" and last.event.id == last.id
     there, away = last.members
     assert (there.nick, there.state, there.at, there.via) == (
         *("n1", "delivered"),
@@ -164,7 +164,7 @@ def test_somebody_else_s_message(tmp_path: Path, world: Parted, monkeypatch: pyt
     world.run(until=lambda: "by others" in world.texts("n1"), for_ms=120_000)
     served = Served(tmp_path, world, "n1", monkeypatch)
     fate = served.call("why", group="friends", id="last:n2")
-    assert fate.event.author.nick == "n2" and fate.event.body == {"text": "by others"}
+    assert fate.event.author.nick == "n2" and fate.event.body["text"] == "by others"
     assert fate.word == "vouched" and fate.event.vouched.nick in ("n0", "n3")
     text = sentences(fate, {})
     assert f"{fate.event.vouched.nick} has handed it over, and n2 has not confirmed it yet." in text
