@@ -151,10 +151,14 @@ PROMISES = (ROOT / "zerochat" / "group" / "README.md").read_text(encoding="utf-8
 @pytest.mark.parametrize("named", sorted(set(re.findall(r"`(test_\w+::test_\w+)`", PROMISES))))
 def test_what_holds_a_promise_is_there(named: str) -> None:
     file, _, name = named.partition("::")
-    assert re.search(rf"^def {name}\(", (ROOT / "tests" / f"{file}.py").read_text(encoding="utf-8"), re.MULTILINE), named
+    assert re.search(rf"^def {name}\(", (ROOT / "tests" / f"{file}.py").read_text(encoding="utf-8"), re.MULTILINE), (
+        named
+    )
 
 
 def test_every_promise_is_held_by_a_test() -> None:
-    rows = [line for line in PROMISES.splitlines() if line.startswith("| ") and not line.startswith(("| promise", "|--"))]
+    rows = [
+        line for line in PROMISES.splitlines() if line.startswith("| ") and not line.startswith(("| promise", "|--"))
+    ]
     assert rows
     assert all("`test_" in row for row in rows)

@@ -21,7 +21,7 @@ from zerochat.agent import archive, ledger, report, schema
 from zerochat.agent.desk import Desk
 from zerochat.agent.schema import METHODS, Author, ConfirmedNews, Request
 from zerochat.group.effects import Answer, Imported, Refuse
-from zerochat.group.event import POST, load_event
+from zerochat.group.event import POST, foreign_event, load_event
 from zerochat.group.history import imports, regain
 from zerochat.group.membership import Policy
 from zerochat.group.notices import Confirmed, HistoryFetched, Refuted
@@ -125,7 +125,7 @@ def spoilt(data: bytes, old: str, new: str, *, named: bool = False) -> bytes:
             row = json.loads(line)
             row["record"]["body"]["text"] = new
             if named:
-                row["id"] = load_event(json.dumps(row["record"]).encode()).id
+                row["id"] = foreign_event(json.dumps(row["record"]).encode()).id
             line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
         lines.append(line)
     return b"".join(lines)

@@ -21,7 +21,7 @@ from zerochat.agent import report
 from zerochat.agent.journal import Row
 from zerochat.agent.schema import Delivery, Event, Ledger, LogRow
 from zerochat.errors import LocalError, RemoteError
-from zerochat.group.event import load_event
+from zerochat.group.event import foreign_event
 from zerochat.group.membership import check_all, resolve_view
 from zerochat.group.state import Group, Profile
 
@@ -192,7 +192,7 @@ def events(path: Path, ledger: Ledger, rows: Iterable[LogRow], control: Iterable
     """Rows as a face shows them. `control`: all of the file's membership events, for the members' names. Raises
     NotAnArchive where those do not hang together."""
     try:
-        found = check_all(load_event(row.record) for row in control)
+        found = check_all(foreign_event(row.record) for row in control)
         view = resolve_view(found)
     except RemoteError:
         raise NotAnArchive(path=path, why="its membership events do not hang together") from None

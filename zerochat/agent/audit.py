@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from zerochat.agent.schema import Height, Ledger, LogRow
 from zerochat.errors import RemoteError
-from zerochat.group.event import Event, load_event
+from zerochat.group.event import Event, foreign_event
 from zerochat.group.membership import View, check_all, may_post, resolve_view
 
 BREAKS_MAX = 1_000
@@ -134,7 +134,7 @@ class Audit:
     def _read(self, row: LogRow) -> Event | None:
         """The event of a row, where its record is one; what the row says of it must be so."""
         try:
-            event = load_event(row.record)
+            event = foreign_event(row.record)
         except RemoteError:
             self._broken("its record cannot be read", row)
             return None

@@ -8,7 +8,7 @@ from zerochat.agent.journal import Journal, NoSuchEvent, Row
 from zerochat.agent.schema import Height, Imported, Ledger, LogRow, Outcome, Rows
 from zerochat.errors import LocalError
 from zerochat.group import effects
-from zerochat.group.event import POST, load_event
+from zerochat.group.event import POST, foreign_event
 from zerochat.group.find import PREFIX_MIN, find_member
 from zerochat.group.state import Group
 
@@ -110,7 +110,7 @@ def imported(journal: Journal, group: str, records: Sequence[bytes], outcomes: S
     found: list[Outcome] = []
     for record, outcome in zip(records, outcomes, strict=True):
         if outcome == "taken":
-            row = journal.event(group, load_event(record).id)
+            row = journal.event(group, foreign_event(record).id)
             found.append("contradiction" if row is None or row.refuted else "known")
         else:
             found.append(outcome)

@@ -195,3 +195,9 @@ def load_event(record: bytes) -> Event:
     if not event.sig:
         event.__dict__["_unsigned"] = record
     return event
+
+
+def foreign_event(record: bytes) -> Event:
+    """The event in a record from elsewhere, a file say, of which nobody knows whether it is canonical. Raises
+    Malformed."""
+    return parse_event(strict_json(record, size_max=RECORD_BYTES_MAX))

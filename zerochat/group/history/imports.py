@@ -12,7 +12,7 @@ from itertools import groupby
 from zerochat.errors import LocalError, NotAMember, RemoteError
 from zerochat.group import log
 from zerochat.group.effects import Outcome, Remember
-from zerochat.group.event import Event, load_event
+from zerochat.group.event import Event, foreign_event
 from zerochat.group.history import past, regain
 from zerochat.group.membership import may_post
 from zerochat.group.state import Group
@@ -47,7 +47,7 @@ def take(turn: Turn, name: str, records: Sequence[bytes], back: bool) -> tuple[O
 
 def _read(record: bytes) -> Event | None:
     try:
-        return load_event(record)
+        return foreign_event(record)
     except RemoteError:
         return None
 
