@@ -33,7 +33,8 @@ GRACE_MS = 60_000
 """After a restored backup whoever is the first to be there need not be the one who has heard most of us."""
 RETRY_MS = 2_000
 EVENTS_MAX = 64
-MARK_BYTES = 12
+MARK_BYTES = 8
+"""Whoever wants to make one up has to ask us whether it is right, one at a time."""
 
 
 def marked(group: Group, event: Event) -> Event:

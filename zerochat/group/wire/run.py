@@ -1,7 +1,7 @@
 """Runs: consecutive events of one author, written once where one follows from the other.
 
 A record says the same things over and over: its group, its author, the id of the event before. In a run these stand
-once, or not at all, since the id of each event follows from what it is. So a hundred short posts take some thirty bytes
+once, or not at all, since the id of each event follows from what it is. So a hundred short posts take some fifty bytes
 each on the way, and in a wide-area network, where a burst may send some fifteen packets before it must wait for an
 answer, they arrive with the first of them.
 
