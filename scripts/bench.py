@@ -51,7 +51,7 @@ def enter_environment() -> None:
         sys.path.insert(0, str(ROOT))
         return
     prepare = 'root=$1; shift; . "$root/scripts/environment.sh"; prepare dev; exec "$python" "$@"'
-    os.execv("/bin/sh", ["sh", "-euc", prepare, "enter", str(ROOT), os.path.abspath(sys.argv[0]), *sys.argv[1:]])
+    os.execv("/bin/sh", ["sh", "-euc", prepare, "enter", str(ROOT), str(Path(sys.argv[0]).resolve()), *sys.argv[1:]])
 
 
 def print_table(area: str, machine: "dict[str, Any]", report: Any) -> None:
