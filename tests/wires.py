@@ -178,11 +178,14 @@ class Relay:
         while True:
             try:
                 client, _ = self._listener.accept()
-                self._open.append(client)
-                server = socket.create_connection(self.target or self._socks(client))
-                self._open.append(server)
             except OSError:
                 return
+            self._open.append(client)
+            try:
+                server = socket.create_connection(self.target or self._socks(client))
+            except OSError:
+                continue  # whoever called has gone again
+            self._open.append(server)
             if self.target is None:
                 client.sendall(b"\5\0\0\1" + bytes(6))
             for way in ((client, server, "up"), (server, client, "down")):
@@ -190,10 +193,12 @@ class Relay:
 
     def _socks(self, client: socket.socket) -> tuple[str, int]:
         """RFC 1928, no authentication, IPv4."""
-        _, methods = client.recv(2)
-        client.recv(methods)
+        greeting = client.recv(2)
+        client.recv(greeting[1] if len(greeting) == 2 else 1)
         client.sendall(b"\5\0")
         request = client.recv(10)
+        if len(request) < 10:
+            raise ConnectionResetError
         assert request[:4] == b"\5\1\0\1"
         self.asked.append((socket.inet_ntoa(request[4:8]), int.from_bytes(request[8:])))
         return self.asked[-1]
