@@ -35,7 +35,7 @@ from zerochat.agent.journal import (
     ReadOnly,
     WrongKey,
 )
-from zerochat.group.effects import Confirm, Receipt, Refute, Remember, Settle
+from zerochat.group.effects import Confirm, Receipt, Refute, Remember
 
 KEY = bytes(range(32))
 
@@ -343,8 +343,6 @@ def test_the_log_in_its_orders(journal: Journal):
         (rows.CHAIN_BACK, ("g", "did:a", 5, 10), "events_by_chain"),
         (rows.CONFIRM, ("g", "did:a", 5, 10), "events_by_chain"),
         (rows.REFUTE, ("g", "did:a", 5, 9), "events_by_chain"),
-        (rows.REFUTE_OTHERS, ("g", "did:a", 5, "id"), "events_by_chain"),
-        (rows.SETTLE, ("id", "g", "did:a", 5), "sqlite_autoindex_events_1"),
         (rows.COUNT, ("g",), "COVERING INDEX"),
         ("SELECT max(seq) FROM events", (), "SEARCH"),
         (rows.DROP, ("branches/a",), "sqlite_autoindex_checkpoint_1"),
@@ -406,24 +404,14 @@ def test_only_what_is_vouched_for_can_be_refuted(journal: Journal):
     assert [row.id for row in journal.by_seq(0, 99)] == ["id-1", "id-2", "id-4", "id-5", "id-7"]
 
 
-def test_the_authors_word_for_a_place_settles_what_others_say_of_it(journal: Journal):
-    claims = [post(n, position, vouched="did:v") for n, position in ((1, 1), (2, 2), (3, 2), (4, 2), (5, 3))]
-    journal.commit(Tree("x"), [*claims, post(6, 2, author="did:b", vouched="did:v")])
-    journal.commit(Tree("x"), [Settle("g", "did:key:a", 2, "id-3")])
-    shown = [(row.id, row.vouched) for row in journal.by_seq(0, 99)]
-    assert shown == [("id-1", "did:v"), ("id-3", ""), ("id-6", "did:v")]
-    # What has come after a place hangs on what is refuted there.
-    assert [row.id for row in journal.refuted("g")] == ["id-2", "id-4", "id-5"]
-    # The author's own record brings back what was refuted too early.
-    journal.commit(Tree("x"), [post(5, 3), Settle("g", "did:key:a", 3, "id-5")])
-    assert [row.id for row in journal.by_seq(0, 99)] == ["id-1", "id-3", "id-5", "id-6"]
-    # Where nothing is refuted, what follows stays.
-    journal.commit(Tree("x"), [post(7, 4, vouched="did:v"), Settle("g", "did:key:a", 3, "id-5")])
-    assert journal.heights("g")["did:key:a"] == (4, "id-7")
-    journal.commit(Tree("x"), [Refute("g", "did:key:a", 3, 4)])
-    # Of what the author has said itself nothing is taken back, whatever it says next.
-    journal.commit(Tree("x"), [Settle("g", "did:key:a", 3, "id-other")])
-    assert [row.id for row in journal.by_seq(0, 99)] == ["id-1", "id-3", "id-5", "id-6"]
+def test_what_was_refuted_comes_anew_with_its_authors_own_word(journal: Journal):
+    journal.commit(Tree("x"), [post(n, vouched="did:v") for n in (1, 2, 3)])
+    journal.commit(Tree("x"), [Refute("g", "did:key:a", 0, 3), post(1), post(4, 2)])
+    assert [(row.id, row.vouched) for row in journal.by_seq(0, 99)] == [("id-1", ""), ("id-4", "")]
+    assert [row.id for row in journal.refuted("g")] == ["id-2", "id-3"]
+    # Of what the author has said itself nothing is taken back.
+    journal.commit(Tree("x"), [Refute("g", "did:key:a", 0, 99), post(3, vouched="did:w")])
+    assert [(row.id, row.vouched) for row in journal.by_seq(0, 99)] == [("id-1", ""), ("id-3", "did:w"), ("id-4", "")]
 
 
 def test_what_is_from_before_our_time_says_so(journal: Journal):

@@ -84,10 +84,8 @@ def _gap(group: Group, author: str, nick: str, told: int) -> GapInfo | None:
         upto = min(upto, known.until)  # what comes after that counts for nobody
     if upto <= after:
         return None
-    # What came too early is here, and waits; what others have handed over may wait for its author's word; and
-    # membership events come by other ways too.
-    here = {*early, *range(after + 1, min(upto, chain.doubtful) + 1)}
-    here.update(event.seq for event in group.control.values() if event.author == author)
+    # What came too early is here, and waits; and membership events come by other ways too.
+    here = {*early, *(event.seq for event in group.control.values() if event.author == author)}
     missing = upto - after - sum(after < seq <= upto for seq in here)
     if missing <= 0:
         return None

@@ -69,14 +69,12 @@ from zerochat.agent.rows import (
     RECEIPTS_OF,
     RECEIVE,
     REFUTE,
-    REFUTE_OTHERS,
     REFUTED_ROWS,
     ROWS_AFTER,
     ROWS_BEFORE,
     ROWS_LIKE,
     SCHEMA,
     SET,
-    SETTLE,
     STRETCH,
     STRETCH_BACK,
     WRITE,
@@ -86,7 +84,7 @@ from zerochat.agent.rows import (
     values_of,
 )
 from zerochat.errors import LocalError
-from zerochat.group.effects import Confirm, Forget, Receipt, Refute, Remember, Remembered, Settle
+from zerochat.group.effects import Confirm, Forget, Receipt, Refute, Remember, Remembered
 from zerochat.group.history.policy import Entry
 
 S = TypeVar("S")
@@ -385,11 +383,6 @@ class Journal:
                         self._db.execute(CONFIRM, (group, author, after, upto))
                     case Refute(group, author, after, upto):
                         self._db.execute(REFUTE, (group, author, after, upto))
-                    case Settle(group, author, seq, event):
-                        self._db.execute(SETTLE, (event, group, author, seq))
-                        self._db.execute(REFUTE_OTHERS, (group, author, seq, event))
-                        if self._db.changes():  # whatever has come after that hangs on it
-                            self._db.execute(REFUTE, (group, author, seq, 2**53))
                     case Receipt():
                         self._note(one)
                     case Forget(group):

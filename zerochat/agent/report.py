@@ -324,15 +324,11 @@ def news(
             return "rotated", group, schema.RotatedNews(group, member, nick(group, member), mine)
         case notices.Delivered():
             return None
-        case notices.Confirmed(group, author, after, upto, event):
-            confirmed = schema.ConfirmedNews(
-                group=group, author=author, nick=nick(group, author), after=after, upto=upto, id=event
-            )
-            return "confirmed", group, confirmed
         case (
             notices.Gap()
             | notices.Completed()
             | notices.Forked()
+            | notices.Confirmed()
             | notices.Refuted()
             | notices.Differs()
             | notices.HistoryFetched()
@@ -357,6 +353,7 @@ def _log_news(
     notice: notices.Gap
     | notices.Completed
     | notices.Forked
+    | notices.Confirmed
     | notices.Refuted
     | notices.Differs
     | notices.HistoryFetched,
@@ -374,13 +371,18 @@ def _log_news(
             return "complete", schema.CompleteNews(group=group, upto=upto, at=timestamp(at))
         case notices.Forked(group, author, seq):
             return "fork", schema.ForkNews(group=group, author=author, nick=nick(group, author), position=seq)
+        case notices.Confirmed(group, author, after, upto):
+            confirmed = schema.ConfirmedNews(
+                group=group, author=author, nick=nick(group, author), after=after, upto=upto
+            )
+            return "confirmed", confirmed
         case notices.Refuted(group, author, by, after, upto):
             refuted = schema.RefutedNews(
                 group=group,
                 author=author,
                 nick=nick(group, author),
                 by=by,
-                by_nick=nick(group, by),
+                by_nick=nick(group, by) if by else "",
                 after=after,
                 upto=upto,
             )

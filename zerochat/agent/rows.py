@@ -161,13 +161,6 @@ REFUTE: Final = """
 UPDATE events SET refuted = 1
 WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND vouched <> ''
 """
-SETTLE: Final = (
-    "UPDATE events SET vouched = '', refuted = 0 WHERE id = ? AND group_id = ? AND author = ? AND position = ?"
-)
-REFUTE_OTHERS: Final = """
-UPDATE events SET refuted = 1
-WHERE group_id = ? AND author = ? AND refuted = 0 AND position = ? AND vouched <> '' AND id <> ?
-"""
 RECEIVE: Final = """
 INSERT INTO receipts SELECT ?1, ?2, ?3, ?4, ?5, ?6
 WHERE NOT EXISTS (SELECT 1 FROM receipts WHERE group_id = ?1 AND member = ?2 AND author = ?3 AND upto >= ?4)

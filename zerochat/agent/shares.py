@@ -7,7 +7,7 @@ from itertools import groupby, takewhile
 
 from zerochat.agent.journal import Journal
 from zerochat.crypto.encoding import b64url_bytes
-from zerochat.group.effects import Compare, Fetch, Forget, Refute, Remember, Remembered, Settle
+from zerochat.group.effects import Compare, Fetch, Forget, Refute, Remember, Remembered
 from zerochat.group.event import POST
 from zerochat.group.history import compare
 from zerochat.group.history.negentropy import Items
@@ -105,7 +105,7 @@ class Shares:
                 continue
             if isinstance(one, Remember) and one.type == POST and one.lamport >= kept.since:
                 kept.fresh.add((one.lamport, one.id))
-            if isinstance(one, Refute | Settle | Forget) or len(kept.fresh) > FRESH_MAX:
+            if isinstance(one, Refute | Forget) or len(kept.fresh) > FRESH_MAX:
                 del self._posts[one.group]
 
 

@@ -113,6 +113,10 @@ def news(item: LogNews, name: Name, clock: Clock) -> str:
             count = item.upto - item.after
             what = f"{count} message{'s' * (count != 1)} of {name(item.nick)}"
             return f"{what} that others had handed over {'is' if count == 1 else 'are'} confirmed."
+        case RefutedNews(by=""):
+            who, count = name(item.nick), item.upto - item.after
+            what = f"{count} message{'s' * (count != 1)} of {who} that others had handed over"
+            return f"{what} {'is' if count == 1 else 'are'} taken back, until {who} says the same."
         case RefutedNews():
             who, by = name(item.nick), name(item.by_nick)
             return f"Careful: {by} has handed over words of {who} that {who} has not said. They are not shown any more."

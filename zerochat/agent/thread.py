@@ -59,7 +59,6 @@ from zerochat.group.effects import (
     Remember,
     Remembered,
     SetTimer,
-    Settle,
 )
 from zerochat.group.engine import step
 from zerochat.group.history import regain
@@ -390,7 +389,7 @@ class AgentThread(threading.Thread):
         news: list[Notice] = []
         for effect in effects:
             match effect:
-                case Remember() | Settle() | Confirm() | Refute() | Receipt() | Forget():
+                case Remember() | Confirm() | Refute() | Receipt() | Forget():
                     pass
                 case SetTimer(key, delay_ms, keep):
                     if not (keep and key in self._timers):

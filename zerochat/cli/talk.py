@@ -158,16 +158,12 @@ def tail(options: Options, out: Output) -> ExitCode:
                     narrate(f"{name_of(nick)} asks to be let in: {command} says more.")
                 case DisagreementNews():
                     narrate(f"Careful: {printable_line(news.item.text)}")
-                case ConfirmedNews(id=id_) as confirmed:
-                    if out.jsonl:
-                        out.data(confirmed, ())
-                    elif not id_:  # of single messages, its author's next one says it as well
-                        narrate(telling.news(confirmed, name_of, near_time))
                 case (
                     GapNews()
                     | LateNews()
                     | ForkNews()
                     | CompleteNews()
+                    | ConfirmedNews()
                     | RefutedNews()
                     | DiffersNews()
                     | EarlierNews() as told

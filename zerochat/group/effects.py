@@ -153,17 +153,6 @@ class Remember:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
-    """The author's own word for place `seq` of its chain is the event `id`: where others have handed that over it is
-    confirmed, and whatever else they have handed over for this place is refuted, with what follows it."""
-
-    group: str
-    author: str
-    seq: int
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
 class Confirm:
     """The events of this author's chain after place `after`, up to `upto`, are its own word now."""
 
@@ -176,7 +165,7 @@ class Confirm:
 @dataclass(frozen=True, slots=True)
 class Refute:
     """What others have handed over of this author's chain after place `after`, up to `upto`, is not what the author
-    says. It stays on disk, marked, and is shown no more as the author's."""
+    says, or cannot be told to be. It stays on disk, marked, and is shown no more until it is remembered anew."""
 
     group: str
     author: str
@@ -205,7 +194,7 @@ class Forget:
     group: str
 
 
-Remembered: TypeAlias = Remember | Settle | Confirm | Refute | Receipt | Forget
+Remembered: TypeAlias = Remember | Confirm | Refute | Receipt | Forget
 """What goes into the journal with the turn that says it."""
 
 
@@ -418,7 +407,6 @@ Effect: TypeAlias = (
     | Release
     | SetTimer
     | Remember
-    | Settle
     | Confirm
     | Refute
     | Receipt

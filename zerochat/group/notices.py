@@ -233,18 +233,17 @@ class Confirmed:
     author: str
     after: int
     upto: int
-    id: str = ""
-    """Where it is about one place alone: the event that is the author's there, so that no other one is. Empty: there
-    is only one in each place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuted:
-    """What `by` has handed over of an author's chain, after place `after` up to `upto`, is not what the author says."""
+    """What was handed over of an author's chain, after place `after` up to `upto`, counts no more: the author says
+    something else, or nobody can tell yet whether it says the same; in that case it comes anew when it does."""
 
     group: str
     author: str
     by: str
+    """Who has handed over what the author has not said; empty: nobody is known to have."""
     after: int
     upto: int
 

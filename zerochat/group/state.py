@@ -123,8 +123,6 @@ class Chain:
     """Up to where this is the author's own word, where others have handed over what follows; None: all of it is."""
     by: str = ""
     """Who has handed over the last of that."""
-    doubtful: int = 0
-    """Up to this place others have handed over what the author has not settled yet; 0: none."""
     past: Past | None = None
     """None: it has come to us from its beginning."""
     untold: bool = False

@@ -6,7 +6,7 @@
 from collections.abc import Collection, Sequence
 
 from zerochat.group.contact import member_link
-from zerochat.group.effects import Confirm, Effect, Remember, Settle
+from zerochat.group.effects import Confirm, Effect, Remember
 from zerochat.group.event import POST, Event
 from zerochat.group.history.vouched import VOUCHED_MAX
 from zerochat.group.state import Agent, Group
@@ -24,7 +24,7 @@ def check_word(who: str, node: Node, stimulus: Stimulus, before: Agent, effect: 
     match effect:
         case Remember(type=kind) if kind == POST:
             pass
-        case Confirm() | Settle():
+        case Confirm():
             pass
         case _:
             return

@@ -19,7 +19,6 @@ from zerochat.group.effects import (
     Refute,
     Remember,
     Remembered,
-    Settle,
 )
 from zerochat.group.event import CONTROL, POST, load_event
 from zerochat.group.history import compare
@@ -78,11 +77,6 @@ class Node:
                 ]
             case Refute(group, author, after, upto):
                 self._refute([row for row in self._vouched(group, author) if after < row.seq <= upto])
-            case Settle(group, author, seq, event):
-                doubted = [row for row in self._vouched(group, author) if row.seq >= seq and row.id != event]
-                if any(row.seq == seq for row in doubted):
-                    self._refute(doubted)
-                self.log = [replace(row, vouched="") if row.id == event else row for row in self.log]
             case Receipt():
                 self.receipts.append(effect)
             case Forget(group):

@@ -40,7 +40,6 @@ from zerochat.group.effects import (
     Reply,
     Revoke,
     SetTimer,
-    Settle,
 )
 from zerochat.group.engine import step
 from zerochat.group.event import REMOVE, Event
@@ -266,7 +265,7 @@ class World:
                 if not (keep and key in node.timers):
                     node.timers[key] = self.now + delay_ms
                     self._later(delay_ms, node.name, key)
-            case Remember() | Settle() | Confirm() | Refute() | Receipt() | Forget():
+            case Remember() | Confirm() | Refute() | Receipt() | Forget():
                 node.remember(effect)
             case Recall(group, member, author, after, limit):
                 chain = sorted((row.seq, row.record) for row in node.log if row.group == group and row.author == author)

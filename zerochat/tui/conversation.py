@@ -101,19 +101,17 @@ class Conversation:
             self._name_the_beginning()
         return self.timeline.head != before
 
-    def confirm(self, author: str, after: int, upto: int, event: str) -> None:
-        """What others have handed over is the author's own word. `event`: only this one is, in its place; whatever else
-        was handed over for that place, and follows there, is shown no more."""
-        rows = [row for row in self.timeline.rows if row.author == author and row.vouched and not row.local]
-        sure = {row.key for row in rows if after < row.position <= upto and event in ("", row.key[2])}
-        self.timeline.settle(sure)
-        if event and any(row.position == upto and row.key not in sure for row in rows):
-            self.refute(author, after, max(row.position for row in rows))
+    def confirm(self, author: str, after: int, upto: int) -> None:
+        """What others have handed over is the author's own word."""
+        self.timeline.settle(self._vouched(author, after, upto))
 
     def refute(self, author: str, after: int, upto: int) -> None:
         """Show no more what somebody else has said in this author's name."""
-        rows = [row for row in self.timeline.rows if row.author == author and row.vouched and not row.local]
-        self.timeline.forget([row.key for row in rows if after < row.position <= upto])
+        self.timeline.forget(self._vouched(author, after, upto))
+
+    def _vouched(self, author: str, after: int, upto: int) -> list[Key]:
+        rows = (row for row in self.timeline.rows if row.author == author and row.vouched and not row.local)
+        return [row.key for row in rows if after < row.position <= upto]
 
     def called(self, wanted: str) -> list[MemberInfo]:
         """The members who go by this name, as it is or as it is shown."""

@@ -46,13 +46,16 @@ def show(chat: Board, news: LogNews) -> None:
     match news:
         case ForkNews(author=did):
             _alarm(chat, conversation, did, sentence)
-        case ConfirmedNews(author=did, after=after, upto=upto, id=event):
-            conversation.confirm(did, after, upto, event)
+        case ConfirmedNews(author=did, after=after, upto=upto):
+            conversation.confirm(did, after, upto)
             chat.rows_changed(conversation, None)
         case RefutedNews(by=did):
             conversation.refute(news.author, news.after, news.upto)
             chat.rows_changed(conversation, None)
-            _alarm(chat, conversation, did, sentence)
+            if did:
+                _alarm(chat, conversation, did, sentence)
+            elif here:
+                chat.flash(sentence)
         case DiffersNews() if not here:  # there the banner says it, until it is dismissed
             chat.tell(Printable(f"{conversation.name}: {sentence}"), trouble=True)
         case GapNews(state="lost") | CompleteNews() if here:

@@ -269,11 +269,12 @@ class Feed:
             case RequestNews() | SeatingNews() | RemovedNews() | TrustNews() | DisagreementNews() as about:
                 self.stale = True
                 self.watcher.group_told(about)
-            case ConfirmedNews() as confirmed:
+            case ConfirmedNews() | RefutedNews() as about:
                 # It can be about an event of the same bite, as a receipt can.
-                self._arrive(confirmed.group, arrived.pop(confirmed.group, []), changed)
-                self.watcher.log_told(confirmed)
-            case GapNews() | ForkNews() | CompleteNews() | RefutedNews() | DiffersNews() | EarlierNews() as of_log:
+                self._arrive(about.group, arrived.pop(about.group, []), changed)
+                self.stale = self.stale or isinstance(about, RefutedNews)
+                self.watcher.log_told(about)
+            case GapNews() | ForkNews() | CompleteNews() | DiffersNews() | EarlierNews() as of_log:
                 self.stale = True
                 if isinstance(of_log, EarlierNews):
                     self._earlier.add(of_log.group)

@@ -118,20 +118,18 @@ class ConfirmedNews(Struct, frozen=True, kw_only=True):
     after: int
     upto: int
     """The positions after `after`, up to this one."""
-    id: str = ""
-    """Not empty where it is about one position alone: the event that is the author's there. What else was handed over
-    for that position, and what follows that, is refuted."""
 
 
 class RefutedNews(Struct, frozen=True, kw_only=True):
-    """What a member has handed over as an author's events is not what the author says: it is shown no more."""
+    """What was handed over as an author's events is shown no more: the author says something else, or nobody can tell
+    yet. What turns out to be the author's comes anew."""
 
     type: Literal["refuted"] = "refuted"
     group: str
     author: str
     nick: str
     by: str
-    """Who has handed it over."""
+    """Who has handed over what the author has not said; empty: nobody is known to have."""
     by_nick: str
     after: int
     upto: int

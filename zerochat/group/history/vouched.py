@@ -8,7 +8,7 @@ to it is its own word, whoever has handed it over; and what does not fit is refu
 
 from dataclasses import replace
 
-from zerochat.group.effects import Confirm, Notify, Refute, Settle
+from zerochat.group.effects import Confirm, Notify, Refute
 from zerochat.group.event import Event
 from zerochat.group.notices import Confirmed, Refuted
 from zerochat.group.state import Chain, Group, Past, Spot
@@ -36,12 +36,7 @@ def hear_author(turn: Turn, name: str, event: Event) -> None:
         _confirm(turn, name, event.author, chain.own.seq, chain.seq)
         _put(turn, group, event.author, replace(chain, own=None, by=""))
         return
-    if event.seq >= chain.seq:
-        turn.say(Notify(Refuted(name, event.author, chain.by, chain.own.seq, chain.seq)))
-    own, doubtful = chain.own, max(chain.doubtful, chain.seq)
-    turn.say(Refute(name, event.author, own.seq, chain.seq))  # until the author says the same
-    back = replace(chain, seq=own.seq, tip=own.tip, lamport=own.lamport, own=None, by="", doubtful=doubtful)
-    _put(turn, group, event.author, back)
+    _go_back(turn, name, event.author, chain.by if event.seq >= chain.seq else "")
 
 
 def hear_voucher(turn: Turn, name: str, event: Event) -> None:
@@ -50,10 +45,23 @@ def hear_voucher(turn: Turn, name: str, event: Event) -> None:
     group = turn.group(name)
     chain = group.chain(event.author)
     if chain.own is not None and event.seq == chain.seq + 1 and event.pre != chain.tip:
-        turn.say(Refute(name, event.author, chain.own.seq, chain.seq))
-        own = chain.own
-        back = replace(chain, seq=own.seq, tip=own.tip, lamport=own.lamport, own=None, by="")
-        _put(turn, group, event.author, back)
+        _go_back(turn, name, event.author)
+
+
+def _go_back(turn: Turn, name: str, author: str, liar: str = "") -> None:
+    """Believe no more of this chain than its author's own word. What others have handed over beyond that comes anew as
+    soon as the author says the same; `liar`: who has handed over what it does not say."""
+    group = turn.group(name)
+    chain = group.chain(author)
+    assert chain.own is not None
+    _refute(turn, name, author, liar, chain.own.seq, chain.seq)
+    own = chain.own
+    back = replace(chain, seq=own.seq, tip=own.tip, lamport=own.lamport, own=None, by="")
+    _put(turn, group, author, back)
+
+
+def _refute(turn: Turn, name: str, author: str, by: str, after: int, upto: int) -> None:
+    turn.say(Refute(name, author, after, upto), Notify(Refuted(name, author, by, after, upto)))
 
 
 def _confirm(turn: Turn, name: str, author: str, after: int, upto: int) -> None:
@@ -68,18 +76,13 @@ def extended(turn: Turn, name: str, event: Event, by: str) -> Chain:
     """The author's chain with this event at its end. `by`: who hands it over, if its author does not say it itself."""
     chain = turn.group(name).chain(event.author)
     past = _with_past(turn, name, chain, event, by)
-    own, doubtful = None, chain.doubtful
+    own = None
     if by:
         own = chain.own or Spot(chain.seq, chain.tip, chain.lamport)
-    else:
-        if chain.own is not None:
-            _confirm(turn, name, event.author, chain.own.seq, chain.seq)
-        if doubtful:
-            turn.say(Settle(name, event.author, event.seq, event.id))
-            turn.say(Notify(Confirmed(name, event.author, event.seq - 1, event.seq, event.id)))
-            doubtful = 0 if event.seq >= doubtful else doubtful
+    elif chain.own is not None:
+        _confirm(turn, name, event.author, chain.own.seq, chain.seq)
     begun = chain.begun or not (event.is_control or by)
-    return Chain(event.seq, event.id, event.lamport, begun, chain.forked, own, by, doubtful, past, chain.untold)
+    return Chain(event.seq, event.id, event.lamport, begun, chain.forked, own, by, past, chain.untold)
 
 
 def begun(turn: Turn, name: str, author: str, since: int) -> Chain:
@@ -90,23 +93,25 @@ def begun(turn: Turn, name: str, author: str, since: int) -> Chain:
     first = 1 if fetched is None else fetched.first
     if chain.untold and chain.own is None and chain.seq and first <= since + 1 <= chain.seq + 1:
         return replace(chain, untold=False)  # the author has confirmed it meanwhile
-    state = turn.group(name).fetching
-    if state is not None and author in state.asked:  # that was for something else
-        turn.edit(name, fetching=replace(state, asked=state.asked - {author}))
+    _ask_again(turn, name, author)  # that was for something else
     fresh = Chain.after(since)
     if chain.own is None:
         return fresh
     meets = fetched is not None and fetched.top is not None and fetched.top.seq == since
-    turn.say(Refute(name, author, since if meets else chain.own.seq, chain.seq))
-    return replace(fresh, doubtful=chain.seq, past=fetched if meets else fresh.past)
+    _refute(turn, name, author, "", since if meets else chain.own.seq, chain.seq)
+    return replace(fresh, past=fetched if meets else fresh.past)
 
 
 def fetch_anew(turn: Turn, name: str, author: str) -> None:
     """There is more to fetch of this chain than we knew when we asked for it."""
+    _ask_again(turn, name, author)
+    turn.timer("history", name, AGAIN_MS, keep=True)
+
+
+def _ask_again(turn: Turn, name: str, author: str) -> None:
     state = turn.group(name).fetching
     if state is not None and author in state.asked:
         turn.edit(name, fetching=replace(state, asked=state.asked - {author}))
-    turn.timer("history", name, AGAIN_MS, keep=True)
 
 
 def anchor(turn: Turn, name: str, author: str, seq: int, tip: str) -> None:
@@ -126,8 +131,7 @@ def _met(turn: Turn, name: str, author: str, past: Past, seq: int, tip: str) -> 
         if past.top.tip == tip:
             _confirm(turn, name, author, below, seq)
             return replace(past, top=None, by="", anchored=True)
-        turn.say(Refute(name, author, below, seq))
-        turn.say(Notify(Refuted(name, author, past.by, below, seq)))
+        _refute(turn, name, author, past.by, below, seq)
         fetch_anew(turn, name, author)
         return Past(seq + 1, tip, anchored=True)
     if past.first == seq + 1:
