@@ -311,7 +311,7 @@ def test_every_place_in_a_chain_has_its_sentence() -> None:
     bob = changed(POST, self=False, author=Author(BOB, "bob"))
 
     def place(**fields: Any) -> str:
-        return sentences(changed(FATE, event=bob, word="author", **fields), {})
+        return sentences(changed(FATE, **{"event": bob, "word": "author", **fields}), {})
 
     assert "number 7 of bob's chain; nothing before it is missing." in place()
     assert "nothing before it is missing since number 3, with which it begins here." in place(first=3)
@@ -325,6 +325,10 @@ def test_every_place_in_a_chain_has_its_sentence() -> None:
     assert "It is for nobody else." in place(report=alone)
     gone = [MemberDelivery("x", "gina", False, "left"), MemberDelivery("y", "hugo", False, "unknown", last_heard=STAMP)]
     assert "gina has left, and was not known to have it. hugo has not told whether it has it;" in place(gone=gone)
+    vouched = changed(bob, vouched=Author(CAROL, "carol"))
+    assert "carol has handed it over, and bob has not confirmed it yet. It is" in place(event=vouched, word="vouched")
+    backed = place(event=vouched, word="vouched", second=Author(CAROL + "2", "dave"))
+    assert "not confirmed it yet. dave has the same. It is" in backed
     told = MemberDelivery("x", "gina", True, "delivered", STAMP, BOB)
     assert "gina has it since 12:04, as bob said." in sentences(changed(FATE, gone=[told]), {BOB: "bob"})
 

@@ -6,7 +6,7 @@ meant for. For others' it is what their readers have told us, counted over those
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from zerochat.agent.stamp import timestamp
 from zerochat.didcomm import PACKERS
 from zerochat.group import mail
 from zerochat.group.event import CONTROL, LEAVE, REMOVE
+from zerochat.group.history import seconds
 from zerochat.group.membership import remove_of
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import Moment
@@ -112,7 +113,12 @@ def _one(agent: Agent, group: Group, row: Row, member: str, receipt: Held | None
 def fate(group: Group, row: Row, held: list[Held], names: Mapping[str, str], about: DeliveryReport) -> Fate:
     """Everything that is known of one event; `about` is its report, with the event itself."""
     assert about.event is not None
+
+    def nick(did: str) -> str:
+        return names.get(did, "")
+
     stretch = height(group, row.author)
+    second = seconds.second_of(group, row.author, row.position) if row.vouched else ""
     return Fate(
         event=about.event,
         report=about,
@@ -122,19 +128,29 @@ def fate(group: Group, row: Row, held: list[Held], names: Mapping[str, str], abo
         known=known_of(group, row.author),
         forked=group.chain(row.author).forked > 0 or row.author in group.view.forked,
         differs=[
-            schema.DiffersNews(
-                group=group.id,
-                author=one.author,
-                nick=names.get(one.author, ""),
-                position=one.seq,
-                member=one.member,
-                member_nick=names.get(one.member, ""),
-                mine=one.author == group.me,
-            )
+            differs(group, one.author, one.seq, one.member, one.by if row.vouched else "", nick)
             for one in group.differences
             if one.author == row.author and one.seq <= row.position
         ],
+        second=schema.Author(second, nick(second)) if second else None,
         gone=_gone(group, row, {one.member: one for one in held}, names),
+    )
+
+
+def differs(
+    group: Group, author: str, seq: int, member: str, by: str, nick: Callable[[str], str]
+) -> schema.DiffersNews:
+    """A member has something else than we have in this place of an author's chain (`by`: from whom we have it)."""
+    return schema.DiffersNews(
+        group=group.id,
+        author=author,
+        nick=nick(author),
+        position=seq,
+        member=member,
+        member_nick=nick(member),
+        mine=author == group.me,
+        by=by,
+        by_nick=nick(by) if by else "",
     )
 
 

@@ -5,6 +5,7 @@ Who has what, and who can be reached, is worked out in `delivery.py`; what is mi
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from zerochat.agent import roster, schema
 from zerochat.agent.beginnings import beginning
 from zerochat.agent.completeness import completeness
-from zerochat.agent.delivery import counted, reach
+from zerochat.agent.delivery import counted, differs, reach
 from zerochat.agent.journal import Row
 from zerochat.agent.schema import (
     Author,
@@ -387,17 +388,8 @@ def _log_news(
                 upto=upto,
             )
             return "refuted", refuted
-        case notices.Differs(group, author, seq, member):
-            differs = schema.DiffersNews(
-                group=group,
-                author=author,
-                nick=nick(group, author),
-                position=seq,
-                member=member,
-                member_nick=nick(group, member),
-                mine=author == agent.groups[group].me,
-            )
-            return "differs", differs
+        case notices.Differs(group, author, seq, member, by):
+            return "differs", differs(agent.groups[group], author, seq, member, by, partial(nick, group))
         case notices.HistoryFetched(group, got, left, done):
             return "earlier", schema.EarlierNews(group=group, got=got, left=left, done=done)
 

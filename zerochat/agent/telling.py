@@ -122,6 +122,12 @@ def news(item: LogNews, name: Name, clock: Clock) -> str:
             return f"Careful: {by} has handed over words of {who} that {who} has not said. They are not shown any more."
         case DiffersNews():
             who, other = name(item.nick), name(item.member_nick)
+            if item.by:
+                return (
+                    f"Careful: what {name(item.by_nick)} has handed over of {who}'s chain is something else than what "
+                    f"{other} has in place {item.position}: one of these three shows what is not so, and nobody can "
+                    "prove which. Ask them all."
+                )
             if item.mine:
                 return (
                     f"Careful: {other} has something else than you from number {item.position} of your own chain on. "
@@ -174,7 +180,8 @@ def _word(fate: Fate, who: str, name: Name) -> list[str]:
         case "author":
             return [f"It is {who}'s own word: from {who} itself, or named by what {who} has said since."]
         case "vouched":
-            return [f"{by} has handed it over, and {who} has not confirmed it yet."]
+            beside = f" {name(fate.second.nick)} has the same." if fate.second else ""
+            return [f"{by} has handed it over, and {who} has not confirmed it yet.{beside}"]
         case "refuted":
             return [f"It is nobody's word: {by} has handed it over, and {who} has said something else in its place."]
         case _:

@@ -23,7 +23,7 @@ from zerochat.group.effects import (
     Measure,
     Refuse,
 )
-from zerochat.group.history import compare, errands, needs, past, regain
+from zerochat.group.history import compare, errands, needs, past, regain, seconds
 from zerochat.group.joining import invite, join, requests, seating
 from zerochat.group.outside import connection, mediators
 from zerochat.group.state import Agent
@@ -142,6 +142,7 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
         turn.timer("repair", name, sync.RETRY_MS)
         turn.timer("need", name, sync.RETRY_MS)
         turn.timer("history", name, sync.RETRY_MS)
+        seconds.soon(turn, name)
         if group.regain:
             turn.timer("regain", name, sync.RETRY_MS)
         if group.agree_by:
@@ -247,6 +248,8 @@ def _timer(turn: Turn, key: str) -> None:
             compare.tell(turn, name, more[0])
         case "compare":
             compare.fetch(turn, name, more[0])
+        case "second":
+            seconds.seek(turn, name)
         case "regain":
             regain.seek(turn, name)
         case "meet":

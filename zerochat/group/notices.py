@@ -250,13 +250,15 @@ class Refuted:
 
 @dataclass(frozen=True, slots=True)
 class Differs:
-    """A member has something else than we in this place of an author's chain, and both have it as the author's own
-    word: the author has said two things, or the member says what is not so."""
+    """A member has something else than we in this place of an author's chain: the author has said two things, or
+    somebody says what is not so."""
 
     group: str
     author: str
     seq: int
     member: str
+    by: str = ""
+    """Who has handed ours over; empty: it is the author's own word."""
 
 
 @dataclass(frozen=True, slots=True)

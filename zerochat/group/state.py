@@ -174,8 +174,9 @@ class Errand:
     """The number of the answer that comes next."""
     pages: int = 1
     """How many there may be."""
-    other: bool = False
-    """Whether we only want to see what the member has there, and take nothing in (`history/compare.py`)."""
+    purpose: Literal["", "compare", "second"] = ""
+    """Not empty where we only want to see what the member has there, and take nothing in (`history/compare.py`,
+    `history/seconds.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +228,23 @@ class Difference:
     member: str
     at: int
     """Since when we know, UTC ms."""
+    by: str = ""
+    """Who has handed ours over; empty: the author itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """Whether anybody else has the same as what a member has handed over (`history/seconds.py`)."""
+
+    seq: int
+    id: str
+    """The newest event of that."""
+    by: str
+    """Who has handed it over."""
+    asked: tuple[str, ...] = ()
+    """Who was asked."""
+    member: str = ""
+    """Who has the same; empty: nobody has said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +357,8 @@ class Group:
     """What others have of an author's chain and we have not, by author."""
     errands: dict[str, Errand] = field(default_factory=dict)
     """What we have asked members for, by member: one thing at a time."""
+    seconds: dict[str, Second] = field(default_factory=dict)
+    """By author, where the newest that we have of its chain was handed over by somebody else."""
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     """What we compare with members, by member."""
     differences: tuple[Difference, ...] = ()

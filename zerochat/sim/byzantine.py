@@ -219,8 +219,8 @@ class Arena(World):
             return
         if isinstance(notice, Forked):
             blamed = {notice.author}
-        elif isinstance(notice, Differs):  # one of these two, and nobody can say which
-            blamed = {notice.author, notice.member}
+        elif isinstance(notice, Differs):  # one of these, and nobody can say which
+            blamed = {notice.author, notice.member, *([notice.by] if notice.by else [])}
         elif notice.member:
             blamed = {notice.member}
         else:  # one of these two, and nobody can say which

@@ -68,7 +68,12 @@ def check_handed(who: str, group: Group, asker: str, events: Sequence[Event]) ->
 def check_bounds(who: str, group: Group) -> None:
     """What others can have a node remember has limits."""
     known = group.view.members.keys() | group.view.former.keys()
-    found: list[Collection[str]] = [group.needs, group.errands, *(peer.acked for peer in group.peers.values())]
+    found: list[Collection[str]] = [
+        group.needs,
+        group.errands,
+        group.seconds,
+        *(peer.acked for peer in group.peers.values()),
+    ]
     if group.regain is not None:
         found += [group.regain.claims, group.regain.ignored]
     if not all(known.issuperset(names) for names in found):

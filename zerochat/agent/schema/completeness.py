@@ -137,8 +137,8 @@ class RefutedNews(Struct, frozen=True, kw_only=True):
 
 
 class DiffersNews(Struct, frozen=True, kw_only=True):
-    """A member has something else of an author than I, from this position on, and both of us as the author's own word:
-    the author has said two things, or the member says what is not so. That proves nothing to anybody."""
+    """A member has something else of an author than I, from this position on: the author has said two things, or
+    somebody says what is not so. That proves nothing to anybody."""
 
     type: Literal["differs"] = "differs"
     group: str
@@ -149,6 +149,9 @@ class DiffersNews(Struct, frozen=True, kw_only=True):
     member_nick: str
     mine: bool = False
     """Whether I am the author: then another copy of my profile may have spoken."""
+    by: str = ""
+    """Who has handed over what I have, where the author has not confirmed it yet."""
+    by_nick: str = ""
 
 
 class Beginning(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from zerochat.agent.schema.common import Author
 from zerochat.agent.schema.completeness import DiffersNews
 from zerochat.agent.schema.events import Event
 from zerochat.agent.schema.members import Connection
@@ -68,6 +69,8 @@ class Fate(Struct, frozen=True, kw_only=True):
     """Whether the author has signed, or said, two different things in one place of its chain."""
     differs: list[DiffersNews] = field(default_factory=list)
     """Who has something else of the author, in this place or from an earlier one on."""
+    second: Author | None = None
+    """Of what is vouched for: another member that has the same, when it was asked."""
     gone: list[MemberDelivery] = field(default_factory=list)
     """Those for whom it was too and who are no longer members, as far as they are known to have it or not."""
 

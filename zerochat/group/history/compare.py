@@ -175,7 +175,7 @@ def fetch(turn: Turn, name: str, member: str) -> None:
     errands.give_up(turn, name)
     if errands.free(turn, name, member):
         want = [(author, seq - 1, seq) for author, seq, _ in one.places]
-        errands.ask_for(turn, name, member, want, len(want), other=True)
+        errands.ask_for(turn, name, member, want, len(want), purpose="compare")
     turn.timer("compare", f"{name} {member}", errands.PATIENCE_MS + 1)
 
 
@@ -187,12 +187,18 @@ def hear_other(turn: Turn, name: str, member: str, events: Sequence[Event]) -> N
     ours = {(author, seq): event for author, seq, event in one.places}
     for event in events:
         place = event.author, event.seq
-        if ours.get(place, event.id) != event.id and _may_note(turn.group(name), event.author, member):
-            found = Difference(*place, member, turn.now)
-            turn.edit(name, differences=(*turn.group(name).differences, found))
-            turn.say(Notify(Differs(name, *place, member)))
+        if ours.get(place, event.id) != event.id:
+            note(turn, name, *place, member)
     _put(turn, name, member, replace(one, places=()))
     turn.timer("tips", f"{name} {member}", AGAIN_MS)  # it may want to know too
+
+
+def note(turn: Turn, name: str, author: str, seq: int, member: str, by: str = "") -> None:
+    """A member has something else than we there; `by`: who has handed ours over, if its author has not."""
+    group = turn.group(name)
+    if _may_note(group, author, member):
+        turn.edit(name, differences=(*group.differences, Difference(author, seq, member, turn.now, by)))
+        turn.say(Notify(Differs(name, author, seq, member, by)))
 
 
 # --- for whoever reads the log --------------------------------------------------------------------------------------

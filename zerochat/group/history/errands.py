@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group import mail
@@ -36,7 +37,7 @@ def ask_for(
     limit: int,
     *,
     back: bool = False,
-    other: bool = False,
+    purpose: Literal["", "compare", "second"] = "",
     pages: int = 1,
 ) -> None:
     """Ask a member for stretches of chains; only this answer is listened to, until it is too late."""
@@ -48,7 +49,7 @@ def ask_for(
         body["pages"] = pages
     message = Message(type=NEED, id=new_id(turn.moment.random), body=body)
     until = turn.now + _patience(turn, name, member)
-    errand = Errand(message.id, tuple(want), until, back, other=other, pages=pages)
+    errand = Errand(message.id, tuple(want), until, back, purpose=purpose, pages=pages)
     turn.edit(name, errands={**group.errands, member: errand})
     mail.send(turn, name, member, pack(group.relationships[member], message, turn.packer_of(name), turn.moment.random))
 

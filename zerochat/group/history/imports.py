@@ -13,7 +13,7 @@ from zerochat.errors import LocalError, NotAMember, RemoteError
 from zerochat.group import log
 from zerochat.group.effects import Outcome, Remember
 from zerochat.group.event import Event, foreign_event
-from zerochat.group.history import past, regain
+from zerochat.group.history import past, regain, seconds
 from zerochat.group.membership import may_post
 from zerochat.group.state import Group
 from zerochat.group.turn import Turn
@@ -42,6 +42,8 @@ def take(turn: Turn, name: str, records: Sequence[bytes], back: bool) -> tuple[O
         found = ["invalid" if event is None else _above(turn, name, event) for event in events]
     if turn.group(name).needs:
         turn.timer("need", name, 1)  # some of it may be here now
+    if "new" in found:
+        seconds.soon(turn, name)
     return tuple(found)
 
 

@@ -14,7 +14,7 @@ from zerochat.errors import Malformed, Refused, RemoteError
 from zerochat.group import agreement, conduct, log, mail, sync
 from zerochat.group.effects import Fetch, Measure, Notify
 from zerochat.group.event import Event, load_event
-from zerochat.group.history import compare, errands, past
+from zerochat.group.history import compare, errands, past, seconds
 from zerochat.group.history.vouched import VOUCHED_MAX
 from zerochat.group.notices import Completed, Gap
 from zerochat.group.relationship import pack
@@ -198,9 +198,14 @@ def hear_share(turn: Turn, name: str, member: str, message: Message, body: Share
     events = list(read_runs(name, runs_in(body.runs, body.packed), member))
     _check(errand, events)
     errands.answered(turn, name, member, events, more=body.more)
-    if errand.other:
-        compare.hear_other(turn, name, member, events)
-        return True
+    match errand.purpose:
+        case "compare":
+            compare.hear_other(turn, name, member, events)
+            return True
+        case "second":
+            seconds.hear(turn, name, member, events)
+            return True
+    seconds.soon(turn, name)
     if errand.back:
         past.take(turn, name, member, errand, events, body.more)
         return True
