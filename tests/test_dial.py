@@ -18,10 +18,10 @@ from nacl import bindings
 from tests.rawcurve import GREETING, Raw, RawHost, described, framed
 from tests.wires import Peer, Relay, befriend, peers, pump, until
 from zerochat.agent.net import sockets, zmtp
-from zerochat.agent.net.cut import wire_bytes
+from zerochat.agent.net.cut import HEARTBEAT_BYTES_PER_S, wire_bytes
 from zerochat.agent.net.dial import CONNECT_S, NUDGE_S, RECONNECT_S, REDIAL_S, REDIAL_S_MAX, Line
 from zerochat.agent.net.ears import Ears
-from zerochat.agent.net.pulse import PIECE_BYTES, Pulse
+from zerochat.agent.net.pulse import BREATH_S, BREATHS_MAX, PIECE_BYTES, Pulse
 from zerochat.agent.net.session import FRAMES_KEPT, PONG_BYTES_MAX, SEND_BYTES_MAX, Session
 from zerochat.agent.net.sockets import FRAME_BYTES_MAX, public_key
 from zerochat.agent.net.socks import Detour
@@ -255,7 +255,10 @@ def test_a_ping_is_answered_and_a_silent_host_is_asked():
         host, thread = _accepted(listener)
         until(lambda: a.is_up(OTHER), a)
         thread.join()
+        question = b"\2\x04PING" + struct.pack(">H", (sockets.HEARTBEAT_MS + sockets.HEARTBEAT_TIMEOUT_MS) // 100)
         assert _heard(host[0]) == b"\0"  # hello
+        assert _heard(host[0]) == question
+        _say(host[0], b"\x04PONG")
         _say(host[0], b"\x04PING\0\x0acontext")
         _say(host[0], b"\x07UNKNOWNxyz")
         pump(a, timeout_ms=100)
@@ -270,7 +273,7 @@ def test_a_ping_is_answered_and_a_silent_host_is_asked():
             return asked
 
         until(was_asked, a)
-        assert asked == b"\2\x04PING" + struct.pack(">H", sockets.HEARTBEAT_TIMEOUT_MS // 100)
+        assert asked == question
         _say(host[0], b"\x04PONG")
         host[0].close()
 
@@ -284,7 +287,6 @@ def test_a_host_that_is_silent_is_left_unless_it_is_we_who_have_not_listened(mon
         until(lambda: a.is_up(OTHER), a)
         thread.join()
         (line,) = a.transport._lines
-        line.tend(line.due())  # it asks
         host[0].send(b"an answer")
         assert line._socket is not None
         select.select([line._socket], [], [], 5)
@@ -360,18 +362,33 @@ def test_the_waits_grow_and_a_nudge_ends_one():
 
 
 def test_without_a_sign_of_life_for_so_long_there_is_none():
-    beat, patience = sockets.HEARTBEAT_MS / 1000, sockets.HEARTBEAT_TIMEOUT_MS / 1000
-    pulse = Pulse(100.0)
-    assert beat < pulse.due() - 100.0 <= 1.5 * beat
-    assert not pulse.ask(100.0 + beat) and not pulse.stopped(100.0 + 10 * beat)
-    assert pulse.ask(102.0) and not pulse.ask(103.0)
+    patience = sockets.HEARTBEAT_TIMEOUT_MS / 1000
+    pulse, other = Pulse(100.0, 1500), Pulse(100.1, 1500)
+    assert 100.0 < pulse.due() <= 101.5 and pulse.due() in (other.due(), other.due() - 1.5), "all are asked at once"
+    assert not pulse.must_ask(100.0) and not pulse.stopped(200.0)
+    assert pulse.must_ask(102.0)
+    pulse.asked(102.0)
+    assert not pulse.must_ask(104.0), "once is enough"
     assert pulse.due() == 102.0 + patience and not pulse.stopped(101.9 + patience) and pulse.stopped(102.0 + patience)
-    pulse.felt(PIECE_BYTES - 1, 103.0)
+    pulse.felt(PIECE_BYTES - 1)
     assert pulse.stopped(102.0 + patience), "a trickle is no life"
-    pulse.felt(1, 103.0)
-    assert not pulse.stopped(110.0) and pulse.ask(110.0)
-    pulse.heard(111.0)
-    assert not pulse.stopped(120.0)
+    pulse.felt(1)
+    assert not pulse.stopped(110.0) and pulse.must_ask(110.0)
+    pulse.asked(110.0)
+    pulse.asked(111.0)
+    assert pulse.due() == 110.0 + patience, "it counts from the first question that was not answered"
+    pulse.heard()
+    assert not pulse.stopped(120.0) and 111.0 < pulse.due() <= 112.5
+
+
+def test_whoever_has_much_to_say_does_not_ask_after_every_word():
+    pulse, asked = Pulse(0.0, 1500), 0
+    for number in range(10_000):
+        if pulse.may_ask(number / 100):
+            pulse.asked(number / 100)
+            asked += 1
+    assert 100 / BREATH_S <= asked <= 100 / BREATH_S + BREATHS_MAX + 1
+    assert wire_bytes(len(zmtp.ping(0))) / BREATH_S <= HEARTBEAT_BYTES_PER_S, "the host forgives it"
 
 
 # --- bytes in, bytes out --------------------------------------------------------------------------------------------

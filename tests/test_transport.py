@@ -304,19 +304,47 @@ def test_a_flipped_bit_costs_one_connection_and_not_the_link(way):
         relay.close()
 
 
-def test_a_peer_who_has_vanished_without_a_word_is_noticed_and_found_again(monkeypatch):
+@pytest.mark.parametrize("speaks", [False, True], ids=["silent", "speaking"])
+def test_a_peer_who_has_vanished_without_a_word_is_noticed_and_found_again(monkeypatch, speaks):
+    """A host forgets with each word how long it wanted to wait for the next; so the last of all is a question."""
     monkeypatch.setattr(sockets, "HEARTBEAT_MS", 100)
     monkeypatch.setattr(sockets, "HEARTBEAT_TIMEOUT_MS", 300)
+    monkeypatch.setattr(sockets, "SPARE_HEARTBEAT_MS", 3_600_000)
     with peers(2) as (a, b):
         relay = Relay(("127.0.0.1", a.ports[0]))
         a.do(Admit(LINK, public_key(b"k" * 32)))
         b.do(Dial(LINK, Endpoint("127.0.0.1", relay.port), a.transport.server_key, b"k" * 32))
         until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
+        if speaks:
+            b.do(Dispatch(LINK, b"last words"))
+            until(a.envelopes, a, b)
         relay.deaf = True
-        until(lambda: not a.is_up(LINK) and not b.is_up(LINK), a, b)
+        until(lambda: not a.is_up(LINK), a)
+        until(lambda: not b.is_up(LINK), a, b)
         relay.deaf = False
         until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
         relay.close()
+
+
+def test_when_a_pair_link_is_lost_its_host_is_asked_on_the_queue_too(monkeypatch):
+    monkeypatch.setattr(sockets, "HEARTBEAT_MS", 100)
+    monkeypatch.setattr(sockets, "HEARTBEAT_TIMEOUT_MS", 300)
+    monkeypatch.setattr(sockets, "QUEUE_HEARTBEAT_MS", 3_600_000)
+    with peers(2) as (a, b):
+        relays = [Relay(("127.0.0.1", port)) for port in a.ports]
+        a.do(Admit(LINK, public_key(b"k" * 32), (b"q" * 32,)))
+        pair, queue = (Endpoint("127.0.0.1", relay.port) for relay in relays)
+        b.do(Dial(LINK, pair, a.transport.server_key, b"k" * 32, queue, (b"q" * 32,)))
+        until(lambda: len(b.transport._lines) == 2 and all(line.up for line in b.transport._lines), a, b)
+        relays[1].deaf = True
+        for _ in range(100):
+            pump(a, b, timeout_ms=5)
+        assert all(line.up for line in b.transport._lines), "it is seldom asked"
+        relays[0].deaf = True
+        until(lambda: not any(line.up for line in b.transport._lines), a, b)
+        assert b.counts["dial.lost"] == 2
+        for relay in relays:
+            relay.close()
 
 
 def test_a_peer_can_be_dialled_through_a_socks_proxy():

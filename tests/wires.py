@@ -23,11 +23,17 @@ class Peer:
     """One transport, and all that it has heard."""
 
     def __init__(
-        self, host: str = "127.0.0.1", secret: bytes = b"", ports: tuple[int, int] = (0, 0), socks: str | None = None
+        self,
+        host: str = "127.0.0.1",
+        secret: bytes = b"",
+        ports: tuple[int, int] = (0, 0),
+        socks: str | None = None,
+        *,
+        rides: bool = False,
     ):
         self.secret = secret or os.urandom(32)
         self.host = host
-        self.transport = Transport(self.secret, host, *ports, socks=socks)
+        self.transport = Transport(self.secret, host, *ports, socks=socks, rides=rides)
         self.ports = self.transport.bind()
         self.heard: list[Input] = []
 
@@ -158,7 +164,7 @@ class Relay:
         self.target = target
         self.asked: list[tuple[str, int]] = []
         self.flip = ""
-        """Flip one bit of the next piece that goes "up" to the target or "down" from it."""
+        """Flip one bit of the next piece that goes "up" to the target or "down" from it, in its first frame."""
         self.deaf = False
         """Lose everything, and tell nobody."""
         self.pieces: list[str] = []
@@ -209,7 +215,7 @@ class Relay:
                 self.pieces.append(way)
                 if self.flip == way:
                     self.flip = ""
-                    piece = piece[:-1] + bytes([piece[-1] ^ 1])
+                    piece = piece[:20] + bytes([piece[20] ^ 1]) + piece[21:]
                 if not self.deaf:
                     sink.sendall(piece)
         except OSError:

@@ -1,14 +1,16 @@
 """Joining over a wide-area line: how long somebody waits for a seat in a group that is far away.
 
-Every joiner is a fresh agent on the tester's host; the inviter is alice, 145 ms away. The clock starts when the face
-asks to join ("from nothing") and, within the same join, when the inviter is known and the request to join goes out to
-it; it stops when the joiner is seated and every member is connected. A round trip is the slowest member's. The phases
-are those that a face is told of (the welcome shows in the news that the group has members); their times add up to the
-whole join.
+Every joiner is on the tester's host; the inviter is alice, 145 ms away. The clock starts when the face asks to join
+("from nothing") and, within the same join, when the inviter is known and the request to join goes out to it; it stops
+when the joiner is seated and every member is connected. A round trip is the slowest member's. The phases are those that
+a face is told of (the welcome shows in the news that the group has members); their times add up to the whole join.
 
 In the thesis the inviter is always known, and its figures are for somebody who has exchanged DIDs with all members
-before, or with none of the others. Here nobody has: DIDs are made for one pair in one group. So the same figure of ours
-stands beside both.
+before, or with none of the others. A fresh agent of ours knows nobody, and stands beside the latter; where the inviter
+is the only member, the thesis makes no difference between the two, and neither do we. "Members known before" is an
+agent that is in another group with all members, and connected with them there. It knows them in less than the thesis'
+sense: DIDs are made for one pair in one group, so it exchanges them with every member all the same, as a fresh agent
+does, but over the lines that are open.
 """
 
 from collections import defaultdict
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from benchmarks import Figure, Report, Row, wide
-from benchmarks.wide.agents import Agents, Seat, Stuck, drain, grow, listen
+from benchmarks.wide.agents import Agents, Seat, Stuck, drain, grow, listen, until
 from benchmarks.wide.line import Line, NoLine
 from benchmarks.wide.thesis import (
     JOINED_AT_ONCE_MS,
@@ -36,6 +38,7 @@ ATTEMPTS = 3
 AT_ONCE = ((4, 4), (4, 16), (16, 4), (16, 16))
 RTTS_MAX_KNOWN, RTTS_MAX = 4.0, 6.0
 KNOWN, UNKNOWN = "thesis, members known before", "thesis, members not known"
+ACQUAINTED = ", members known before"
 AT_ONCE_RATIO_MAX = 1.5
 JOIN_S_MAX = 75.0
 NEWCOMERS = 8
@@ -87,44 +90,78 @@ def measure(quick: bool) -> Report:
     try:
         with line, Agents(line) as agents:
             seats: list[Seat] = []
+            attempts = range(1 if quick else ATTEMPTS)
             for size in sizes:
                 seats += [agents.start(host) for host in member_names(size)[len(seats) :]]
-                alone = []
-                for _ in range(1 if quick else ATTEMPTS):
-                    alone += join_afresh(agents, seats, 1, missing)
-                rows += rows_of_one(size, [join for join in alone if join.whole])
+                alone = [join for _ in attempts for join in join_afresh(agents, seats, 1, missing) if join.whole]
+                peer, goal = (UNKNOWN, RTTS_MAX) if size > 1 else (KNOWN, RTTS_MAX_KNOWN)
+                rows += rows_of_one(size, "", alone, peer, goal)
+                known = join_acquainted(agents, seats, len(attempts), missing)
+                rows += rows_of_one(size, ACQUAINTED, known, KNOWN, RTTS_MAX_KNOWN)
                 for joiners in (many for there, many in at_once if there == size):
                     together = join_afresh(agents, seats, joiners, missing)
                     if len(together) == joiners:
-                        rows += rows_at_once(size, together, [join for join in alone if join.whole])
+                        rows += rows_at_once(size, together, alone)
     except (Stuck, LocalError) as error:
         missing.append(f"everything from here on ({error})")
     return Report([*wide.rows_of(line), *rows], missing)
 
 
 def join_afresh(agents: Agents, seats: Sequence[Seat], joiners: int, missing: list[str]) -> list[Join]:
-    """Have so many join a new group of all these agents, which they leave again afterwards: a group that others had
-    joined and left before would have more to tell. What did not end well is said in `missing`. Raises Stuck."""
+    """Have so many fresh agents join a new group of all these, and end. What did not end well is said in `missing`.
+    Raises Stuck."""
+    newcomers = [agents.start(TESTER, f"{TESTER}-{number}") for number in range(joiners)]
+    joins = join_new_group(seats, newcomers, missing)
+    for seat in newcomers:
+        agents.stop(seat)
+    return joins
+
+
+def join_acquainted(agents: Agents, seats: Sequence[Seat], attempts: int, missing: list[str]) -> list[Join]:
+    """Have an agent that is connected with all these in another group join new groups of theirs, one after the other,
+    and end; gives the joins that ended well. What did not is said in `missing`. Raises Stuck."""
+    neighbours = new_group(seats)
+    newcomer = agents.start(TESTER, f"{TESTER}-known")
+    grow(neighbours, seats[0], [newcomer], len(seats) + 1)
+    until(f"{len(seats)} neighbours", lambda: newcomer.connected(neighbours) == len(seats))
+    joins = [join for _ in range(attempts) for join in join_new_group(seats, [newcomer], missing) if join.whole]
+    leave(neighbours, [*seats, newcomer])
+    agents.stop(newcomer)
+    return joins
+
+
+def new_group(seats: Sequence[Seat]) -> str:
+    """Make a group of all these agents; gives its id. Raises Stuck."""
     client = seats[0].client
     group = client.new(f"hikers-{len(client.groups())}").id
     for begin in range(1, len(seats), NEWCOMERS):
         newcomers = seats[begin : begin + NEWCOMERS]
         grow(group, seats[0], newcomers, begin + len(newcomers))
-    joins = join_at_once(agents, group, seats[0], joiners)
-    if partly := joiners - sum(join.whole for join in joins):
-        case = case_of(len(seats), "")
-        missing.append(f"{case}: {partly} of {joiners} at once did not end with every member connected")
+    return group
+
+
+def leave(group: str, seats: Sequence[Seat]) -> None:
+    """Have all these agents leave the group, the last of them first."""
     for seat in reversed(seats):
         seat.client.leave(group)
+
+
+def join_new_group(seats: Sequence[Seat], newcomers: Sequence[Seat], missing: list[str]) -> list[Join]:
+    """Have the newcomers join a new group of all these agents at once, which everybody leaves again afterwards: a group
+    that others had joined and left before would have more to tell. Raises Stuck."""
+    group = new_group(seats)
+    joins = join_at_once(group, seats[0], newcomers)
+    if partly := len(newcomers) - sum(join.whole for join in joins):
+        case = case_of(len(seats), "")
+        missing.append(f"{case}: {partly} of {len(newcomers)} at once did not end with every member connected")
+    leave(group, seats)
     return joins
 
 
-def join_at_once(agents: Agents, group: str, inviter: Seat, joiners: int) -> list[Join]:
-    """Have fresh agents join the group together, and end; gives the joins that came to their end. Raises Stuck."""
-    names = [f"{TESTER}-{number}" for number in range(joiners)]
-    seats = [agents.start(TESTER, name) for name in names]
-    faces = [seat.face for seat in seats]
-    invitation = inviter.client.invite(group, uses=joiners).url
+def join_at_once(group: str, inviter: Seat, newcomers: Sequence[Seat]) -> list[Join]:
+    """Have all newcomers join the group together; gives the joins that came to their end. Raises Stuck."""
+    faces = [seat.face for seat in newcomers]
+    invitation = inviter.client.invite(group, uses=len(newcomers)).url
     drain(faces, SETTLE_S)
     asked = [face.ask([("join", {"invitation": invitation})]) for face in faces]
     told: list[list[tuple[float, str, JoinStatus | None]]] = [[] for _ in faces]
@@ -134,7 +171,7 @@ def join_at_once(agents: Agents, group: str, inviter: Seat, joiners: int) -> lis
             for when, said in face.heard:
                 if isinstance(said, News) and isinstance(said.item, JoinStatus):
                     one.append((when, said.item.phase, said.item))
-                elif isinstance(said, News) and isinstance(said.item, ViewNews):
+                elif isinstance(said, News) and isinstance(said.item, ViewNews) and said.item.group == group:
                     one.append((when, "welcomed", None))
             face.heard.clear()
         return all(any(phase in ("joined", "failed") for _, phase, _ in one) for one in told)
@@ -148,8 +185,6 @@ def join_at_once(agents: Agents, group: str, inviter: Seat, joiners: int) -> lis
         end = next((status for _, phase, status in one if status is not None and phase == "joined"), None)
         if end is not None and "asking" in began_ms:
             joins.append(Join(began_ms, end.connected == end.members))
-    for seat in seats:
-        agents.stop(seat)
     return joins
 
 
@@ -158,31 +193,28 @@ def case_of(size: int, how: str) -> str:
     return f"joining {members} (round trip {slowest_ms(size):.0f} ms){how}"
 
 
-def rows_of_one(size: int, joins: Sequence[Join]) -> list[Row]:
-    """Joins of one at a time."""
+def rows_of_one(size: int, who: str, joins: Sequence[Join], peer: str, rtts_max: float) -> list[Row]:
+    """Joins of one at a time, beside the thesis' figure of that name."""
     if not joins:
         return []
     rtt = slowest_ms(size)
     rows = []
+    published = {peer: Figure.of(JOINED_MS[size][(KNOWN, UNKNOWN).index(peer)])}
     ways = (
-        (", from the request", [join.from_request for join in joins], KNOWN, JOINED_MS[size][0], RTTS_MAX_KNOWN),
-        (", from the request on", [join.from_request for join in joins], UNKNOWN, JOINED_MS[size][1], RTTS_MAX),
-        (", from nothing", [join.from_nothing for join in joins], "", (), None),
+        ("from the request", [join.from_request for join in joins], published, rtts_max),
+        ("from nothing", [join.from_nothing for join in joins], dict[str, Figure](), None),
     )
-    for how, times, name, published, rtts_max in ways:
-        if name and not published:
-            continue
-        peers = {name: Figure.of(published)} if published else {}
+    for how, times, peers, goal in ways:
         in_rtts = {each: _divided(figure, rtt) for each, figure in peers.items()}
-        ours = Figure.of(times)
-        rows.append(Row(case_of(size, how), "ms", "lower", ours, peers=peers))
-        rows.append(Row(case_of(size, how), "round trips", "lower", _divided(ours, rtt), peers=in_rtts, goal=rtts_max))
+        case, ours = case_of(size, f"{who}, {how}"), Figure.of(times)
+        rows.append(Row(case, "ms", "lower", ours, peers=peers))
+        rows.append(Row(case, "round trips", "lower", _divided(ours, rtt), peers=in_rtts, goal=goal))
     phases = defaultdict(list)
     for join in joins:
         for phase, took in join.phase_ms().items():
             phases[phase].append(took)
     for phase, what in PHASES.items():
-        rows.append(Row(case_of(size, f": {what}"), "ms", "lower", Figure.of(phases[phase])))
+        rows.append(Row(case_of(size, f"{who}: {what}"), "ms", "lower", Figure.of(phases[phase])))
     return rows
 
 

@@ -39,7 +39,8 @@ DRAIN_BYTES = 1024 * 1024
 
 
 class Line:
-    """One dialled connection and its successors. `up` is True from a finished handshake until the connection is lost.
+    """One dialled connection and its successors. `up` is True from a finished handshake until the connection is lost,
+    and `been_up` ever after.
 
     The line registers its socket with `ears`; whenever it has come up or gone down, or a try has failed, `changed` is
     called with it.
@@ -64,7 +65,7 @@ class Line:
         """
         endpoint = dial.queue_at if queues else dial.pair
         assert endpoint is not None
-        self.up = False
+        self.up = self.been_up = False
         self.queues = queues
         self._ears, self._counts, self._changed = ears, counts, changed
         self._ear = partial(hear, self)
@@ -74,7 +75,8 @@ class Line:
         self._connected = False
         self._detour: Detour | None = None
         self._session: Session | None = None
-        self._pulse = Pulse(now)
+        self._every_ms = sockets.QUEUE_HEARTBEAT_MS if queues else sockets.HEARTBEAT_MS
+        self._pulse = Pulse(now, self._every_ms)
         self._emptied = False
         """The last read has given less than it could have: there is nothing more for now."""
         self._writing = True
@@ -113,7 +115,7 @@ class Line:
             try:
                 found = self._session.next() if self._detour is None else None
                 if found is not None:
-                    self._pulse.heard(now)
+                    self._pulse.heard()
                     if self._session.up and not self.up:
                         self._rise(now)
                     return found
@@ -124,7 +126,7 @@ class Line:
                 if not data:
                     raise ConnectionResetError
                 self._emptied = len(data) < READ_BYTES
-                self._pulse.felt(len(data), now)
+                self._pulse.felt(len(data))
                 self._feed(data, now)
             except BlockingIOError:
                 break
@@ -135,21 +137,24 @@ class Line:
         self.flush(now)
         raise BlockingIOError
 
-    def send(self, message: bytes, now: float) -> bool:
-        """Take one message of one frame, to go out with the next `flush`; or not at all (False)."""
+    def send(self, message: bytes, now: float, header: bytes = b"") -> bool:
+        """Take one message, of one frame or with a header before it, to go out with the next `flush`; or not at all
+        (False)."""
         session = self._session
         if session is None or not session.up:
             return False
-        if session.send(message):
+        if session.send(message, header):
             return True
         self.flush(now)
-        return session is self._session and session.send(message)
+        return session is self._session and session.send(message, header)
 
     def flush(self, now: float) -> None:
         """Send what waits, as far as the network takes it: all that one turn has to say in as few packets as it can."""
         talk = self._detour or self._session
         if self._socket is None or not self._connected or talk is None:
             return
+        if self.up and talk is self._session and talk.unasked and self._pulse.may_ask(now):
+            self._ask(now)
         if talk.outgoing:
             try:
                 sent = self._socket.send(talk.outgoing)
@@ -177,16 +182,21 @@ class Line:
                     self._end(now, "dial.unreachable", RECONNECT_S)
         elif self._pulse.stopped(now):
             if self._has_news():
-                self._pulse.heard(now)  # the silence was ours
+                self._pulse.heard()  # the silence was ours
             else:
                 self._lost(now)
-        elif self._pulse.ask(now) and self._session is not None:
-            self._session.ping()
-            self.flush(now)
+        elif self._pulse.must_ask(now):
+            self.doubt(now)
 
     def due(self) -> float:
         """When `tend` has something to do next."""
         return self._pulse.due() if self.up else self._deadline
+
+    def doubt(self, now: float) -> None:
+        """Ask the peer now whether it is still there."""
+        if self.up:
+            self._ask(now)
+            self.flush(now)
 
     def nudge(self, now: float) -> None:
         """The peer has shown that it is there: do not wait for the next try."""
@@ -242,10 +252,10 @@ class Line:
         self._deadline = now + sockets.handshake_ms(proxied=self._socks is not None) / 1000
 
     def _rise(self, now: float) -> None:
-        self.up = True
+        self.up = self.been_up = True
         self._up_at = now
         self._failures = self._breaks
-        self._pulse = Pulse(now)
+        self._pulse = Pulse(now, self._every_ms)
         self.flush(now)
         self._changed(self)
 
@@ -284,6 +294,11 @@ class Line:
             self._socket.close()
         self._socket = self._session = self._detour = None
         self._connected = self._emptied = False
+
+    def _ask(self, now: float) -> None:
+        assert self._session is not None
+        self._session.ping(self._every_ms + sockets.HEARTBEAT_TIMEOUT_MS)
+        self._pulse.asked(now)
 
     def _has_news(self) -> bool:
         """Whether something has come that was not read yet."""

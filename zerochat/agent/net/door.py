@@ -165,6 +165,7 @@ class PairDoor(Door):
 
     def bind(self, port: int) -> int:
         self.socket.router_mandatory = 1  # to send to somebody who has gone is an error, not silence
+        sockets.keep_alive(self.socket)
         return super().bind(port)
 
 

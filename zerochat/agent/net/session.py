@@ -17,7 +17,7 @@ from zerochat.errors import Malformed, Refused
 HANDSHAKE_FRAME_BYTES_MAX = 2048
 """WELCOME takes 168; READY some 80, and its metadata may name more than we ask for."""
 FRAMES_KEPT = 3
-"""Of one message: none of ours has more than two, and a third shows that it has too many."""
+"""Of one message: none that a host sends has more than two, and a third shows that it has too many."""
 SEND_BYTES_MAX = 8 * 1024 * 1024
 """What waits for one peer's network; beyond that messages are dropped, and the log repairs. Sixteen of the largest
 envelopes, and no more than a busy peer lets lie unread (`cut.py`)."""
@@ -29,7 +29,8 @@ HOSTS = {b"DEALER": b"ROUTER", b"XSUB": b"XPUB"}
 
 
 class Session:
-    """`outgoing` is to be sent as it grows, and whoever sends takes it away. `up` is True from READY on."""
+    """`outgoing` is to be sent as it grows, and whoever sends takes it away. `up` is True from READY on, and `unasked`
+    while something was said to the host, but no question after it."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class Session:
     ) -> None:
         """`kind`: DEALER or XSUB. `first_words`: messages to send as soon as the handshake is over. Raises
         Unauthentic for a server key of low order."""
-        self.up = False
+        self.up = self.unasked = False
         self._kind, self._first_words = kind, first_words
         self._client = curve.Client(server_key, secret, random)
         self.outgoing = bytearray(zmtp.GREETING + zmtp.frame(zmtp.COMMAND, self._client.hello()))
@@ -79,16 +80,20 @@ class Session:
         message, self._message, self._message_bytes = self._message, [], 0
         return message, size
 
-    def send(self, message: bytes) -> bool:
-        """Put one message of one frame into `outgoing`; False if there is no room."""
-        if len(self.outgoing) + len(message) > SEND_BYTES_MAX:
+    def send(self, message: bytes, header: bytes = b"") -> bool:
+        """Put one message into `outgoing`: one frame, or two if there is a header; False if there is no room."""
+        if len(self.outgoing) + len(header) + len(message) > SEND_BYTES_MAX:
             return False
+        if header:
+            self.outgoing += zmtp.frame(0, self._client.seal(curve.MORE, header))
         self.outgoing += zmtp.frame(0, self._client.seal(0, message))
+        self.unasked = True
         return True
 
-    def ping(self) -> None:
-        """Ask the host for a sign of life."""
-        self._command(zmtp.ping(sockets.HEARTBEAT_TIMEOUT_MS))
+    def ping(self, ttl_ms: int) -> None:
+        """Ask the host for a sign of life. `ttl_ms`: when it may give us up after it, if it hears nothing more."""
+        self._command(zmtp.ping(ttl_ms))
+        self.unasked = False
 
     def _obey(self, plain: bytes) -> None:
         name, data = zmtp.split_command(plain)
@@ -97,6 +102,7 @@ class Session:
 
     def _command(self, body: bytes) -> None:
         self.outgoing += zmtp.frame(0, self._client.seal(curve.COMMAND, body))
+        self.unasked = True
 
     # --- the handshake ----------------------------------------------------------------------------------------------
 

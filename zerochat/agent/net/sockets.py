@@ -44,12 +44,19 @@ SEND_FRAMES_MAX = 256
 PUBLISH_FRAMES_MAX = 1000
 """The same for each subscriber of a queue, where a burst of posts should pass whole."""
 
-HEARTBEAT_MS = 1000
+HEARTBEAT_MS = 1500
 """Without heartbeats a vanished peer is never noticed, and one flipped byte in a CURVE stream leaves a dead connection
-standing for ever."""
+standing for ever. Whoever has dialled a pair link asks this often (`pulse.py`)."""
 HEARTBEAT_TIMEOUT_MS = 2400
-"""With the silence before it (`pulse.BEATS`) less than four seconds, so that a peer who vanishes is seen to be gone
-within that."""
+"""With the time until it is asked less than four seconds: within that a peer who vanishes is seen to be gone."""
+QUEUE_HEARTBEAT_MS = 12_000
+"""The same for a queue: it is asked at once when the pair link to its host is lost, and what is lost while nobody has
+noticed is repaired over that link."""
+SPARE_HEARTBEAT_MS = 60_000
+"""How often libzmq itself asks those who have dialled us. Mostly they ask first, and more often; but one may vanish
+between a word and its question, or be another program."""
+KEEPALIVE_IDLE_S, KEEPALIVE_S, KEEPALIVES_MAX = 2, 1, 2
+"""After a longer silence than there is between two questions, TCP asks too, so often and so many times in vain."""
 TCP_SILENCE_MS = 4000
 """TCP_MAXRT: how long the kernel may retransmit unacknowledged data before the connection counts as dead."""
 HANDSHAKE_MS = 2000
@@ -88,10 +95,18 @@ def harden(socket: Socket, *, proxied: bool) -> None:
     socket.sndhwm = SEND_FRAMES_MAX
     socket.rcvhwm = RECEIVE_FRAMES_MAX
     socket.handshake_ivl = handshake_ms(proxied=proxied)
-    socket.heartbeat_ivl = HEARTBEAT_MS
+    socket.heartbeat_ivl = SPARE_HEARTBEAT_MS
     socket.heartbeat_timeout = HEARTBEAT_TIMEOUT_MS
-    socket.heartbeat_ttl = HEARTBEAT_TIMEOUT_MS
     socket.tcp_maxrt = TCP_SILENCE_MS
+
+
+def keep_alive(socket: Socket) -> None:
+    """Have TCP ask whoever has dialled us and is silent, in case their machine has vanished between a word and its
+    question. It costs nothing while they ask; of a program that stands still, TCP knows nothing."""
+    socket.tcp_keepalive = 1
+    socket.tcp_keepalive_idle = KEEPALIVE_IDLE_S
+    socket.tcp_keepalive_intvl = KEEPALIVE_S
+    socket.tcp_keepalive_cnt = KEEPALIVES_MAX
 
 
 def guard(socket: Socket, server_secret: bytes, *, ipv6: bool) -> None:
@@ -112,14 +127,14 @@ def public_key(secret: bytes) -> bytes:
 def receive(socket: Socket) -> tuple[list[zmq.Frame], int]:
     """One whole message, and the bytes of all its frames on the wire. Raises `zmq.Again`.
 
-    Of the frames only the first three are kept, as none of our messages has more.
+    Of the frames only the first four are kept, as none of our messages has more than three.
     """
     frame = socket.recv(zmq.NOBLOCK, copy=False)
     frames, size = [frame], wire_bytes(len(frame))
     while frame.more:
         frame = socket.recv(copy=False)
         size += wire_bytes(len(frame))
-        if len(frames) < 3:
+        if len(frames) < 4:
             frames.append(frame)
     return frames, size
 

@@ -4,7 +4,8 @@ Two sockets are bound. The *pair* socket (ROUTER) takes what goes to one peer, t
 to many; at both stands the doorkeeper (`zap.py`). To each peer that we dial there is a DEALER, and an XSUB for the
 queues that it keeps for us (`dial.py`). A link is as good whichever side has dialled: our DEALER is used while it is
 up, and the peer's connection to our ROUTER otherwise. A ROUTER knows only whom it has heard, so the dialling side says
-hello, an empty frame, right after the handshake; hellos go no further than this file.
+hello, an empty frame, right after the handshake; hellos go no further than this file. While its own line is not up
+yet, a link may send over another one to the same host (`ride.py`).
 
 Who speaks on an inbound connection is never what the peer says of itself (its routing id), but the CURVE key that it
 has proved: libzmq puts it on every message as `User-Id`, and each time it is looked up among the admitted keys.
@@ -33,9 +34,11 @@ from zerochat.agent.net.dial import Line
 from zerochat.agent.net.door import PairDoor, QueueDoor
 from zerochat.agent.net.ears import Ears
 from zerochat.agent.net.files import allow_many_files
+from zerochat.agent.net.ride import HEADER_BYTES, RIDE_S, Early, Rides, Waiting, read_header, rider_of
 from zerochat.agent.net.watch import Watch
 from zerochat.agent.net.zap import Admission, Gatekeeper
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
+from zerochat.errors import RemoteError
 from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Publish, Reply, Revoke
 from zerochat.group.stimuli import Input, LinkDown, LinkUp, Received
 
@@ -72,11 +75,19 @@ class Transport:
     """
 
     def __init__(
-        self, server_secret: bytes, listen_host: str, pair_port: int, queue_port: int, *, socks: str | None = None
+        self,
+        server_secret: bytes,
+        listen_host: str,
+        pair_port: int,
+        queue_port: int,
+        *,
+        socks: str | None = None,
+        rides: bool = False,
     ) -> None:
         """`server_secret`: the CURVE secret key of both bound sockets, 32 bytes. `listen_host`: a literal address of
         this machine, or 0.0.0.0, or :: (both kinds). A port of 0 means any. `socks`: "address:port" of a SOCKS5 proxy
-        for everything that we dial. Raises OldLibzmq (`sockets.py`).
+        for everything that we dial. `rides`: our links may ride (`ride.py`), because all to whom we have one are told
+        where we are reached; never with `socks`. Raises OldLibzmq (`sockets.py`).
         """
         allow_many_files()
         self.counts: Counter[str] = Counter()
@@ -93,6 +104,9 @@ class Transport:
         self._admitted: dict[str, Admission] = {}
         """By client key in Z85, as the core wants it; the gatekeeper's are those of links that are not shut."""
         self._bans = Bans()
+        self._secret = server_secret
+        self._rides = Rides(allowed=rides and socks is None)
+        self._waiting = Waiting()
         self._links: dict[bytes, Link] = {}
         self._callers: dict[bytes, Connection] = {}
         """Who is behind each routing id of the pair socket."""
@@ -240,7 +254,9 @@ class Transport:
             self._open_door()
             if link in self._links:
                 self._dial_now(self._links[link])
-        self._due = self._bans.due
+        for link in self._rides.over(now):
+            self._settle(link)
+        self._due = min(self._bans.due, self._rides.due)
         for line in self._lines:
             if now >= line.due():
                 line.tend(now)
@@ -263,9 +279,31 @@ class Transport:
             self.counts["refused.revoked"] += 1
             if caller is not None:
                 self._dismiss(caller, "cut.revoked")
+        elif len(frames) == 3 and len(envelope) == HEADER_BYTES:
+            self._hear_rider(Early(user, envelope.bytes, frames[2].bytes))
         elif len(envelope) or len(frames) != 2:
             self._take(frames[1:], Received(admission.link, envelope.bytes, routing))
         return size
+
+    def _hear_rider(self, early: Early) -> None:
+        """Something for another link of whoever speaks here. It has no handle: what is said on that link does not go
+        back over this one. A forged header is a strike against the link that has carried it."""
+        admitted = self._gatekeeper.admitted
+        carrier, rider = admitted.get(early.carrier), admitted.get(_user(rider_of(early.header)))
+        now = time.monotonic()
+        if rider is None and carrier and carrier.queues and self._waiting.keep(replace(early, until=now + RIDE_S)):
+            self.counts["early.ride"] += 1
+            return
+        if rider is None or carrier is None or not (rider.queues and carrier.queues):
+            self.counts["refused.ride"] += 1
+            return
+        try:
+            read_header(early.header, self._secret, z85.decode(early.carrier))
+        except RemoteError:
+            self.counts["refused.ride"] += 1
+            self.complain(carrier.link)
+        else:
+            self._take([early.envelope], Received(rider.link, early.envelope))
 
     def _hear_line(self, line: Line) -> int:
         frames, size = line.receive(time.monotonic())
@@ -327,15 +365,41 @@ class Transport:
     def _settle_line(self, line: Line) -> None:
         """A line has come up or gone down, or has failed to."""
         self._due = min(self._due, line.due())
-        if line in self._lines:
-            self._settle(self._lines[line])
+        if line not in self._lines:
+            return
+        link = self._lines[line]
+        if line.up and not line.queues:
+            self._dial_now(self._links[link])
+            return
+        if not line.queues:
+            self._doubt(self._links[link])
+        self._tell_riders(line)
+        self._settle(link)
+
+    def _tell_riders(self, line: Line) -> None:
+        """Others may ride on this line from now on, or no more; and its own link need not if it is up."""
+        dial = self._links[self._lines[line]].dial
+        if line.queues or dial is None:
+            return
+        if line.up:
+            self._rides.end(dial.link)
+        for link in (self._rides.offer if line.up else self._rides.withdraw)(dial, line):
+            self._settle(link)
+
+    def _doubt(self, state: Link) -> None:
+        """A pair connection is lost: ask on what else there is to the same peer, and is seldom asked."""
+        now = time.monotonic()
+        for line in state.lines[1:]:
+            line.doubt(now)
+            self._due = min(self._due, line.due())
 
     def _settle(self, link: bytes) -> None:
         """Tell the core when a link has come up or gone down."""
         state = self._links.get(link)
         if state is None:
             return
-        up = bool(state.callers) or bool(state.lines and state.lines[0].up)
+        own = bool(state.callers) or bool(state.lines and state.lines[0].up)
+        up = own or self._rides.way(link) is not None
         if up != state.up:
             state.up = up
             self._news.append(LinkUp(link) if up else LinkDown(link))
@@ -346,13 +410,15 @@ class Transport:
 
     def _admit(self, admit: Admit) -> None:
         assert len(admit.client_key) == 32 and all(len(queue) == QUEUE_BYTES for queue in admit.queues)
-        user = z85.encode(admit.client_key).decode()
+        user = _user(admit.client_key)
         admission = Admission(admit.link, admit.queues)
         former = self._admitted.get(user)
         if former == admission:
             return
         self._admitted[user] = admission
         self._open_door()
+        for early in self._waiting.take(admit.client_key, time.monotonic()):
+            self._hear_rider(early)
         if former is None:
             return
         if admission.link in self._bans:
@@ -367,7 +433,7 @@ class Transport:
         self._cut_subscribers(user, "cut.moved")
 
     def _revoke(self, client_key: bytes) -> None:
-        user = z85.encode(client_key).decode()
+        user = _user(client_key)
         if self._admitted.pop(user, None) is not None:
             self._open_door()
             self._throw_out(user, "cut.revoked")
@@ -400,17 +466,24 @@ class Transport:
             self._dial_now(state)
 
     def _dial_now(self, state: Link) -> None:
-        """Open the lines that this link is to have."""
+        """Open the lines that this link is to have: first the one to the peer, and once that is up the one for its
+        queues. Who is not let in yet, or is not there, is so asked once and not twice; until its queues are heard, the
+        peer sends over the link."""
         dial, now = state.dial, time.monotonic()
         if dial is None:
             return
-        wanted = [(), dial.queues] if dial.queue_at is not None and dial.queues else [()]
+        let_in = bool(state.lines) and state.lines[0].up
+        wanted = [(), dial.queues] if let_in and dial.queue_at is not None and dial.queues else [()]
         for queues in wanted[len(state.lines) :]:
             hear, settle = self._hear_line, self._settle_line
             line = Line(self._ears, dial, self.counts, now, hear, settle, queues=queues, socks=self._socks)
             state.lines.append(line)
             self._lines[line] = dial.link
             self._due = min(self._due, line.due())
+        if not state.lines[0].been_up:
+            self._rides.begin(dial, now)
+            self._due = min(self._due, self._rides.due)
+        self._tell_riders(state.lines[0])
         self._settle(dial.link)
 
     def _hang_up(self, link: bytes) -> None:
@@ -424,8 +497,10 @@ class Transport:
         """Close what was dialled, but for the first so many lines."""
         now = time.monotonic()
         for line in state.lines[keep:]:
-            del self._lines[line]
+            self._rides.end(self._lines[line])
             line.close(now)
+            self._tell_riders(line)
+            del self._lines[line]
         del state.lines[keep:]
         for line in state.lines:
             line.nudge(now)
@@ -444,6 +519,10 @@ class Transport:
         for caller in reversed(state.callers.copy()):
             if self._call_back(caller, envelope):
                 return
+        way = self._rides.way(link)
+        if way is not None and way[0].send(envelope, time.monotonic(), header=way[1]):
+            self._unsent[way[0]] = None
+            return
         self.counts["dropped.full"] += 1
 
     def _reply(self, handle: bytes, envelope: bytes) -> None:
@@ -477,3 +556,8 @@ class Transport:
             return True
         self.counts["dropped.size"] += 1
         return False
+
+
+def _user(client_key: bytes) -> str:
+    """A CURVE client key as libzmq and the gatekeeper name it."""
+    return z85.encode(client_key).decode()
