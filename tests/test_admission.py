@@ -13,7 +13,8 @@ from zerochat.group.joining import admission, join, requests
 from zerochat.group.membership import Policy
 from zerochat.group.notices import InvitationUsed, JoinAnswered, JoinAsked, Seating
 from zerochat.group.relationship import pack
-from zerochat.group.stimuli import AcceptInvitation, AnswerRequest, CreateGroup, CreateInvitation
+from zerochat.group.state import Regain
+from zerochat.group.stimuli import AcceptInvitation, AnswerRequest, CreateGroup, CreateInvitation, ResumeGroup
 from zerochat.group.wire.messages import WELCOME
 from zerochat.sim import Faults
 from zerochat.sim.world import Node
@@ -243,6 +244,28 @@ def test_somebody_is_let_in_as_it_was_shown():
     world.run(for_ms=2_000)
     member = world.group("n0").view.members[asked.member]
     assert (member.label, member.role) == ("the boss", "reader")
+
+
+def test_nobody_is_let_in_by_an_older_copy():
+    """Whoever admits hears why, and who has asked keeps its place; the joiner is told to come again."""
+    world = Admitting()
+    invitation = world.offer()
+    world.knock("n1", invitation)
+    (asked,) = world.all(JoinAsked)
+    node, group = world.nodes["n0"], world.group("n0")
+    node.agent = replace(node.agent, groups={group.id: replace(group, regain=Regain(unsure=True))})
+    admit = AnswerRequest(world.id, asked.member, True)
+    refused = world.ask("n0", admit)
+    assert isinstance(refused, Refuse) and "`zerochat resume friends`" in refused.error.sentence()
+    assert world.last("n1").phase == "asking" and asked.member in world.group("n0").requests
+    world.run(for_ms=join.PENDING_RETRY_MS)
+    assert world.last("n1").phase == "failed" and "Try again later" in world.last("n1").text
+    assert world.group("n0").others == [] and world.group("n0").seq == 1
+    world.ask("n0", ResumeGroup(world.id))
+    world.knock("n1", invitation)
+    assert isinstance(world.ask("n0", admit), Answer)
+    world.run(for_ms=5_000)
+    assert world.last("n1").phase == "joined" and len(world.group("n0").others) == 1
 
 
 def test_to_be_refused_it_does_not_matter_what_was_shown():

@@ -7,21 +7,32 @@ import pytest
 
 from tests.test_join import Small
 from zerochat.didcomm.message import Message
-from zerochat.errors import Malformed, Refused
+from zerochat.errors import Malformed, NotAMember, Refused
 from zerochat.group import log, sync
 from zerochat.group.conduct import ENVELOPES_MAX
-from zerochat.group.effects import Confirm, Dispatch, Fetch, InvitationCreated, Publish, Refuse, Remember
+from zerochat.group.effects import Changed, Confirm, Dispatch, Fetch, InvitationCreated, Publish, Refuse, Remember
 from zerochat.group.event import POST, load_event
-from zerochat.group.history import errands, needs, regain
+from zerochat.group.history import errands, needs, past, regain, vouched
 from zerochat.group.history.policy import Entry, floor_of, portion
 from zerochat.group.membership import Policy
-from zerochat.group.notices import Gap, HistoryFetched, Refuted, Regained
+from zerochat.group.notices import Gap, HistoryFetched, JoinProgress, Refuted, Regained
 from zerochat.group.state import Chain, Errand, Past, Spot
-from zerochat.group.stimuli import AcceptInvitation, CreateGroup, CreateInvitation, LeaveGroup, Moment, SendPost
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    ChangeLabel,
+    CreateGroup,
+    CreateInvitation,
+    Fetched,
+    LeaveGroup,
+    Moment,
+    ResumeGroup,
+    SendPost,
+)
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import SHARE, ShareBody
 from zerochat.group.wire.run import Run, write_runs
 from zerochat.sim import SIMULATED_PACKERS
+from zerochat.sim.node import Node
 
 
 class Cut(Small):
@@ -307,6 +318,63 @@ def test_the_history_of_somebody_who_is_gone_is_vouched_for(cut):
     assert {row.vouched for row in world.nodes["n2"].log if row.type == POST} == {world.did("n0")}
 
 
+def test_no_more_is_taken_on_others_word_than_may_be_and_the_rest_when_the_author_is_back(cut, monkeypatch):
+    monkeypatch.setattr(vouched, "VOUCHED_MAX", 20)
+    monkeypatch.setattr(past, "VOUCHED_MAX", 20)
+    monkeypatch.setattr(needs, "RUN_EVENTS_MAX", 10)
+    world = cut()
+    world.bring_in("n1")
+    said = [f"early {number}" for number in range(150)]
+    world.post("n1", *said)
+    world.run(for_ms=5_000)
+    world.kill("n1")
+    asked = []
+    perform = world._perform
+
+    def counted(node, effect):
+        if isinstance(effect, Fetch) and effect.back:
+            asked.append(effect)
+        perform(node, effect)
+
+    world._perform = counted
+    world.bring_in("n2")
+    world.run(for_ms=60_000)
+    assert world.texts("n2", vouched=True) == said[-20:]
+    last = [one for one in world.notices["n2"] if isinstance(one, HistoryFetched)][-1]
+    assert last.done and last.left
+    count = len(asked)
+    world.run(for_ms=600_000)
+    assert len(asked) == count, "nobody is asked for what would not be taken"
+    world.deaf.clear()
+    world.restart("n1")
+    assert world.run(lambda: world.texts("n2") == said, for_ms=600_000)
+    assert world.texts("n2", vouched=True) == []
+
+
+def test_whoever_always_says_that_there_is_more_is_asked_ever_more_rarely(cut, monkeypatch):
+    world = cut()
+    world.bring_in("n1")
+    world.post("n1", "one", "two", "three")
+    world.run(for_ms=5_000)
+    world.kill("n1")
+    asked = []
+    perform = world._perform
+
+    def lying(node, effect):
+        if isinstance(effect, Fetch) and effect.back:
+            asked.append(effect.pages)
+            empty = Fetched(effect.group, effect.member, effect.thread, (), True, True, effect.want, 0, effect.pages)
+            world.hear(node.name, empty)
+            return
+        perform(node, effect)
+
+    world._perform = lying
+    world.bring_in("n2")
+    world.run(for_ms=1_800_000)
+    assert 5 < len(asked) < 50, "some quickly, then one a minute"
+    assert set(asked) == {1}
+
+
 @pytest.mark.parametrize(("rule", "expected"), [("none", []), ("last:2", ["four", "five"])])
 def test_a_group_says_what_newcomers_may_have(cut, rule, expected):
     world = cut(policy=Policy(history=rule))
@@ -350,6 +418,24 @@ def test_a_cut_in_the_middle_is_no_reason_to_begin_anew(cut):
     again = [row.id for row in world.nodes["n1"].log]
     assert len(again) == len(set(again))
     assert had >= 300
+
+
+def test_whoever_had_nothing_is_asked_again_later(cut, monkeypatch):
+    """It may have been fetching the same history itself."""
+    world = cut()
+    world.bring_in("n1")
+    world.post("n0", "one", "two")
+    world.run(for_ms=5_000)
+    with monkeypatch.context() as patch:
+        fetch = Node.fetch
+        patch.setattr(Node, "fetch", lambda node, asked: replace(fetch(node, asked), records=(), more=False))
+        world.bring_in("n2")
+        assert world.run(lambda: world.nodes["n2"].agent.groups[world.id].fetching.done, for_ms=600_000)
+        assert world.texts("n2") == []
+    told = len(world.notices["n2"])
+    assert world.run(lambda: world.texts("n2") == ["one", "two"], for_ms=2 * past.LATER_MS)
+    assert world.run(lambda: world.nodes["n2"].agent.groups[world.id].fetching.done, for_ms=60_000)
+    assert any(isinstance(one, HistoryFetched) and one.got for one in world.notices["n2"][told:])
 
 
 def test_history_that_its_author_contradicts_is_not_taken(cut):
@@ -411,10 +497,72 @@ def test_a_restored_profile_is_silent_until_somebody_has_told_it_where_it_stands
     world.perform("n0", turn)
     refused = world.ask("n0", SendPost(world.id, "a second first word"))
     assert isinstance(refused, Refuse)
-    assert "older copy" in refused.error.sentence()
+    assert "restored from a backup" in refused.error.sentence()
     world.deaf.clear()
     world.run(for_ms=100_000)
     assert world.post("n0", "now")
+
+
+def test_whoever_was_restored_alone_lets_nobody_in_before_it_is_resumed(cut):
+    world = cut(members=3)
+    invited = world.ask("n0", CreateInvitation(world.id, 86_400, 2)).result.invitation
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.bring_in("n1")
+    assert world.nodes["n1"].agent.groups
+    world.kill("n1")
+    older(world, "n0", state, rows)
+    turn = world.turn("n0")
+    regain.begin(turn, world.id)
+    world.perform("n0", turn)
+    before = world.nodes["n0"].agent.groups[world.id]
+    for command in (
+        SendPost(world.id, "a second history"),
+        ChangeLabel(world.id, "nemo"),
+        CreateInvitation(world.id, 3600, 1),
+        LeaveGroup(world.id),
+    ):
+        refused = world.ask("n0", command)
+        assert isinstance(refused, Refuse), command
+        assert "you were alone in friends when it was made" in refused.error.sentence()
+        assert "`zerochat resume friends` goes on" in refused.error.sentence()
+    world.ask("n2", AcceptInvitation(invited, "n2"))
+    world.run(for_ms=10_000)
+    failed = [one for one in world.notices["n2"] if isinstance(one, JoinProgress) and one.phase == "failed"]
+    assert len(failed) == 1 and "an older copy of its profile" in failed[0].text
+    assert "Try again later" in failed[0].text and not world.nodes["n2"].agent.groups
+    assert not any(one.claims for one in world.nodes["n0"].agent.invitations.values()), "the invitation is not used up"
+    world.run(for_ms=100_000)
+    after = world.nodes["n0"].agent.groups[world.id]
+    assert (after.seq, after.others) == (before.seq, []) and regain.suspended(after), "it does not end by itself"
+
+    answer = world.ask("n0", ResumeGroup("friends"))
+    assert answer.result == Changed(world.id) and world.notices["n0"][-1] == Regained(world.id, before.seq)
+    world.ask("n2", AcceptInvitation(invited, "n2"))
+    world.run(for_ms=20_000)
+    world.post("n0", "so be it")
+    world.run(for_ms=20_000)
+    assert world.texts("n2") == ["so be it"]
+
+
+def test_where_nobody_comes_back_a_person_goes_on(cut):
+    world = cut(members=3)
+    world.bring_in("n1", "n2")
+    turn = world.turn("n0")
+    regain.begin(turn, world.id)
+    regain.hear(turn, world.id, world.did("n1"), 1_000)
+    world.perform("n0", turn)
+    world.kill("n1")
+    world.kill("n2")
+    world.run(for_ms=300_000)
+    assert isinstance(world.ask("n0", SendPost(world.id, "silenced")), Refuse)
+    world.ask("n0", ResumeGroup(world.id))
+    assert world.group("n0").regain.ignored == {world.did("n1")}
+    assert world.post("n0", "on")
+    refused = world.ask("n0", ResumeGroup(world.id))
+    assert isinstance(refused.error, regain.NothingToResume) and "nothing to resume in friends" in str(refused.error)
+    world.ask("n0", LeaveGroup(world.id))
+    world.ask("n0", LeaveGroup(world.id))
+    assert isinstance(world.ask("n0", ResumeGroup(world.id)).error, NotAMember)
 
 
 def test_one_of_several_cannot_silence_a_member_and_two_not_for_long(cut):

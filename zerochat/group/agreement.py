@@ -141,12 +141,14 @@ def _pasts(group: Group) -> dict[str, set[str]]:
 
 
 def withheld(group: Group) -> frozenset[str]:
-    """The membership events that we do not hand on: those that bring in whoever is in quarantine, and what follows."""
+    """The membership events that we do not hand on: those that bring in whoever is in quarantine, and what follows. But
+    what we have named ourselves we cannot take back: to leave it out would give us two histories."""
     if not group.quarantine:
         return frozenset()
+    named = ancestors(group.control, [name for name, event in group.control.items() if event.author == group.me])
     held: set[str] = set()
     for name, event in sorted(group.control.items(), key=lambda item: (item[1].lamport, item[0])):
-        brings = event.type == ADD and add_of(event).member in group.quarantine
+        brings = event.type == ADD and add_of(event).member in group.quarantine and name not in named
         if brings or not held.isdisjoint(event.deps):
             held.add(name)
     return frozenset(held)

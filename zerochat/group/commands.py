@@ -14,6 +14,7 @@ from zerochat.group import leave, log, mail, members, peers, sync
 from zerochat.group.contact import new_identity, sign_possession, transport_name
 from zerochat.group.effects import (
     Asked,
+    Changed,
     Connected,
     Forgotten,
     GroupCreated,
@@ -29,7 +30,7 @@ from zerochat.group.effects import (
 )
 from zerochat.group.event import GENESIS, HEADER_BYTES_MAX, POST, POST_BYTES_MAX, RECORD_BYTES_MAX, Event
 from zerochat.group.find import find_connection, find_group, find_peer
-from zerochat.group.history import imports
+from zerochat.group.history import imports, regain
 from zerochat.group.joining import invite, join, parting, requests
 from zerochat.group.membership import check_control, may_post, resolve_view
 from zerochat.group.modes import MODES
@@ -55,6 +56,7 @@ from zerochat.group.stimuli import (
     OfferConnection,
     PingPeer,
     RemoveMember,
+    ResumeGroup,
     RotateDid,
     SendPost,
     Tell,
@@ -105,6 +107,8 @@ def obey(turn: Turn, command: Command) -> Result:
             return Left(leave.leave(turn, find_group(turn.agent, wanted)))
         case ForgetGroup(wanted):
             return Forgotten(leave.forget(turn, find_group(turn.agent, wanted)))
+        case ResumeGroup(wanted):
+            return Changed(regain.resume(turn, find_group(turn.agent, wanted)))
         case ImportEvents(wanted, records, back):
             group = find_group(turn.agent, wanted)
             return Imported(group.id, imports.take(turn, group.id, records, back))
@@ -145,7 +149,7 @@ def obey(turn: Turn, command: Command) -> Result:
 
 def _create(turn: Turn, wanted: CreateGroup) -> str:
     """Found a group: its genesis event is its name for ever."""
-    name, label = checked_name(wanted.name, "group"), checked_name(wanted.label, "name")
+    name, label = checked_name(wanted.name, "group's name"), checked_name(wanted.label, "name")
     if any(group.name == name and group.state != "left" for group in turn.agent.groups.values()):
         raise GroupExists(group=name)
     assert turn.agent.reach is not None

@@ -49,7 +49,11 @@ from zerochat.group.turn import Turn
 
 
 class NotPossible(LocalError):
-    """The group does not allow this as it is now: {why}"""
+    """The group does not allow this as it is now: {why}."""
+
+
+class NotYet(LocalError):
+    """{sentence}"""
 
 
 def step(
@@ -106,7 +110,7 @@ def step(
         mediators.settle(turn)
     except RemoteError as error:
         if isinstance(stimulus, Ask):
-            return agent, [Refuse(stimulus.ticket, NotPossible(why=error.sentence()))]
+            return agent, [Refuse(stimulus.ticket, _refusal(error))]
         refused = Turn(agent, moment, packers)
         if isinstance(stimulus, Received) and (found := hearing.whose(agent, stimulus.link)) is not None:
             conduct.spend(refused, *found, len(stimulus.envelope))
@@ -115,6 +119,13 @@ def step(
         assert isinstance(stimulus, Ask)
         return agent, [Refuse(stimulus.ticket, error)]
     return turn.agent, turn.effects
+
+
+def _refusal(error: RemoteError) -> LocalError:
+    """Why we may not do what we would refuse others, too; but without the words that are about others."""
+    if isinstance(error, regain.NotKnown):
+        return NotYet(sentence=error.sentence())
+    return NotPossible(why=error.fields.get("why", error.sentence().removesuffix(".")))
 
 
 # --- inputs ---------------------------------------------------------------------------------------------------------

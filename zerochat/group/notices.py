@@ -275,7 +275,8 @@ class HistoryFetched:
 
 @dataclass(frozen=True, slots=True)
 class Regained:
-    """This profile had lost some of its own words, and has them again; now it can go on."""
+    """This profile had lost some of its own words, or may have, and can go on: it has them again, or nobody had any to
+    show, or a person at this machine has decided so."""
 
     group: str
     upto: int

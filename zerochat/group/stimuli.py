@@ -132,6 +132,14 @@ class ForgetGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class ResumeGroup:
+    """Go on in a group where this profile may be an older copy of itself, whatever others may have heard of us
+    (`history/regain.py`)."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
 class ImportEvents:
     """Take in what is missing here of a page of a group's log out of a file (`history/imports.py`)."""
 
@@ -219,6 +227,7 @@ Command: TypeAlias = (
     | SendPost
     | LeaveGroup
     | ForgetGroup
+    | ResumeGroup
     | ImportEvents
     | DismissDoubts
     | PingPeer

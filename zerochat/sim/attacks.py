@@ -11,6 +11,7 @@ from typing import Any
 from zerochat.crypto.encoding import b64url
 from zerochat.group.agreement import sign_heads
 from zerochat.group.event import ADD, LABEL, POST, REMOVE
+from zerochat.group.history.negentropy import VERSION
 from zerochat.group.membership import (
     READER,
     heads_of,
@@ -20,7 +21,20 @@ from zerochat.group.membership import (
 )
 from zerochat.group.state import Chain
 from zerochat.group.stimuli import ChangeRole
-from zerochat.group.wire.messages import EVENTS, JOIN_REQUEST, SEATING, STATUS, SYNC, WELCOME
+from zerochat.group.wire.messages import (
+    COMPARE,
+    EVENTS,
+    JOIN_PENDING,
+    JOIN_REQUEST,
+    NEED,
+    PROBLEM,
+    PROOF,
+    SEATING,
+    SHARE,
+    STATUS,
+    SYNC,
+    WELCOME,
+)
 from zerochat.sim.adversary import Adversary
 from zerochat.sim.forgeries import (
     Attack,
@@ -49,6 +63,12 @@ from zerochat.sim.hearsay import (
 
 MOST = 2**53 - 1
 FLOOD = 60
+KINDS = (
+    *(EVENTS, STATUS, SYNC, NEED, SHARE, COMPARE, PROOF),
+    *(JOIN_REQUEST, JOIN_PENDING, WELCOME, SEATING, PROBLEM),
+    "https://example.org/x/1.0/y",
+)
+"""Everything that one member may say to another, and something that none has heard of."""
 
 
 # --- what others have -----------------------------------------------------------------------------------------------
@@ -211,11 +231,29 @@ def junk(one: Adversary) -> Spoils | None:
     """Send what is no message, or none that anybody asked for."""
     victims = some(one)
     for name in victims:
-        for kind in (EVENTS, STATUS, SYNC, WELCOME, JOIN_REQUEST, SEATING, "https://example.org/x/1.0/y"):
+        for kind in KINDS:
             body: dict[str, Any] = {"group": 1, "runs": [{"author": "x"}], "heads": "no", "have": [-1, None, 2**70]}
             one.utter(name, kind, one.dice.choice(({}, body)))
         for size in (0, 1, 40, 3000):
             one.deliver(name, one.dice.choice((b"", b"\x01", b"{", b"[" * 50)) + one.dice.randbytes(size))
+    return Spoils() if victims else None
+
+
+def odd_comparisons(one: Adversary) -> Spoils | None:
+    """Compare our log with theirs by words that have the right shape, and mean nothing or too much; and say that we
+    have something else at the ends of all chains, so that they ask us to compare, and get the same for an answer."""
+    victims = some(one)
+    for name in victims:
+        group, _ = one.known[one.members()[name]]
+        one.utter(name, SYNC, sync_of(one, group, tips=b64url(one.dice.randbytes(2 * len(group.view.members)))))
+        for _ in range(one.dice.randint(1, 12)):
+            junk = one.dice.randbytes(one.dice.choice((0, 1, 40, 3000)))
+            # Ranges that end nowhere, lists and fingerprints of nothing, numbers without an end.
+            words = (b"", junk, bytes([VERSION]), bytes([VERSION ^ 1]) + junk, bytes([VERSION]) + junk)
+            word = one.dice.choice((*words, bytes([VERSION]) + b"\0\0\1" * 9_000, bytes([VERSION]) + b"\xff" * 9_000))
+            since = one.dice.choice((0, one.world.now - 60_000, MOST))
+            thread = one.dice.choice((None, "never asked"))
+            one.utter(name, COMPARE, {"group": group.id, "since": since, "message": b64url(word)}, thread)
     return Spoils() if victims else None
 
 
@@ -289,6 +327,7 @@ ATTACKS: Mapping[str, Attack] = _named(
         deaf,
         replay,
         junk,
+        odd_comparisons,
         flood,
         wrong_clock,
         near_clock,

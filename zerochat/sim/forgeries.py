@@ -181,6 +181,9 @@ def after_the_end(one: Adversary) -> Spoils | None:
     for name in told:
         one.tell(name, post)
         one.tell(name, add)
+    policy, others = before.view.policy, len(before.view.members) - 1
+    if policy.remove == "quorum" and (others < 2 or others < policy.quorum):
+        return Spoils()  # so it keeps itself in, as `membership/votes.py` says
     return Spoils(unshown=(post.id,), strangers=(member,))
 
 

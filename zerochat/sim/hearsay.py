@@ -147,7 +147,7 @@ def _spoilt(one: Adversary, group: Group, asked: Fetch, found: Fetched, way: str
         if not events[place].is_control:
             events[place] = replace(events[place], body={"text": "never said that"})
             one.forged.add(events[place].id)
-    elif way == "rewritten":
+    elif way == "rewritten" and asked.want:
         author, _, upto = one.dice.choice(asked.want)
         many = min(one.dice.randint(1, FORGED_MAX), upto)
         begin = upto - many if upto < MOST - 1 else one.dice.randint(0, 10**6)

@@ -17,7 +17,7 @@ from zerochat.group.clock import AHEAD_MS_MAX
 from zerochat.group.effects import Measure, Notify, Remember
 from zerochat.group.event import Event
 from zerochat.group.history import errands
-from zerochat.group.history.vouched import VOUCHED_MAX
+from zerochat.group.history.vouched import VOUCHED_MAX, full
 from zerochat.group.membership import may_post
 from zerochat.group.notices import HistoryFetched
 from zerochat.group.state import Chain, Errand, Fetching, Group, Past, Spot
@@ -33,6 +33,8 @@ TRIES_MAX = 5
 """Whoever has left, or is away, may have said what nobody who is there has kept."""
 ASKED_MAX = 8
 """But so many members are asked three times, for an answer may be lost, or a lie."""
+LATER_MS, LATE_MAX = 300_000, 8
+"""Whoever had nothing may have been fetching it as well: it is asked for again, each time after twice as long."""
 
 
 def begin(turn: Turn, name: str) -> None:
@@ -71,13 +73,16 @@ def fetch(turn: Turn, name: str) -> None:
     """Ask somebody for the next page."""
     group = turn.group(name)
     state = group.fetching
-    if state is None:
+    if state is None or group.me not in group.view.members:
         return
-    chains = _open(group)
-    if state.done:
-        if state.asked >= chains.keys():
-            return
+    chains = {author: past for author, past in _open(group).items() if not full(past)}
+    if state.done and not state.asked >= chains.keys():
         state = replace(state, done=False, tries=0)  # somebody has told us only now that there is more
+    elif state.done:
+        if not chains or not _whole(group) or state.late >= LATE_MAX:
+            return
+        round_ = min(len(group.peers), ASKED_MAX)
+        state = replace(state, late=state.late + 1, tries=max(0, _tries_max(group) - round_))
     if not chains:
         _settle(turn, name, replace(state, done=True))
         return
@@ -97,6 +102,16 @@ def fetch(turn: Turn, name: str) -> None:
     else:
         turn.edit(name, fetching=replace(state, waited=state.waited + 1))
     turn.timer("history", name, min(AGAIN_MS << min(state.tries, 10), AGAIN_MS_MAX))
+
+
+def _tries_max(group: Group) -> int:
+    """After so many answers in vain there is nothing more to be had, for now."""
+    return max(TRIES_MAX, 3 * min(len(group.peers), ASKED_MAX)) if _whole(group) else 2
+
+
+def _whole(group: Group) -> bool:
+    """Whether we may have all that was said before us."""
+    return (group.view.policy.history, group.view.members[group.me].history) == ("all", "all")
 
 
 def _whom(turn: Turn, name: str, state: Fetching) -> str | None:
@@ -119,20 +134,25 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
     """A page of the history, as this member has it."""
     group = turn.group(name)
     state = group.fetching
-    if state is None or state.done or group.me not in group.view.members:
+    if state is None or group.me not in group.view.members:
         raise Refused(why="history that nobody waits for")
     got = 0
     for author, stretch in groupby(sorted(events, key=lambda e: (e.author, -e.seq)), key=lambda e: e.author):
         got += _prepend(turn, name, member, author, stretch)
     stuck = not got  # although there is more: else whoever says so, and has nothing to show, is asked for ever
-    whole = (group.view.policy.history, group.view.members[group.me].history) == ("all", "all")
-    vain = not got and state.tries >= (max(TRIES_MAX, 3 * min(len(group.peers), ASKED_MAX)) if whole else 2)
+    vain = not got and state.tries >= _tries_max(group)
     done = not more and (vain or not _open(turn.group(name)))
     more_comes = member in group.errands
-    pages = state.pages if more_comes else min(PAGES_MAX, state.pages * 2)
-    state = replace(state, got=state.got + got, tries=state.tries if stuck else 0, done=done, pages=pages)
-    _settle(turn, name, state)
-    if not done:
+    pages = 1 if stuck else state.pages if more_comes else min(PAGES_MAX, state.pages * 2)
+    late = state.late if stuck else 0
+    state = replace(state, got=state.got + got, tries=state.tries if stuck else 0, done=done, pages=pages, late=late)
+    if late:
+        turn.edit(name, fetching=state)  # no news
+    else:
+        _settle(turn, name, state)
+    if done and _whole(group):
+        turn.timer("history", name, LATER_MS << late)
+    if not done and not (stuck and more):  # else ever more rarely, as `fetch` has said
         turn.timer("history", name, AGAIN_MS if stuck or more_comes else 1)
 
 

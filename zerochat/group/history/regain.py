@@ -5,6 +5,9 @@ on from there, it would say a second thing in a place of its chain that is taken
 two histories. They know better, and say with every `sync` how far they have our chain. So a member that is told of more
 than it has says nothing new until it has fetched that from whoever has it.
 
+Where we were alone when a backup was made, nobody may be able to say: whoever has joined since is somebody whom we do
+not know. There, and where all the others are gone, only a person can tell whether we may go on (`resume`).
+
 A member could claim that without reason, to keep us silent. After a restored backup anybody is believed; else two
 members are, or the only other one; and nobody for longer than it takes to see that it has nothing to show, or is not
 there. Nor can it put words into our mouth: each post of ours has a mark under it that only we can make, and only we can
@@ -16,12 +19,12 @@ from hmac import compare_digest
 
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import hkdf_sha256
-from zerochat.errors import Refused
+from zerochat.errors import LocalError, NotAMember, Refused
 from zerochat.group import mail
 from zerochat.group.effects import Notify
 from zerochat.group.event import Event
 from zerochat.group.history import errands
-from zerochat.group.notices import Regained
+from zerochat.group.notices import Regained, ViewChanged
 from zerochat.group.state import Group, Regain
 from zerochat.group.turn import Turn
 
@@ -35,6 +38,29 @@ RETRY_MS = 2_000
 EVENTS_MAX = 64
 MARK_BYTES = 8
 """Whoever wants to make one up has to ask us whether it is right, one at a time."""
+
+
+class NotKnown(Refused):
+    """It is not known how much we have said."""
+
+
+class Unheard(NotKnown):
+    """This profile was restored from a backup, and you can write in {group} once the members have said what they have
+    heard of you since: all of them, or, {seconds} seconds after the first of them, whoever is there by then."""
+
+
+class OlderCopy(NotKnown):
+    """This is an older copy of the profile, and others have more of your own messages than it has; they are fetched as
+    soon as one of the members can be reached."""
+
+
+class RestoredAlone(NotKnown):
+    """This profile was restored from a backup, and you were alone in {group} when it was made. If nobody has joined
+    since, `zerochat resume {group}` goes on; else begin a new group."""
+
+
+class NothingToResume(LocalError):
+    """There is nothing to resume in {group}: nothing keeps you from speaking there."""
 
 
 def marked(group: Group, event: Event) -> Event:
@@ -54,8 +80,7 @@ def _mark(group: Group, event: Event) -> str:
 
 def begin(turn: Turn, name: str) -> None:
     """This profile was restored from a backup: say nothing in this group until somebody has said where we stand."""
-    group = turn.group(name)
-    if group.state == "active" and group.others:
+    if turn.group(name).state == "active":
         turn.edit(name, regain=Regain(unsure=True))
         turn.timer("regain", name, RETRY_MS)
 
@@ -66,12 +91,32 @@ def suspended(group: Group) -> bool:
 
 
 def check(group: Group) -> None:
-    """Raise Refused where we must say nothing new yet."""
-    if suspended(group):
-        raise Refused(
-            why="this is an older copy of the profile, and others have more of your own messages than it has; they are "
-            "fetched as soon as one of the members can be reached"
-        )
+    """Raise Unheard, OlderCopy or RestoredAlone where we must say nothing new yet."""
+    if not suspended(group):
+        return
+    if not group.others:
+        raise RestoredAlone(group=group.name)
+    raise OlderCopy() if _believed(group) else Unheard(group=group.name, seconds=GRACE_MS // 1000)
+
+
+def resume(turn: Turn, group: Group) -> str:
+    """Somebody at this machine decides that there is nothing to wait for: go on from what is here. Raises NotAMember or
+    NothingToResume."""
+    if group.state != "active":
+        raise NotAMember(group=group.name)
+    if not suspended(group):
+        raise NothingToResume(group=group.name)
+    _give_up(turn, group.id)
+    return group.id
+
+
+def _give_up(turn: Turn, name: str) -> None:
+    """Believe nobody any more of those who have claimed to have more of our chain, and wait for nobody to say so."""
+    group = turn.group(name)
+    assert group.regain is not None
+    ignored = group.regain.ignored | group.regain.claims.keys()
+    turn.edit(name, regain=Regain(ignored=ignored) if ignored else None)
+    turn.say(Notify(Regained(name, group.seq)))
 
 
 def _believed(group: Group) -> list[str]:
@@ -91,10 +136,12 @@ def hear(turn: Turn, name: str, member: str, upto: int) -> None:
     state = state or Regain()
     if member in state.ignored or state.claims.get(member) == upto:
         return
-    since = state.since or turn.now
+    since, could = state.since or turn.now, not suspended(group)
     group = turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}, since=since))
     if _believed(group):
         turn.timer("regain", name, 1, keep=True)
+        if could:
+            turn.say(Notify(ViewChanged(name)))
     settle(turn, name)
 
 
@@ -110,15 +157,15 @@ def seek(turn: Turn, name: str) -> None:
     away = _believed(group) and not any(mail.reachable(turn, name, member) for member in _believed(group))
     state = replace(state, away=state.away + 1 if away else 0)
     if (able and state.tries >= TRIES_MAX) or (state.away > AWAY_MAX and not state.unsure):
-        ignored = state.ignored | state.claims.keys()
-        turn.edit(name, regain=replace(state, unsure=False, claims={}, tries=0, away=0, ignored=ignored))
+        _give_up(turn, name)
         return
     if able:
         member = able[state.tries % len(able)]
         want = [(group.me, group.seq, state.claims[member])]
         errands.ask_for(turn, name, member, want, EVENTS_MAX)
         state = replace(state, tries=state.tries + 1)
-    turn.edit(name, regain=state)
+    if state != group.regain:
+        turn.edit(name, regain=state)
     if suspended(turn.group(name)):
         turn.timer("regain", name, RETRY_MS)
 

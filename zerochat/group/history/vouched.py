@@ -102,6 +102,11 @@ def begun(turn: Turn, name: str, author: str, since: int) -> Chain:
     return replace(fresh, past=fetched if meets else fresh.past)
 
 
+def full(past: Past) -> bool:
+    """Whether others have handed over as much of what came before as they may, until the author says something."""
+    return past.top is not None and not past.anchored and past.top.seq - past.first + 1 >= VOUCHED_MAX
+
+
 def fetch_anew(turn: Turn, name: str, author: str) -> None:
     """There is more to fetch of this chain than we knew when we asked for it."""
     _ask_again(turn, name, author)
@@ -130,6 +135,8 @@ def _met(turn: Turn, name: str, author: str, past: Past, seq: int, tip: str) -> 
         below = past.first - 1
         if past.top.tip == tip:
             _confirm(turn, name, author, below, seq)
+            if full(past):
+                fetch_anew(turn, name, author)
             return replace(past, top=None, by="", anchored=True)
         _refute(turn, name, author, past.by, below, seq)
         fetch_anew(turn, name, author)

@@ -30,9 +30,10 @@ from zerochat.group.contact import (
 )
 from zerochat.group.effects import Notify
 from zerochat.group.event import Did
+from zerochat.group.history import regain
 from zerochat.group.joining import welcome
 from zerochat.group.joining.invite import Answer, put_claim, way_back
-from zerochat.group.joining.letting_in import add, give_welcome, problem, why_not_in
+from zerochat.group.joining.letting_in import OLDER, add, give_welcome, problem, why_not_in
 from zerochat.group.joining.parting import WITHDRAWN
 from zerochat.group.joining.requests import ask, drop, pending
 from zerochat.group.membership import MEMBERS_MAX
@@ -176,6 +177,8 @@ def _why_not(turn: Turn, open_: OpenInvitation, group: Group, member: str) -> st
         return "e.p.req.used"
     if group.state != "active":
         return "e.p.req.closed"
+    if regain.suspended(group):
+        return OLDER
     if len(group.view.members) >= MEMBERS_MAX:
         return "e.p.req.full"
     if member in group.view.members or member in group.view.former:

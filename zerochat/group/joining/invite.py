@@ -19,6 +19,7 @@ from zerochat.errors import LocalError, NotAMember, Refused
 from zerochat.group import mail
 from zerochat.group.contact import call_link, knock_link, reach_of_did
 from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Reply, Revoke
+from zerochat.group.history import regain
 from zerochat.group.membership import MEMBERS_MAX, is_history_rule
 from zerochat.group.state import Claim, Group, OpenInvitation
 from zerochat.group.turn import Turn
@@ -49,11 +50,12 @@ def invite(
 ) -> Invitation:
     """Make an invitation to a group and let whoever holds it knock. Where the group is open to all who are invited,
     `uses` does not matter. `history`: what it gives of what was said before (`Policy.history`); NoSuchHistory where
-    that is no rule."""
+    that is no rule. Raises Refused where we could let nobody in (`regain.check`)."""
     if not is_history_rule(history):
         raise NoSuchHistory(history=ascii(history[:32]))
     if group.state != "active":
         raise NotAMember(group=group.name)
+    regain.check(group)
     if len(turn.agent.invitations) >= INVITATIONS_MAX:
         used = next((link for link, open_ in turn.agent.invitations.items() if open_.used_up), None)
         if used is None:

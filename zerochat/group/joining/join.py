@@ -62,6 +62,8 @@ from zerochat.names import fault_of
 JOIN_MS_MAX = 60_000
 """After this long without a seat the join has failed: a person is waiting."""
 RETRY_MS, MAIL_RETRY_MS = 1_500, 5_000
+RETRY_DOUBLINGS_MAX = 2
+"""It asks ever more rarely: whoever invites many at once has most to do when all of them wait."""
 PENDING_MS_MAX = 24 * 3_600_000
 """How long it waits for a member who has to decide, if the invitation lives as long."""
 PENDING_RETRY_MS, PENDING_RETRY_MS_MAX = 5_000, 300_000
@@ -183,7 +185,7 @@ def knock(turn: Turn, link: bytes) -> None:
     if link in turn.agent.up or mailed:
         _send(turn, link, join)
         join = seating.change(turn, link, unanswered=join.unanswered + 1)
-    retry = MAIL_RETRY_MS if mailed else RETRY_MS
+    retry = MAIL_RETRY_MS if mailed else RETRY_MS << min(join.unanswered, RETRY_DOUBLINGS_MAX)
     if join.pending:
         first, most = PENDING_RETRY_MS, PENDING_RETRY_MS_MAX
         if mailed:
@@ -355,7 +357,7 @@ def _hear_problem(turn: Turn, link: bytes, body: ProblemBody) -> None:
     remedy = "Ask for a fresh invitation."
     if body.code == "e.p.req.name-taken":
         remedy = "Join with the same invitation under another name (`zerochat join … --name OTHER`)."
-    elif body.code == "e.p.req.busy":
+    elif body.code in ("e.p.req.busy", "e.p.req.older"):
         remedy = "Try again later with the same invitation."
     fail(turn, link, why, remedy)
 

@@ -10,6 +10,7 @@ from zerochat.group.contact import (
 )
 from zerochat.group.effects import Notify
 from zerochat.group.event import ADD
+from zerochat.group.history import regain
 from zerochat.group.joining import welcome
 from zerochat.group.joining.invite import Answer, put_claim
 from zerochat.group.membership import MEMBERS_MAX, WRITER, ancestors, label_free
@@ -28,6 +29,7 @@ from zerochat.group.wire.run import squeezed, write_runs
 WELCOME_MS = 1_000
 """At most one welcome in this time: it may be a thousand times as long as what asks for it, and goes where that says.
 A joiner that has lost one repeats itself later than this."""
+OLDER = "e.p.req.older"
 
 
 def problem(turn: Turn, open_: OpenInvitation, relationship: Relationship, code: str, thread: str) -> bytes:
@@ -40,6 +42,8 @@ def why_not_in(turn: Turn, open_: OpenInvitation, group: Group, body: JoinReques
     """The problem code of why somebody cannot come in as it wants to, or nothing."""
     if group.state != "active":
         return "e.p.req.closed"
+    if regain.suspended(group):
+        return OLDER
     if len(group.view.members) >= MEMBERS_MAX or len(group.peers) >= peers.PEERS_MAX:
         return "e.p.req.full"
     if not label_free(group.view, body.label):

@@ -7,6 +7,7 @@ from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import LocalError, NotAMember, RemoteError
 from zerochat.group.effects import Changed, Notify
 from zerochat.group.find import find_group
+from zerochat.group.history import regain
 from zerochat.group.joining.invite import way_back
 from zerochat.group.joining.letting_in import add, give_welcome, problem, why_not_in
 from zerochat.group.membership import WRITER
@@ -83,10 +84,12 @@ def drop(turn: Turn, name: str, member: str) -> None:
 
 def answer(turn: Turn, command: AnswerRequest) -> Changed:
     """Somebody at this machine says whether whoever asks, by its name or key, comes in. Raises RequestChanged where it
-    asks for something else than the person was shown."""
+    asks for something else than the person was shown, and Refused where we must let nobody in (`regain.check`)."""
     group, who, admit = find_group(turn.agent, command.group), command.who, command.admit
     if group.state != "active":
         raise NotAMember(group=group.name)
+    if admit:
+        regain.check(group)
     waiting = [one for one in group.requests.values() if not one.refused and _claim_of(turn, one) is not None]
     found = [one for one in waiting if one.member == who] or [
         one for one in waiting if one.label.casefold() == who.casefold()

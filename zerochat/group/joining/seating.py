@@ -25,7 +25,7 @@ from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import SEATING, SeatingBody, SyncBody
 
 SEATED_MS = 8_000
-"""How long a newcomer waits for the members before its join counts as done with those who are there."""
+"""How long a newcomer waits for one more member before its join counts as done with those who are there."""
 AGREE_MS = 4_000
 """How long it waits for those who could confirm others."""
 WATCH_MS = 26_000
@@ -200,9 +200,8 @@ def _conclude(turn: Turn, name: str) -> None:
     untold = [m for m in group.peers if m in group.view.members and not (m in group.words and group.words[m].at)]
     if late and _strict(group):
         untold = [member for member in untold if mail.reachable(turn, name, member)]
-    doubtful = agreement.contradicting(group, certain=False)
     # Whoever has left at once, and whose last word nobody can place any more, has contradicted nobody.
-    if not group.quarantine and (last or not (untold or doubtful)):
+    if not group.quarantine and (last or not (untold or agreement.contradicting(group, certain=False))):
         turn.edit(name, agree_by=0)
     elif late and not last:
         turn.timer("agree", name, group.agree_by + WATCH_MS - turn.now)
@@ -282,12 +281,15 @@ def progress(turn: Turn, link: bytes, final: bool = False) -> None:
         return
     if final:
         turn.timer("seated", link.hex(), max(SEATED_MS, group.agree_by - turn.now))
+    if count > join.most:  # where many join at once, it takes a while until all have met all
+        turn.timer("seated", link.hex(), SEATED_MS)
     if count != join.connected:
-        turn.change(joins={**turn.agent.joins, link: replace(join, connected=count)})
+        most = max(count, join.most)
+        turn.change(joins={**turn.agent.joins, link: replace(join, connected=count, most=most)})
         text = f"You are in {group.name}; {count}/{total} members connected"
         text += f", waiting for {names(group.view, awaited)}…" if awaited else "; comparing what they say…"
         tell(turn, join, "connecting", text, connected=count, members=total)
-        step = max(1, total // 8)
+        step = max(1, total // 4)
         if count // step != join.connected // step and count < total:
             _report(turn, name, count, total)
 

@@ -252,6 +252,7 @@ PROBLEMS: Mapping[str, str] = {
     "e.p.req.refused": "whoever was asked did not want to let you in",
     "e.p.req.withdrawn": "whoever has asked does not want to join any more",
     "e.p.req.late": "nobody has answered whether you may come in",
+    "e.p.req.older": "whoever invited you has an older copy of its profile in use, and can let nobody in for now",
     "e.p.msg": "the inviter could not read the request; the two versions of zerochat may differ",
 }
 """The report-problem codes of this protocol, with what they mean to a person."""

@@ -1,0 +1,46 @@
+"""What the core knows: frozen, serialisable values, changed only by replacing them.
+
+The journal writes each field that changed as a row of its own (and each entry of a dict of these values), so a field
+is the unit of what one turn costs on disk. Connections are not here for long: "I want to reach her" is state, "I
+reach her" is news, and `up` is empty after every start.
+"""
+
+from zerochat.group.state.agent import Agent
+from zerochat.group.state.chains import Chain, Limbo, Past, Spot
+from zerochat.group.state.groups import Conduct, Contradiction, Group, GroupState, Peer, Profile, Request, Waiting, Word
+from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second
+from zerochat.group.state.joins import Claim, Join, JoinState, OpenInvitation
+from zerochat.group.state.outside import Connection, Fault, Letter, Question, Whom
+
+__all__ = [
+    "Agent",
+    "Chain",
+    "Claim",
+    "Comparison",
+    "Conduct",
+    "Connection",
+    "Contradiction",
+    "Difference",
+    "Errand",
+    "Fault",
+    "Fetching",
+    "Group",
+    "GroupState",
+    "Join",
+    "JoinState",
+    "Letter",
+    "Limbo",
+    "Need",
+    "OpenInvitation",
+    "Past",
+    "Peer",
+    "Profile",
+    "Question",
+    "Regain",
+    "Request",
+    "Second",
+    "Spot",
+    "Waiting",
+    "Whom",
+    "Word",
+]

@@ -1,0 +1,35 @@
+"""All of it: one person's or bot's agent."""
+
+from dataclasses import dataclass, field
+
+from zerochat.group.contact import Reach
+from zerochat.group.state.groups import Group
+from zerochat.group.state.joins import Join, OpenInvitation
+from zerochat.group.state.outside import Connection, Fault, Question
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One person's or bot's agent: its groups, its open invitations and its joins."""
+
+    label: str
+    reach: Reach | None = None
+    groups: dict[str, Group] = field(default_factory=dict)
+    invitations: dict[bytes, OpenInvitation] = field(default_factory=dict)
+    """By the link on which they are answered."""
+    joins: dict[bytes, Join] = field(default_factory=dict)
+    """By the link on which they knock."""
+    up: frozenset[bytes] = frozenset()
+    """The links that are connected right now."""
+    connections: dict[str, Connection] = field(default_factory=dict)
+    web: tuple[str, ...] = ()
+    """Where envelopes reach us over HTTP and WebSocket; empty unless asked for."""
+    web_up: frozenset[str] = frozenset()
+    """The WebSockets of ours that are open right now."""
+    faults: dict[str, Fault] = field(default_factory=dict)
+    """By URI: those that did not take what we posted."""
+    questions: dict[str, Question] = field(default_factory=dict)
+    """By thread; as short-lived as the connections they went over."""
+    calls: dict[bytes, bytes] = field(default_factory=dict)
+    """Joiners whom we have dialled because they answered by mail (`invite.call`): our link to each, and the link of
+    the invitation that it has answered. As short-lived as any connection."""

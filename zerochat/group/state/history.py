@@ -1,0 +1,123 @@
+"""What is asked for, compared and got back of the history (`group/history/`)."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A stretch of an author's chain that others have and we have not."""
+
+    upto: int
+    tries: int = 0
+    """How often somebody was asked for it."""
+    at: int = 0
+    """Do not ask again before this, UTC ms."""
+    since: int = 0
+    """When it was first found missing, UTC ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What we have asked one member for (`history/`): only its answer to that is listened to."""
+
+    thread: str
+    want: tuple[tuple[str, int, int], ...]
+    until: int
+    """UTC ms; then somebody else is asked."""
+    back: bool = False
+    page: int = 0
+    """The number of the answer that comes next."""
+    pages: int = 1
+    """How many there may be."""
+    purpose: Literal["", "compare", "second"] = ""
+    """Not empty where we only want to see what the member has there, and take nothing in (`history/compare.py`,
+    `history/seconds.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regain:
+    """What we know of our own words that we may have lost (`history/regain.py`)."""
+
+    unsure: bool = False
+    """This profile was restored from a backup, and nobody has told us yet where we stand."""
+    claims: dict[str, int] = field(default_factory=dict)
+    """How far members say that they have our chain."""
+    tries: int = 0
+    """How often in a row we have asked for it in vain."""
+    away: int = 0
+    """How often in a row there was nobody there to ask, of those who have claimed that."""
+    ignored: frozenset[str] = frozenset()
+    """Members who have claimed that, and had nothing to show."""
+    since: int = 0
+    """When the first of them has said so, UTC ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How far we are in comparing our log with a member's (`history/compare.py`)."""
+
+    noticed: int = 0
+    """Since when it seems that the member has something else, UTC ms; 0: it does not."""
+    begun: int = 0
+    """When we last began to compare, UTC ms."""
+    authors: tuple[str, ...] = ()
+    """Of whom it is about; none: nothing is compared now."""
+    thread: str = ""
+    """The question that it has not answered yet."""
+    rounds: int = 0
+    """How many we have asked."""
+    places: tuple[tuple[str, int, str], ...] = ()
+    """Of each author, the first place where we have something that the member lacks, and the id of that."""
+    asked: int = 0
+    """Since when the member's own questions are counted, UTC ms."""
+    answers: int = 0
+    """How many of those we have answered since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A member has something else than we in this place of an author's chain."""
+
+    author: str
+    seq: int
+    member: str
+    at: int
+    """Since when we know, UTC ms."""
+    by: str = ""
+    """Who has handed ours over; empty: the author itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """Whether anybody else has the same as what a member has handed over (`history/seconds.py`)."""
+
+    seq: int
+    id: str
+    """The newest event of that."""
+    by: str
+    """Who has handed it over."""
+    asked: tuple[str, ...] = ()
+    """Who was asked."""
+    member: str = ""
+    """Who has the same; empty: nobody has said so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """The history from before our time, as far as it has been fetched."""
+
+    done: bool = False
+    """There is no more that we may have, as far as those say who could be asked."""
+    waited: int = 0
+    """How often in a row there was nobody to ask."""
+    asked: frozenset[str] = frozenset()
+    """The authors of whose chains we have asked for more."""
+    got: int = 0
+    """Events."""
+    tries: int = 0
+    """How often in a row nobody has answered, or with nothing new."""
+    pages: int = 1
+    """How many answers we ask for at once: ever more, as long as none is lost."""
+    late: int = 0
+    """How often we have asked again since then, because there should be more."""

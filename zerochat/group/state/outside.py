@@ -1,0 +1,76 @@
+"""What we know of anybody outside of a group, and of ways over the web (`group/outside/`)."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from zerochat.didcomm.protocols.didexchange import Requester
+from zerochat.didcomm.protocols.mediated import Mediated
+from zerochat.didcomm.protocols.problem import Breaker
+from zerochat.didcomm.service import Route
+from zerochat.group.relationship import Relationship
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A basic message: a line of text to or from a connection."""
+
+    id: str
+    at: int
+    """When it was sent, or came, UTC ms."""
+    mine: bool
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A relationship outside of any group: with a mediator, or with an agent that may be somebody else's program."""
+
+    id: str
+    label: str
+    envelope: str
+    relationship: Relationship
+    state: Literal["offered", "requested", "established", "ended"]
+    pthid: str
+    """The id of the invitation that it began with."""
+    begun: int
+    """UTC ms."""
+    route: Route | None = None
+    """Where the peer is reached; None: only where it has just written from."""
+    exchange: Requester | None = None
+    """v1: the DID exchange that we have asked for, until it is answered."""
+    mediation: Mediated | None = None
+    """What it does for us as our mediator; None: it is none."""
+    expires: int = 0
+    """When an invitation of ours that nobody has answered is over, UTC ms."""
+    breaker: Breaker = Breaker()
+    """Problem reports between us: a conversation about errors must end."""
+    letters: tuple[Letter, ...] = ()
+    """The last basic messages, both ways, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A URI that did not take what we posted."""
+
+    tries: int
+    """How often in a row."""
+    until: int
+    """Leave it alone before this time, UTC ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whom:
+    """One peer: a member of a group, or a connection."""
+
+    group: str = ""
+    member: str = ""
+    connection: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something that we asked a peer, and when (UTC ms)."""
+
+    about: Literal["ping", "features"]
+    whom: Whom
+    at: int
