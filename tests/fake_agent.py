@@ -542,6 +542,11 @@ class FakeAgent:
         del self.groups[params.group]
         return NoParams()
 
+    def _resume(self, params: schema.GroupParams) -> GroupInfo:
+        group = self.groups[params.group]
+        group.info = replace(group.info, suspended=False)
+        return group.info
+
     def _dismiss(self, params: schema.DismissParams) -> GroupInfo:
         group = self.groups[params.group]
         left = [one for one in group.info.disagreements if params.member not in ("", one.member)]

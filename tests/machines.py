@@ -348,14 +348,20 @@ def _essence(event: dict[str, Any]) -> tuple[Any, ...]:
 def everybody_has(everybody: Sequence[Machine], count: int, within_s: float) -> None:
     """Wait until all have so many messages; fail with who has how many."""
     deadline = time.monotonic() + within_s
-    lacking = list(everybody)
-    while lacking := [machine for machine in lacking if not machine.has(count)]:
-        if time.monotonic() > deadline:
-            have = {machine.name: len(machine.texts()) for machine in everybody}
-            raise AssertionError(f"not everybody has {count} messages: {have}")
-        time.sleep(0.2)
+    for machine in everybody:  # one after the other: to ask everybody all the time would keep them from it
+        while not machine.has(count):
+            if time.monotonic() > deadline:
+                have = {one.name: len(one.texts()) for one in everybody}
+                raise AssertionError(f"not everybody has {count} messages: {have}")
+            time.sleep(0.2)
 
 
 def acknowledged(everybody: Sequence[Machine], within_s: float = DEADLINE_S) -> None:
     """Wait until everybody knows that everybody has everything of theirs."""
-    until(lambda: all(one.group().unacknowledged == 0 for one in everybody), "the last acknowledgement", within_s)
+    deadline = time.monotonic() + within_s
+
+    def heard_from_all(one: Machine) -> bool:
+        return one.group().unacknowledged == 0
+
+    for one in everybody:
+        until(partial(heard_from_all, one), "the last acknowledgement", deadline - time.monotonic(), 0.1)

@@ -3,7 +3,10 @@
 import base64
 import io
 import json
+import random
+import re
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +34,9 @@ from zerochat.agent.schema import (
 )
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public
+from zerochat.errors import LocalError
 from zerochat.group.event import POST, Event, load_event
+from zerochat.group.state import Difference
 from zerochat.group.stimuli import (
     AcceptInvitation,
     ChangeRole,
@@ -332,6 +337,21 @@ def test_what_the_state_says_must_come_of_it(log: tuple[Ledger, list[LogRow]]) -
     ] or ("its author's chain should end at" in found(log, rows, heights=heights)[0])
 
 
+def test_what_is_known_of_two_versions_is_no_sound_log(tmp_path: Path, played: Ruled) -> None:
+    group, other = played.group("n1"), played.group("n0").me
+    chain = replace(group.chain(other), forked=3)
+    told = Difference(other, 2, played.group("n2").me, 1)
+    group = replace(group, chains={**group.chains, other: chain}, differences=(told,))
+    with kept(tmp_path, played, "n1") as journal:
+        about = ledger.ledger(journal, group)
+        verdict = checked(about, pages(journal, group, about))
+    assert not verdict.sound
+    assert [(one.author, one.position, one.what[:29]) for one in verdict.breaks] == [
+        (other, 3, "its author has said something"),
+        (other, 2, "a member has something else i"),
+    ]
+
+
 def test_a_reader_s_post_that_is_not_kept_is_no_break() -> None:
     world = Ruled(2)
     world.says("n1", SendPost("friends", "before"))
@@ -404,6 +424,105 @@ def test_what_is_no_such_file_is_said(log: tuple[Ledger, list[LogRow]]) -> None:
     bad = changed(log[1][0], record=b"\xff{")
     with pytest.raises(archive.Unexportable):
         archive.write(archive.Header(exported_at="", ledger=log[0]), [bad], io.BytesIO())
+
+
+NUMBERS = [-1, 2**53, 2**62, 2**63, 2**64, 10**30, 10**5000, 0.5, 1e300, True, None, "1", [], {}]
+"""What may stand where zerochat writes a number of at least 0 and less than 2**53."""
+
+
+def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all whole numbers in a JSON value, records left out: those are checked as events."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            if name != "record":
+                yield from numbers_in(each, (*path, name))
+    elif isinstance(value, list):
+        for place, each in enumerate(value[:2]):
+            yield from numbers_in(each, (*path, place))
+    elif type(value) is int:
+        yield path
+
+
+def put(value: Any, path: tuple[Any, ...], number: str) -> bytes:
+    """A line of a file with something else in one place, as it is spelt here."""
+    value = json.loads(json.dumps(value))
+    place = value
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = "HERE"
+    return json.dumps(value).replace('"HERE"', number).encode() + b"\n"
+
+
+def spelt(number: Any) -> str:
+    return "1" + "0" * 5000 if number == 10**5000 else json.dumps(number)
+
+
+def test_a_number_in_a_file_is_one_that_zerochat_counts_to(log: tuple[Ledger, list[LogRow]]) -> None:
+    first, row, *rest = exported(log).splitlines(keepends=True)
+    places = list(numbers_in(json.loads(first)))
+    assert {path[-1] for path in places} == {"v", "seq", "first", "sure", "events", "refuted", "latest"}
+    for path in places:
+        for number in NUMBERS:
+            with pytest.raises((archive.NotAnArchive, archive.NewerArchive)):
+                archive.read(Path("x"), io.BytesIO(put(json.loads(first), path, spelt(number)) + row))
+        for number in (0, 2**53 - 1):
+            if path != ("v",):
+                header, rows = archive.read(Path("x"), io.BytesIO(put(json.loads(first), path, spelt(number)) + row))
+                checked(header.ledger, rows)
+    places = list(numbers_in(json.loads(row)))
+    assert {path[-1] for path in places} == {"seq", "position", "lamport", "received"}
+    for path in places:
+        for number in NUMBERS:
+            file = first + put(json.loads(row), path, spelt(number)) + b"".join(rest)
+            with pytest.raises(archive.ArchiveBroken):
+                list(archive.read(Path("x"), io.BytesIO(file))[1])
+
+
+def mutated(dice: random.Random, data: bytes) -> bytes:
+    """The same with a few bytes changed, taken out or said twice, or with another number somewhere."""
+    for _ in range(dice.randint(1, 3)):
+        at = dice.randrange(len(data))
+        end = at + dice.choice((1, 1, 2, 20))
+        match dice.randrange(5):
+            case 0:
+                data = data[:at] + bytes([dice.randrange(256)]) + data[at + 1 :]
+            case 1:
+                data = data[:at] + data[end:]
+            case 2:
+                data = data[:end] + data[at:]
+            case 3:
+                found = list(re.finditer(rb"(?<=:)\d+", data))
+                if found:
+                    one = dice.choice(found)
+                    data = data[: one.start()] + spelt(dice.choice(NUMBERS)).encode() + data[one.end() :]
+            case 4:
+                data = (
+                    data[:at] + dice.choice((b"\n", b"[", b'{"', b"\\u0000", b"\\ud800", b"\xff", b"null,")) + data[at:]
+                )
+        data = data or b"\n"
+    return data
+
+
+@pytest.mark.parametrize("times", [3_000, pytest.param(60_000, marks=pytest.mark.long)])
+def test_whatever_a_file_says_it_is_read_or_refused(log: tuple[Ledger, list[LogRow]], times: int) -> None:
+    """A file is a stranger's: it comes to a verdict, or is refused as no history or as a damaged one."""
+    about, rows = log
+    good = exported((about, rows[:6]))
+    head, body = good[: good.index(b"\n") + 1], good[good.index(b"\n") + 1 :]
+    dice = random.Random(2**53)
+    seen: Counter[str] = Counter()
+    for n in range(times):
+        file = mutated(dice, head) + body if n % 3 == 0 else head + mutated(dice, body)
+        try:
+            header, found = archive.read(Path("x"), io.BytesIO(file))
+            taken = list(found)
+            seen["sound" if checked(header.ledger, taken).sound else "not sound"] += 1
+            control = [row for row in taken if row.type != POST]
+            seen["shown"] += len(list(archive.events(Path("x"), header.ledger, taken, control))) > 0
+        except LocalError as refused:
+            seen[refused.code if refused.sentence() else "nothing is said"] += 1
+    assert {"not sound", "shown", "NotAnArchive", "ArchiveBroken"} <= seen.keys(), seen
+    assert "nothing is said" not in seen
 
 
 @pytest.fixture

@@ -10,17 +10,20 @@ import stat
 import sys
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.test_agent import Person, meet, until
 from tests.test_vault import PASSPHRASE, StandInKeyring, content, home
-from zerochat.agent import backup, database, vault
+from zerochat.agent import backup, database, seal, vault
 from zerochat.agent.backup import BackupThere, BadBackup, copy_beside, restore, write_backup
 from zerochat.agent.client import AgentError
 from zerochat.agent.journal import DiskFull, Journal
 from zerochat.agent.places import Places, places
+from zerochat.agent.seal import Lock, Vault
 from zerochat.agent.vault import (
     BadPassphrase,
     PassphraseNeeded,
@@ -207,11 +210,12 @@ def test_a_backup_that_does_not_get_through_leaves_nothing(
     make(home, target)
 
 
-def refused(elsewhere: Places, target: Path) -> None:
+def refused(elsewhere: Places, target: Path) -> str:
     with pytest.raises(BadBackup) as refusal:
         restore(elsewhere, target, None)
     assert str(target) in str(refusal.value) and str(elsewhere.data.parent) not in str(refusal.value)
     assert not profile_exists(elsewhere) and not list(elsewhere.data.parent.iterdir())
+    return str(refusal.value)
 
 
 def test_a_backup_that_was_cut_off_or_changed_is_refused(home: Places, elsewhere: Places, tmp_path: Path):
@@ -222,15 +226,18 @@ def test_a_backup_that_was_cut_off_or_changed_is_refused(home: Places, elsewhere
     with tarfile.open(target) as tar:
         end = max(member.offset_data + member.size for member in tar)
         start = tar.getmember("journal.db").offset_data
-    for size in (0, 1, 511, 512, 700, 1024, 1600, 2048, 3000, start + 5000, end - 1):
+    for size in (0, 1, 511, 512, 700, 1024, 1600, 2048, 3000, start + 5000, end - 1, end, end + 512, len(good) - 1):
         target.write_bytes(good[:size])
+        refused(elsewhere, target)
+    for end_of_it in (good + bytes(1), good + good, good[:-1] + b"x", good[: end + 600] + b"x" + good[end + 601 :]):
+        target.write_bytes(end_of_it)
         refused(elsewhere, target)
     dice = random.Random(9)
     for page in range(start, end, 4096):
         bad = bytearray(good)
         bad[page + (dice.randrange(4096) if page > start else dice.randrange(24, 4096))] ^= 1 << dice.randrange(8)
         target.write_bytes(bad)
-        refused(elsewhere, target)
+        assert "***" not in refused(elsewhere, target)
     swapped = bytearray(good)
     one, two = start + 4096, start + 2 * 4096
     swapped[one : one + 4096], swapped[two : two + 4096] = good[two : two + 4096], good[one : one + 4096]
@@ -268,13 +275,55 @@ KEY = json.dumps({"zerochat": "key", "key": b64url(bytes(32)), "version": 1}).en
     ],
 )
 def test_what_is_no_backup_is_refused(entries: list[tuple[str, bytes]], elsewhere: Places, tmp_path: Path):
-    target = tmp_path / "a file"
+    a_backup_of(tmp_path / "a file", *entries)
+    refused(elsewhere, tmp_path / "a file")
+
+
+def a_backup_of(target: Path, *entries: tuple[str, bytes]) -> None:
     with tarfile.open(target, "w") as tar:
         for name, body in entries:
             entry = tarfile.TarInfo(name)
             entry.size = len(body)
             tar.addfile(entry, io.BytesIO(body))
-    refused(elsewhere, target)
+
+
+def test_a_strangers_backup_asks_this_machine_for_no_more_than_zerochat_does(
+    elsewhere: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither memory nor time for its passphrase, nor a date that there is not, whatever is said where."""
+    asked: list[Lock] = []
+
+    def stretched(passphrase: bytes, lock: Lock) -> bytes:
+        asked.append(lock)
+        return bytes(32)
+
+    monkeypatch.setattr(seal, "_stretch", stretched)
+    good = json.loads(msgspec.json.encode(Vault(Lock(b64url(bytes(16)), b64url(bytes(24))), b64url(bytes(48)))))
+    manifest, lock, target = json.loads(MANIFEST), good["lock"], tmp_path / "a file"
+    bad = ("-1", "9007199254740992", "18446744073709551616", "1" + "0" * 3000, "1.5", "null", '"1"')
+    unusual = ("0", "1", "2", "4", "67108863", "67108865", "4294967296", "9007199254740991")
+
+    def refusal_with(where: dict[str, object], name: str, number: str) -> str:
+        before, where[name] = where[name], "HERE"
+        first, second = (json.dumps(one).replace('"HERE"', number).encode() for one in (manifest, good))
+        where[name] = before
+        a_backup_of(target, ("backup.json", first), ("vault", second), ("journal.db", b""))
+        with pytest.raises(BadBackup) as refusal:
+            restore(elsewhere, target, lambda: b"passphrase")
+        assert not asked and not profile_exists(elsewhere), (name, number)
+        return str(refusal.value)
+
+    for where, name in ((manifest, "made"), (manifest, "version"), (good, "version")):
+        for number in bad:
+            refusal_with(where, name, number)
+    for name in ("passes", "memory_bytes"):
+        for number in (*bad, *unusual):
+            refusal_with(lock, name, number)
+    assert "4096 MiB and 3 passes of Argon2id" in refusal_with(lock, "memory_bytes", str(4 << 30))
+    a_backup_of(target, ("backup.json", MANIFEST), ("vault", json.dumps(good).encode()), ("journal.db", b""))
+    with pytest.raises(WrongPassphrase):
+        restore(elsewhere, target, lambda: b"passphrase")
+    assert [(one.passes, one.memory_bytes) for one in asked] == [(3, 64 << 20)]
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
@@ -400,6 +449,44 @@ def test_the_verbs_backup_and_restore(run, tmp_path: Path):
     assert run("--profile", "four", "restore", str(tmp_path / "again"), old=OTHER)[0] == 0
 
 
+def test_restoring_says_where_nothing_can_be_said_yet(run, tmp_path: Path):
+    from zerochat.group.state import Agent
+
+    def restored(name: str, *more: str) -> tuple[list[str], str]:
+        target = tmp_path / f"backup of {name}"
+        assert run("backup", str(target))[0] == 0
+        code, out, err = run("--profile", name, "restore", str(target), "--format", "jsonl")
+        assert code == 0
+        return json.loads(out)["alone"], err
+
+    assert run("init", "--name", "alice")[0] == 0
+    alone, err = restored("nobody")
+    assert alone == [] and "resume" not in err and "in a group again" not in err
+    assert run("new", "two words")[0] == 0
+    alone, err = restored("one")
+    assert alone == ["two words"] and "`zerochat --profile one resume 'two words'` goes on there" in err
+    assert "in a group again" not in err
+    code, _, err = run("--profile", "one", "send", "two words", "-m", "hello")
+    assert code == 1 and "`zerochat --profile one resume 'two words'` goes on" in err
+    assert run("--profile", "one", "resume", "two words")[0] == 2, "nobody to ask"
+    assert run("--profile", "one", "resume", "two words", "--yes")[0] == 0
+    assert run("--profile", "one", "send", "two words", "-m", "hello")[0] == 0
+    assert run("--profile", "one", "resume", "two words", "--yes")[0] == 1, "nothing to resume"
+    assert run("new", "hikers")[0] == 0
+    assert "alone when the backup was made: two words, hikers" in restored("two")[1]
+
+    at = places(None, os.environ)
+    with Journal.open(at.journal, unlock(at, None)) as journal:
+        state = journal.load(Agent)
+        assert state is not None
+        group = next(one for one in state.groups.values() if one.name == "hikers")
+        member = group.view.members[group.me]
+        view = replace(group.view, members={**group.view.members, "did:key:z6MkBob": replace(member, label="bob")})
+        journal.commit(replace(state, groups={**state.groups, group.id: replace(group, view=view)}))
+    alone, err = restored("three")
+    assert alone == ["two words"] and "in a group again when the members" in err
+
+
 def test_a_key_in_the_keyring_gets_a_passphrase_for_the_backup(run, tmp_path: Path, keyring: StandInKeyring):
     target = tmp_path / "backup"
     assert run("init", "--name", "alice", "--keyring")[0] == 0
@@ -463,23 +550,44 @@ def test_a_restored_profile_says_nothing_twice(tmp_path: Path):
         bob.sleep()
 
 
-def test_a_restored_profile_that_is_alone_goes_on_at_once(tmp_path: Path):
-    alice = Person(tmp_path, "alice").wake()
+def test_a_restored_profile_that_is_alone_goes_on_when_a_person_says_so(tmp_path: Path):
+    """Somebody may have joined since, whom it does not know; and what it founds later is none of that."""
+    alice, bob = Person(tmp_path, "alice").wake(), Person(tmp_path, "bob").wake()
     try:
+        meet(alice, bob)
         alice.client.new("mine")
         target = tmp_path / "backup"
         write_backup(alice.places, target, Path(alice.client.backup()), unlock(alice.places, None), None)
         alice.sleep()
+        bob.sleep()
         back_to(alice, target)
         alice.wake()
-        alice.client.send("mine", "hello")
-        assert not alice.client.status().warning
+        assert {one.name: one.suspended for one in alice.client.groups()} == {"mine": True, "friends": True}
+        assert "`zerochat resume GROUP`" in alice.client.status().warning
+        with pytest.raises(AgentError, match=r"you were alone in mine when it was made.*`zerochat resume mine`"):
+            alice.client.send("mine", "too early")
+        with pytest.raises(AgentError, match=r"^This .* once the members have said what they have .* 60 seconds after"):
+            alice.client.send("friends", "too early")
+        with pytest.raises(AgentError, match="alone in mine"):
+            alice.client.invite("mine")
+        assert not alice.client.resume("mine").suspended
+        alice.client.new("another")
         alice.sleep()
         with Journal.open(alice.places.journal, unlock(alice.places, None)) as journal:
             assert not journal.meta_get(backup.RESTORED_AT)
         alice.wake()
+        alice.client.send("mine", "hello")
+        alice.client.send("another", "hello")
+        with pytest.raises(AgentError, match="nothing to resume in mine"):
+            alice.client.resume("mine")
+        assert [one.name for one in alice.client.groups() if one.suspended] == ["friends"]
+        assert alice.client.status().warning
+        alice.client.resume("friends")
+        alice.client.send("friends", "nobody else is left")
+        assert not alice.client.status().warning
     finally:
         alice.sleep()
+        bob.sleep()
 
 
 def test_an_old_copy_that_somebody_has_put_back_by_hand_is_noticed(tmp_path: Path):

@@ -193,6 +193,27 @@ def test_the_goal_of_a_burst(ms, goal):
     assert group.time_row(MULTI, (4, 100), bursts).goal is None
 
 
+def test_who_fails_is_missing_and_who_is_slow_is_not_asked_again(monkeypatch):
+    asked, bursts, missing = [], bursts_of(), {}
+
+    def slow(batch):
+        asked.append(batch)
+        return Burst(1.0, batch, batch)
+
+    def breaks(batch):
+        if batch == 100:
+            raise NotHere("it has ended")
+        return Burst(1.0, batch, batch)
+
+    ways = {"slow": slow, "breaks": breaks}
+    monkeypatch.setattr(group, "CASE_S_MAX", 0.0)
+    group.in_turn(ways, 8, (1, 100), 3, bursts, missing)
+    assert asked == [group.WARM_UP, 1, 100] and list(ways) == ["slow"]
+    assert [len(bursts["slow"][8, batch]) for batch in (1, 100)] == [1, 1]
+    assert bursts["breaks"][8, 1] and not bursts["breaks"][8, 100]
+    assert list(missing) == ["breaks with 8 members (it has ended)"]
+
+
 def test_one_lost_copy_is_not_all():
     bursts = bursts_of(ours=[95, 99, 97], floor=[3])
     times, sizes, copies = group.rows_of(MULTI, bursts)

@@ -105,6 +105,28 @@ def test_what_is_forgotten_is_gone_and_nothing_else(two) -> None:
     assert "kept" in two("alice", "history others")[1]
 
 
+def test_an_older_copy_goes_on_when_that_is_confirmed(run, crew) -> None:
+    silent = replace(CREW, suspended=True)
+    crew.answers["resume"] = lambda _: CREW
+    crew.answers["groups"] = lambda _: [silent]
+    crew.answers["status"] = lambda _: replace(STATUS, groups=[silent])
+    assert "hikers:  nothing can be said there yet" in run("status")[1]
+    code, _, err = run("resume hikers")
+    assert code == 2 and "Resuming hikers must be confirmed" in err
+    code, _, err = run("resume hikers", stdin=b"n\n", tty=True)
+    assert code == 1 and "Nothing was changed." in err and of(crew, "resume") == []
+    assert "Resume hikers?" in err and "will see two histories from you, and tell others to be careful" in err
+    assert run("resume hikers", stdin=b"y\n", tty=True)[0] == 0
+    assert run("resume hikers --yes") == (0, "GROUPID\n", "You can speak in hikers again.\n")
+    assert of(crew, "resume") == [GroupParams("GROUPID")] * 2
+
+
+def test_nothing_is_asked_where_there_is_nothing_to_resume(two) -> None:
+    two("alice", "new hikers")
+    code, _, err = two("alice", "resume hikers --yes")
+    assert code == 1 and "nothing to resume in hikers" in err
+
+
 # --- what to be careful with ----------------------------------------------------------------------------------------
 
 
@@ -123,7 +145,7 @@ def test_a_warning_is_given_until_it_is_dismissed(run, crew) -> None:
     crew.answers["status"] = lambda _: replace(STATUS, groups=[warned])
     _, _, err = run("status")
     assert "Careful, in hikers: Bob has signed␛ two different histories." in err
-    assert "`zerochat members hikers --dismiss`" in err
+    assert "`zerochat members --dismiss hikers`" in err
     crew.answers["members"] = lambda _: [replace(PEOPLE[1], forked=True)]
     crew.answers["dismiss"] = lambda _: CREW
     assert "two histories" in run("members hikers")[2] and of(crew, "dismiss") == []

@@ -168,7 +168,9 @@ def test_somebody_else_s_message(tmp_path: Path, world: Parted, monkeypatch: pyt
     assert fate.word == "vouched" and fate.event.vouched.nick in ("n0", "n3")
     text = sentences(fate, {})
     assert f"{fate.event.vouched.nick} has handed it over, and n2 has not confirmed it yet." in text
-    assert "it came here" in text
+    assert "it came here at " in text
+    (me,) = [one for one in fate.report.members if one.connection == "self"]
+    assert (me.at, me.delivered) == (fate.event.received_at, True), "it is here since it has come"
     # Nobody repeats it from here, so of those who have not told there is nothing to say.
     assert {one.state for one in fate.report.members} <= {"delivered", "unknown"}
 
@@ -194,8 +196,8 @@ def test_which_message_is_meant(tmp_path: Path, world: Parted, monkeypatch: pyte
         ("last:n1", ledger.NothingSaid),
         ("last:nobody", UnknownMember),
         ("x" * 43, NoSuchEvent),
-        ("abc", NoSuchEvent),
-        ("", NoSuchEvent),
+        ("abc", ledger.TooFewLetters),
+        ("", ledger.TooFewLetters),
         ("last:", NoSuchEvent),
         ("é" * 9, NoSuchEvent),
         ("%%%%", NoSuchEvent),
@@ -300,7 +302,7 @@ def test_delivery_on_the_command_line(run: Any, agent: Any) -> None:
 def test_why_on_the_command_line(run: Any, agent: Any) -> None:
     double = agent(why=lambda _: FATE, members=lambda _: MEMBERS)
     code, out, err = run(f"why hikers {POST.id}")
-    assert (code, err) == (0, "") and "You wrote this 2026-07-01 12:04." in out
+    assert (code, err) == (0, "") and "You wrote this at 2026-07-01 12:04." in out
     assert "It is number 7 of your chain; nothing before it is missing." in out and "\x1b" not in out
     double.answers["why"] = lambda _: changed(FATE, forked=True)
     code, out, err = run("why hikers last --format jsonl")

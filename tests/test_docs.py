@@ -162,3 +162,10 @@ def test_every_promise_is_held_by_a_test() -> None:
     ]
     assert rows
     assert all("`test_" in row for row in rows)
+
+
+def test_the_readme_has_every_rule_that_a_group_can_have():
+    table = README.partition("| rule | what it can be |")[2].partition("\n\n")[0]
+    others = {"--help", "--profile", "--format", "--quorum"}
+    rules = set(re.findall(r"(?m)^  (?:-h, )?(--[a-z]+)", help_of("new"))) - others
+    assert {"--join", "--keepers"} < rules == set(re.findall(r"(?m)^\| `(--[a-z]+)` \|", table))

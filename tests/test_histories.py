@@ -52,6 +52,12 @@ def test_a_date_without_a_zone_is_meant_here(text):
     assert read_rule(text, NOW) == f"since:{int(datetime(2026, 7, 1).astimezone().timestamp() * 1000)}"
 
 
+@pytest.mark.parametrize("text", ["since:2030-01-01", f"since:{NOW + 1}", "since:2026-07-01T00:01Z"])
+def test_a_time_that_is_still_to_come_is_refused(text):
+    with pytest.raises(BadHistory, match="still to come"):
+        read_rule(text, NOW)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -43,6 +43,17 @@ def test_names_that_hide_something(name):
         checked_name(name, "name")
 
 
+def test_what_may_not_stand_in_a_name_is_called_by_its_name_and_once():
+    with pytest.raises(BadName) as refused:
+        checked_name("zoë \N{WOMAN}\u200d\N{PERSONAL COMPUTER}\u200d", "name")
+    said = refused.value.sentence()
+    assert said.count("ZERO WIDTH JOINER (U+200D)") == 1 and "\\u" not in said and "\u200d" not in said
+    with pytest.raises(BadName, match=r"the character \(U\+0007\)"):
+        checked_name("a\ab", "name")
+    with pytest.raises(BadName, match="a group's name has at most 64"):
+        checked_name("x" * 65, "group's name")
+
+
 def test_every_control_and_format_character_of_this_python_is_refused():
     known = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
     visible = {0x0600, 0x0601, 0x0602, 0x0603, 0x0604, 0x0605, 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD}

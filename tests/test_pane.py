@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as renew
 from rich.cells import cell_len
 from textual.app import App
 from textual.color import Color
@@ -18,7 +19,7 @@ from textual.theme import BUILTIN_THEMES
 import zerochat.tui
 from tests.fake_agent import ME, FakeAgent
 from tests.pilot import until
-from zerochat.agent.schema import History
+from zerochat.agent.schema import Beginning, Completeness, GapInfo, History
 from zerochat.terminal import Printable
 from zerochat.tui.conversation import Conversation
 from zerochat.tui.lookalikes import deceptive
@@ -281,14 +282,14 @@ def test_what_happens_to_members_is_told_quietly(tmp_path):
         "12:01        —   bob let carol in, to read\n"
         "12:01        —   alice made carol a writer\n"
         "12:01        —   alice made bob an admin\n"
-        "12:01        —   carol only reads from now on\n"
+        "12:01        —   carol only reads from now\n"
+        "                 on\n"
         "12:01        —   rob is called bob now\n"
         "12:01        —   bob wants carol out\n"
         "12:01        —   alice put carol out\n"
         "12:01        —   bob left\n"
         "\n"
-        "  Nobody has said anything yet. /invite brings\n"
-        "                   people in."
+        "          Nobody has said anything yet."
     )
 
 
@@ -349,15 +350,43 @@ def test_names_that_could_be_taken_for_another():
         "h": "é",
         "i": "10",
     }
-    assert deceptive(nicks) == {"a", "b", "c", "d"}
-    assert deceptive({"x": "pаypal"}) == {"x"}  # A Cyrillic letter among Latin ones, with nobody to compare.
+    other = "looks like another member's"
+    mixed = "mixes letters of several scripts"
+    assert deceptive(nicks) == {"a": other, "b": other, "c": other, "d": f"{other}, and {mixed}"}
+    assert deceptive({"x": "pаypal"}) == {"x": mixed}  # A Cyrillic letter among Latin ones, with nobody to compare.
 
 
 def test_an_empty_conversation_says_what_to_do(tmp_path):
     agent = FakeAgent(tmp_path / "s")
-    assert "Nobody has said anything yet. /invite brings people in." in golden(
-        conversation(agent, agent.add_group("new")), (80, 10)
-    )
+    alone = golden(conversation(agent, agent.add_group("new", [])), (80, 10))
+    assert "Nobody has said anything yet. /invite brings people in." in alone
+    together = golden(conversation(agent, agent.add_group("old", ["bob"])), (80, 10))
+    assert "Nobody has said anything yet." in together and "/invite" not in together
+
+
+def test_a_newcomer_is_not_told_that_nobody_has_said_anything(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("hush", ["bob"])
+    group.info = renew(group.info, beginning=Beginning(state="withheld", rules=["none"]))
+    shown = golden(conversation(agent, group), (100, 10))
+    assert "What was said before you came is not given to newcomers in this group." in shown
+    assert "Nothing has been said since you came." in shown
+    assert "Nobody has said anything" not in shown and "/invite" not in shown
+
+
+@pytest.mark.parametrize("width", [36, 60, 100])
+def test_quiet_lines_are_wrapped_and_never_cut(tmp_path, width):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("weekend", ["Bobby Very Long Name Indeed"])
+    bob = group.members[1].did
+    gap = GapInfo(author=bob, nick=group.members[1].nick, after=0, upto=1, missing=1, state="lost")
+    group.info = renew(group.info, completeness=Completeness(complete=False, gaps=[gap]))
+    agent.post(group, 1, "behind it", minute=2)
+    known = conversation(agent, group)
+    shown = golden(known, (width, 24))
+    words = " ".join(re.sub(r"\d\d:\d\d|[│—]", " ", shown).split())
+    assert "Bobby Very Long Name Indeed said 1 more, missing here (nobody asked has it)" in words
+    assert shown.count("behind it") == 1
 
 
 def test_who_joined_is_told_that_the_past_is_not_here(tmp_path):
@@ -417,18 +446,18 @@ def test_the_end_is_followed_only_from_the_end(tmp_path):
             before = lines(pane)
             arrive("newer still")
             arrive("and again")
-            assert lines(pane)[:-1] == before[:-1]
-            assert lines(pane)[-1].endswith("▼ 2 new below")
+            assert lines(pane) == before, "the badge hides a line"
+            assert pane.badge == " ▼ 2 new below "
             arrive("from long ago", lamport=15, late=True)
-            assert lines(pane)[:-1] == before[:-1]
-            assert "▲ 1 late above" in lines(pane)[-1]
+            assert lines(pane) == before
+            assert "▲ 1 late above" in pane.badge
             pane.action_end()
             assert "and again" in lines(pane)[-1] or "and again" in lines(pane)[-2]
             arrive("followed again")
             assert "followed again" in "\n".join(lines(pane)[-2:])
             await pilot.pause()
-            await pilot.click(MessagePane, offset=(50, 14))  # The count of the late one leads to it.
-            assert any("from long ago" in line for line in lines(pane))
+            assert pane.go_to_unseen() and not pane.badge  # The count of the late one leads to it.
+            assert any("from long ago" in line for line in lines(pane)) and not pane.go_to_unseen()
 
     asyncio.run(look())
 

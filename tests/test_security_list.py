@@ -318,10 +318,16 @@ def test_09_no_nonce_comes_twice_in_either_direction(village):
     """There, nonces came from an unseeded generator: every process made the same ones, and both directions of a pair
     used them under one key. Here every envelope has a key, an IV and an ephemeral key of the system's dice. (R2 does
     the same a hundred thousand times.)"""
-    for n in range(10):
-        village.alice.client.send("friends", f"out {n}")
-        village.bob.client.send("friends", f"back {n}")
-    until(lambda: "back 9" in texts(village.alice) and "out 9" in texts(village.bob), "ten posts each way")
+    village.alice.client.new("nine", keys="pairwise-single")  # where one envelope is for all readers
+    village.bob.client.subscribe()
+    village.bob.client.join(village.alice.client.invite("nine").url)
+    until(lambda: any(m.connection == "connected" for m in village.alice.client.members("nine")), "meeting again")
+    for group in ("friends", "nine"):
+        for n in range(10):
+            village.alice.client.send(group, f"out {n}")
+            village.bob.client.send(group, f"back {n}")
+        for person, last in ((village.alice, "back 9"), (village.bob, "out 9")):
+            until(lambda group=group, person=person, last=last: last in texts(person, group), "ten posts each way")
     envelopes = {
         stimulus.envelope
         for person in (village.alice, village.bob)
@@ -330,6 +336,7 @@ def test_09_no_nonce_comes_twice_in_either_direction(village):
     }
     parts = [part for envelope in envelopes for part in once_only(envelope)]
     assert len(envelopes) > 20 and len(set(parts)) == len(parts)
+    assert sum(envelope[:1] == b"\1" for envelope in envelopes) > 2, "frames are among them"
 
 
 def test_10_who_is_let_in_hears_its_own_queues_and_no_others(village):

@@ -1,5 +1,6 @@
 """The terminal application over a double of the agent: what is asked, what is shown, and that nothing gets lost."""
 
+import argparse
 import fcntl
 import os
 import pty
@@ -9,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from pathlib import Path
 
@@ -18,7 +20,8 @@ from textual.events import Key, Paste
 from textual.widgets import Input
 
 from tests.fake_agent import CODE, URL, FakeAgent, Refusal
-from tests.pilot import HOSTILE, gone, run, scene, screen, shows, weekend
+from tests.pilot import HOSTILE, Scene, gone, run, scene, screen, shows, weekend
+from zerochat.agent.places import places
 from zerochat.agent.schema import (
     ConnectionInfo,
     ConnectionNews,
@@ -30,13 +33,16 @@ from zerochat.agent.schema import (
     RotatedNews,
     ToldNews,
 )
-from zerochat.tui import commands
+from zerochat.agent.vault import WrongPassphrase, create_profile
+from zerochat.cli.parser import _parser
+from zerochat.tui import commands, run_chat
 from zerochat.tui.app import ZerochatApp
 from zerochat.tui.board import Board
 from zerochat.tui.composer import Composer
 from zerochat.tui.help import key_text
 from zerochat.tui.invite import InviteScreen
 from zerochat.tui.link import INBOX_NEWS_MAX
+from zerochat.tui.sheet import Body, hang, rows
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("utc")
@@ -328,6 +334,12 @@ def test_commands_are_never_said_by_mistake(tmp_path):
                 ("/", "No command /."),
                 ("/me waves", "/me does not exist yet."),
                 ("/nick al", "Here it is /rename."),
+                ("/export", "/export is not a command of the chat; in a shell: zerochat export"),
+                ("/INFO hikers", "/info is not a command of the chat; in a shell: zerochat info"),
+                ("/connect", "in a shell: zerochat connect"),
+                ("/admit dora", "Here it is /requests."),
+                ("/forgte", "No command /forgte."),
+                ("/removve bob", "No command /removve."),
                 ("/memb waves", "/memb could be /members"),
                 ("/jo ZC:SECRET", "/jo could be /join"),
             ]:
@@ -359,6 +371,24 @@ def test_commands_are_never_said_by_mistake(tmp_path):
 )
 def test_what_a_line_means(text, meaning):
     assert commands.parse(text) == meaning
+
+
+def test_what_a_shell_knows_is_what_its_parser_knows():
+    found = next(each for each in _parser()._actions if isinstance(each, argparse._SubParsersAction)).choices
+    assert set(found) - commands.COMMANDS.keys() == commands.IN_A_SHELL | {"admit", "refuse"}
+
+
+def test_no_typing_error_leads_to_what_takes_something_away():
+    drastic = {info.name for info in commands.COMMANDS.values() if info.drastic}
+    assert {"remove", "leave", "forget", "resume"} <= drastic
+    for name in drastic:
+        for at in range(len(name)):
+            for typed in (name[:at] + name[at + 1 :], name[:at] + "z" + name[at:], f"{name}{name[at]}"):
+                if not name.startswith(typed):
+                    line = commands.parse(f"/{typed}")
+                    assert not isinstance(line, commands.Command) or line.name not in drastic, typed
+                    said = line.sentence if isinstance(line, commands.Refusal) else ""
+                    assert not any(f"mean /{each}?" in said for each in drastic), said
 
 
 def test_commands_complete(tmp_path):
@@ -489,6 +519,35 @@ def test_alt_u_goes_to_what_is_new_below(tmp_path):
             await it.shows("▼ 1 new below")
             await it.press("alt+u")
             await it.shows("the newest")
+
+    run(play())
+
+
+@pytest.mark.parametrize("press", [True, False])
+def test_late_ones_above_are_counted_where_it_hides_nothing_and_alt_u_goes_there(tmp_path, press):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        for number in range(60):
+            agent.post(group, 1, f"post {number}.", minute=number % 60)
+        agent.post(group, 0, "my last", delivered=1)
+
+    async def play():
+        async with scene(tmp_path, setting=long) as it:
+            await it.shows("my last", "✓1/1")
+            group = it.agent.groups["g1"]
+            for lamport in (20, 30):
+                it.agent.say(group, 1, f"from long ago {lamport}", lamport=lamport, late=True)
+            await it.shows("▲ 2 late above", "my last", "✓1/1")
+            if press:
+                await it.press("alt+u")
+            else:
+                await it.pilot.click(Composer, offset=(70, 0))
+            await it.shows("from long ago 20")
+            await it.press("alt+u")
+            await it.shows("from long ago 30")
+            await it.gone("late above")
+            await it.press("alt+u")
+            await it.until(lambda: "There is no unread line here." in it.told())
 
     run(play())
 
@@ -981,6 +1040,274 @@ def test_an_agent_that_does_not_start_is_explained_and_tried_again(tmp_path):
     run(play())
 
 
+@pytest.mark.parametrize("pasted", [False, True])
+@pytest.mark.parametrize("enter", [False, True])
+def test_a_passphrase_that_is_typed_too_early_is_never_to_be_read(tmp_path, pasted, enter):
+    """What is typed before the question is there goes into it; or, where nobody asks, nowhere."""
+
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        asked, go = [], threading.Event()
+
+        def start_agent(ask):
+            assert go.wait(20)
+            asked.append(ask())
+
+        app = ZerochatApp(agent.path, start_agent=start_agent)
+        async with app.run_test(size=(80, 24)) as pilot:
+            it = Scene(agent, app, pilot)
+            await it.shows("Starting…")
+            await it.press("tab", "escape")  # Neither leads into the composer.
+            if pasted:
+                app.post_message(Paste("open sesxame\n"))
+                await it.press(*["backspace"] * 4)
+                await it.type("ame")
+            else:
+                await it.type("open sesame")
+            if enter:
+                await it.press("enter")
+            assert "open" not in it.text and it.composer.text == "" and it.app.focused is not it.composer
+            await agent.start()
+            go.set()
+            if not enter:
+                await it.shows("Passphrase of this profile", "•••")
+                await it.press("enter")
+            await it.shows("seven at the station")
+            assert asked == [b"open sesame"] and it.composer.text == ""
+            await it.type("hello")
+            assert it.composer.text == "hello" and agent.count("send") == 0
+        await agent.stop()
+
+    run(play())
+
+
+def test_what_is_typed_before_a_profile_without_a_passphrase_is_open_goes_nowhere(tmp_path):
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        go = threading.Event()
+
+        def start_agent(ask):
+            assert go.wait(20)
+
+        app = ZerochatApp(agent.path, start_agent=start_agent)
+        async with app.run_test(size=(80, 24)) as pilot:
+            it = Scene(agent, app, pilot)
+            await it.shows("Starting…")
+            await it.type("secret")
+            await it.press("enter")
+            await agent.start()
+            go.set()
+            await it.shows("seven at the station")
+            await it.until(lambda: it.app.focused is it.composer)
+            assert it.composer.text == "" and agent.count("send") == 0 and "secret" not in it.text
+        await agent.stop()
+
+    run(play())
+
+
+def test_what_is_typed_between_two_questions_goes_into_the_second(tmp_path):
+    """The same holds while a wrong passphrase is looked at."""
+
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        asked, go = [], threading.Event()
+
+        def start_agent(ask):
+            asked.append(ask())
+            if asked[-1] != b"right":
+                assert go.wait(20)
+                raise ValueError("This passphrase is wrong.")
+
+        app = ZerochatApp(agent.path, start_agent=start_agent)
+        async with app.run_test(size=(80, 24)) as pilot:
+            it = Scene(agent, app, pilot)
+            await it.shows("Passphrase of this profile")
+            await it.press(*"wrong", "enter")
+            await it.gone("Passphrase of this profile")
+            await it.type("right")
+            assert "right" not in it.text and it.composer.text == ""
+            go.set()
+            await it.shows("Passphrase of this profile", "•••••")
+            await agent.start()
+            await it.press("enter")
+            await it.shows("seven at the station")
+            assert asked == [b"wrong", b"right"] and it.composer.text == ""
+        await agent.stop()
+
+    run(play())
+
+
+def test_a_chat_that_is_locked_shows_nothing_and_gives_the_draft_back(tmp_path):
+    async def play():
+        agent = FakeAgent(tmp_path / "agent.sock")
+        weekend(agent)
+        asked, locked = [], []
+
+        def start_agent(ask):
+            asked.append(ask())
+
+        async with agent:
+            app = ZerochatApp(agent.path, start_agent=start_agent, lock=lambda: locked.append(True))
+            async with app.run_test(size=(100, 30), notifications=True) as pilot:
+                it = Scene(agent, app, pilot)
+                await it.shows("seven at the station")  # An agent ran already: nobody asked.
+                app.lock_after(3600.0)
+                await it.type("a draft")
+                await it.press("alt+2")
+                await it.type("another")
+                await it.press("f12")
+                await it.shows("process")
+                app._touched -= 7200.0
+                app._lock()
+                await it.shows("Passphrase of this profile", "Locked, because nobody has touched it for a while")
+                await it.shows("What you were writing comes back with it.")
+                for word in ("seven", "weekend", "another", "draft", "work", "process", "alice"):
+                    assert word not in it.text, word
+                assert locked == [True] and asked == [] and it.composer.text == ""
+                app._lock()  # once is enough
+                await it.type("secret")
+                assert "secret" not in it.text
+                await it.press("enter")
+                await it.shows("another")
+                assert asked == [b"secret"] and locked == [True] and it.open.name == "work"
+                await it.press("alt+1")
+                await it.shows("seven at the station", "a draft")
+                assert not [path for path in tmp_path.rglob("*") if path.is_file()], "nothing is kept on disk"
+                app._touched -= 7200.0
+                app._lock()
+                await it.shows("Passphrase of this profile")
+                await it.press("ctrl+q")
+                await it.until(lambda: "Unsent: your draft in" in it.told())
+                assert "weekend" not in it.told()
+
+    run(play())
+
+
+def test_no_agent_of_another_process_opens_what_was_locked(tmp_path, monkeypatch):
+    home = places("p", {"ZEROCHAT_HOME": str(tmp_path)})
+    create_profile(home, "zoe", b"secret")
+    attached = []
+
+    class Elsewhere:
+        own = False
+
+        def close(self):
+            attached.remove(self)
+
+    def attach(*_, **__):
+        attached.append(Elsewhere())
+        return attached[-1]
+
+    class App:
+        return_code = 0
+
+        def __init__(self, socket, *, start_agent, lock, **_):
+            self.start_agent, self.lock = start_agent, lock
+
+        def run(self):
+            self.start_agent(lambda: b"nobody asks")
+            assert len(attached) == 1
+            self.lock()
+            with pytest.raises(WrongPassphrase):
+                self.start_agent(lambda: b"wrong")
+            assert not attached
+            self.start_agent(lambda: b"secret")
+            assert len(attached) == 1
+
+    monkeypatch.setattr("zerochat.agent.attach.attach", attach)
+    monkeypatch.setattr("zerochat.tui.app.ZerochatApp", App)
+    assert run_chat(home) == 0 and not attached
+
+
+def test_the_terminal_echoes_nothing_before_the_screen_is_up(monkeypatch, tmp_path):
+    main, line = pty.openpty()
+    before, echoed = os.dup(0), []
+
+    class App:
+        return_code = 0
+
+        def __init__(self, *_, **__):
+            pass
+
+        def run(self):
+            echoed.append(bool(termios.tcgetattr(line)[3] & termios.ECHO))
+
+    monkeypatch.setattr("zerochat.tui.app.ZerochatApp", App)
+    os.dup2(line, 0)
+    try:
+        assert run_chat(places("p", {"ZEROCHAT_HOME": str(tmp_path)})) == 0
+        echoed.append(bool(termios.tcgetattr(line)[3] & termios.ECHO))
+    finally:
+        os.dup2(before, 0)
+        for each in (main, line, before):
+            os.close(each)
+    assert echoed == [False, True]
+
+
+def test_a_journal_that_cannot_be_read_is_said_for_as_long_as_that_is_so(tmp_path):
+    sentence = "The journal /home/a/.local/share/zerochat/default/journal.db is damaged: it is not as it was."
+
+    def setting(agent):
+        weekend(agent)
+        agent.refuse["history"] = Refusal(sentence, "JournalDamaged")
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("The messages could not be read.", "/home/a/.local/share/zerochat/default/journal.db")
+            assert "Loading" not in it.text and "No conversations" not in it.text and not it.app._notifications
+            await it.press("alt+2", "x")
+            await it.shows("The messages could not be read.", "is damaged")
+            it.agent.refuse.clear()
+            await it.press("alt+1")
+            await it.shows("seven at the station")
+            await it.gone("is damaged")
+            it.agent.refuse["send"] = Refusal(sentence, "JournalDamaged")
+            await it.say("hello")
+            await it.shows("default/journal.db", "This cannot be done: the journal is damaged.")
+            await it.press("y")
+            assert "default/journal.db" in it.text and it.composer.text == "helloy"
+
+    run(play())
+
+
+def test_a_journal_that_is_damaged_before_anything_was_read(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        for method in ("subscribe", "history"):
+            agent.refuse[method] = Refusal("The journal default/journal.db is damaged.", "JournalDamaged")
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("1 weekend", "2 work", "The journal default/journal.db is damaged.")
+            await it.shows("The messages could not be read.")
+            assert "No conversations" not in it.text and "Loading" not in it.text
+
+    run(play())
+
+
+def test_older_messages_that_cannot_be_read_are_said_to_be_so(tmp_path):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        for number in range(300):
+            agent.post(group, 1, f"post {number}.")
+
+    async def play():
+        async with scene(tmp_path, setting=long) as it:
+            await it.shows("post 299.")
+            it.agent.refuse["history"] = Refusal("The disk fails.", "DiskFailed")
+            await it.press("ctrl+home")
+            await it.shows("Older messages could not be read.", "The disk fails.")
+            it.agent.refuse.clear()
+            await it.press("pageup")
+            await it.gone("could not be read")
+            await it.gone("The disk fails.")
+
+    run(play())
+
+
 def test_a_lost_agent_comes_back(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -1057,7 +1384,7 @@ def test_any_size_and_back(tmp_path):
 
 def test_every_action_has_an_id_a_help_line_and_a_palette_entry(tmp_path):
     async def play():
-        async with scene(tmp_path, size=(80, 80), setting=weekend) as it:
+        async with scene(tmp_path, size=(80, 90), setting=weekend) as it:
             await it.shows("seven at the station")
             bindings = [*it.app.chat.BINDINGS, *ZerochatApp.BINDINGS, *Composer.BINDINGS]
             assert all(binding.id and binding.description for binding in bindings)
@@ -1070,13 +1397,13 @@ def test_every_action_has_an_id_a_help_line_and_a_palette_entry(tmp_path):
                 assert titles.count(binding.description) == 1
             await it.press("f1")
             await it.shows("Everywhere")
-            body = str(it.app.screen.query_one(".body").render())
+            body = str(it.app.screen.query_one(Body).content)
             for binding in bindings:
                 plain = binding.id.startswith("edit.") or binding.id.removeprefix("go.").isdigit()
                 assert binding.description in body or plain, binding
             for info in commands.COMMANDS.values():
                 assert info.usage in body and info.help in body
-            signs = ["✓2/3", "late", "keys · path", "/new NAME", "F3", "F7", "F8", "Alt+1 …", "Ctrl+W"]
+            signs = ["F3", "F7", "F8", "Alt+1 …", "Ctrl+W", "/new NAME", "✓2/3", "late", "keys · path"]
             places = [body.index(sign) for sign in signs]
             assert places == sorted(places)
             await it.press("escape")
@@ -1088,6 +1415,41 @@ def test_every_action_has_an_id_a_help_line_and_a_palette_entry(tmp_path):
             await it.shows("● bob")
 
     run(play())
+
+
+def test_the_help_begins_with_the_keys_and_keeps_its_columns(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f1")
+            await it.shows("Help", "F3 ", "Invite into this group", "Ctrl+K, Alt+G")
+            assert "What stands where" not in it.text
+            body = it.app.screen.query_one(Body)
+            lines = [body.render_line(y).text for y in range(body.size.height)]
+            at = next(at for at, line in enumerate(lines) if line.startswith("/resume"))
+            wrapped = next(at for at, line in enumerate(lines) if line.startswith("≈ before a name"))
+            assert lines[wrapped + 1].startswith(" " * 21) and lines[wrapped + 1].strip()
+            assert "script" in lines[wrapped] and at < wrapped
+            assert all(len(line.rstrip()) <= body.size.width for line in lines)
+            assert not any("\t" in line for line in lines)
+
+    run(play())
+
+
+@pytest.mark.parametrize("width", [8, 20, 30, 70])
+def test_columns_lose_no_word(width):
+    pairs = [
+        ("left", "some words that go on for a while"),
+        ("", "x" * 90),
+        ("empty", ""),
+        ("a longer one", "and short"),
+    ]
+    whole = rows(pairs, 8)
+    shown = hang(whole, width)
+    assert "".join(shown.plain.split()) == "".join(whole.plain.split())
+    if width > 30:
+        assert all(line.cell_length <= width for line in shown.split("\n"))
+        assert shown.plain.splitlines()[2].startswith(" " * 9)
 
 
 def test_a_keymap_changes_keys_and_help(tmp_path):

@@ -5,8 +5,9 @@ from msgspec.structs import replace
 from tests.fake_agent import URL, WORDS, Refusal
 from tests.pilot import asked, run, scene, weekend
 from zerochat.agent.plain import rules_of
-from zerochat.agent.schema import JoinStatus, PolicyInfo, RequestNews
+from zerochat.agent.schema import GroupInfo, JoinStatus, PolicyInfo, RequestNews
 from zerochat.tui.create import CreateScreen
+from zerochat.tui.hints import silenced
 from zerochat.tui.requests import RequestsScreen
 
 
@@ -301,6 +302,61 @@ def test_a_group_that_is_over_is_forgotten_when_that_is_confirmed(tmp_path):
             assert it.agent.count("forget") == 1
 
     run(play())
+
+
+def test_an_older_copy_goes_on_when_that_is_confirmed(tmp_path):
+    def restored(agent):
+        weekend(agent)
+        agent.groups["g1"].info = replace(agent.groups["g1"].info, suspended=True)
+
+    async def play():
+        async with scene(tmp_path, size=(110, 24), setting=restored) as it:
+            await it.shows("seven at the station", "Nothing can be said here yet; /resume goes on")
+            await it.say("too early")
+            await it.shows("what you have said is fetched first. Or /resume.")
+            assert it.agent.count("send") == 0 and it.app.chat.composer.text == "too early"
+            it.app.chat.composer.put("/res")
+            await it.press("tab")
+            assert it.app.chat.composer.text == "/resume "
+            await it.say("/resume")
+            await it.shows("Resume weekend? This is an older copy", "two histories")
+            await it.press("escape")
+            await it.gone("Resume weekend?")
+            assert it.agent.count("resume") == 0
+            await it.say("/resume")
+            await it.shows("Resume weekend?")
+            await it.pilot.click("#yes")
+            await it.until(lambda: asked(it.agent, "resume") == [{"group": "g1"}])
+            await it.shows("You can speak in weekend again.", "Message weekend")
+            await it.say("/resume")
+            await it.shows("There is nothing to resume here.")
+            await it.say("at last")
+            await it.until(lambda: it.agent.count("send") == 1)
+            assert it.agent.count("resume") == 1
+
+    run(play())
+
+
+def test_where_one_was_alone_the_chat_says_so():
+    info = GroupInfo(
+        id="g",
+        name="mine",
+        state="active",
+        me="m",
+        nick="a",
+        members=1,
+        connected=0,
+        keys="",
+        path="",
+        accountability="",
+        view="",
+        unacknowledged=0,
+        created_at="",
+        suspended=True,
+    )
+    assert "alone here when the backup was made" in silenced(info, [])
+    assert "fetched first" in silenced(replace(info, members=2), [])
+    assert not silenced(replace(info, suspended=False), [])
 
 
 def test_a_join_that_fails_can_be_tried_under_another_name(tmp_path):

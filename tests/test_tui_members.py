@@ -13,6 +13,7 @@ from zerochat.tui.create import CreateScreen
 from zerochat.tui.invite import InviteScreen
 from zerochat.tui.member import MemberScreen
 from zerochat.tui.requests import RequestsScreen
+from zerochat.tui.sheet import Body
 
 
 def change(agent: FakeAgent, who: int, group: str = "g1", **details: object) -> None:
@@ -337,8 +338,8 @@ def test_the_help_lists_the_keys_of_the_sheets(tmp_path):
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             await it.press("f1")
-            await it.shows("What stands where")
-            body = str(it.app.screen.query_one(".body").render())
+            await it.shows("Everywhere")
+            body = str(it.app.screen.query_one(Body).content)
             for sheet in (RequestsScreen, MemberScreen, InviteScreen, CreateScreen, Choice):
                 assert sheet.BINDING_GROUP_TITLE in body
                 assert all(each.description in body for each in sheet.BINDINGS if each.show)
@@ -453,5 +454,25 @@ def test_bodies_of_events_that_make_no_sense(tmp_path):
         async with scene(tmp_path, setting=setting) as it:
             await it.shows("still here")
             assert len(it.open.timeline.rows) == 12
+
+    run(play())
+
+
+def test_a_name_that_deceives_says_why(tmp_path):
+    def setting(agent):
+        agent.add_group("weekend", ["p\u0430ypal", "bob"])
+
+    async def play():
+        async with scene(tmp_path, size=(110, 30), setting=setting) as it:
+            await it.shows("≈p\u0430ypal", "● bob")
+            await it.press("f1")
+            await it.shows("Help")
+            assert "mixes scripts, or looks like another's" in str(it.app.screen.query_one(Body).content)
+            await it.press("escape")
+            it.app.chat.member_list.focus()
+            row = next(at for at, one in enumerate(it.app.chat.member_list.options) if "ypal" in str(one.prompt))
+            it.app.chat.member_list.highlighted = row
+            await it.press("enter")
+            await it.shows("≈ name", "mixes letters of several scripts")
 
     run(play())

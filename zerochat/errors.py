@@ -9,6 +9,16 @@ import shlex
 from typing import ClassVar
 
 
+def quoted(*names: str) -> str:
+    """Names as arguments of a command that is to be typed: as a shell wants them, and none that looks like an option
+    taken for one. Options of the command stand before them."""
+    words = [shlex.quote(name) for name in names]
+    dashed = next((place for place, name in enumerate(names) if name.startswith("-")), None)
+    if dashed is not None:
+        words.insert(dashed, "--")
+    return " ".join(words)
+
+
 class ZerochatError(Exception):
     """Something in zerochat went wrong."""
 
@@ -26,7 +36,7 @@ class ZerochatError(Exception):
     def sentence(self) -> str:
         """The docstring with the fields filled in, on one line; in a command, as a shell wants them."""
         pieces = (type(self).__doc__ or "").split("`")
-        typed = {name: shlex.quote(value) if isinstance(value, str) else value for name, value in self.fields.items()}
+        typed = {name: quoted(value) if isinstance(value, str) else value for name, value in self.fields.items()}
         said = (piece.format(**(typed if place % 2 else self.fields)) for place, piece in enumerate(pieces))
         return " ".join("`".join(said).split())
 

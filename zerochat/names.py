@@ -39,11 +39,12 @@ _HIDDEN = (
 def checked_name(text: str, what: str) -> str:
     """The name in Unicode's composed form (NFC), fit to be shown anywhere. Raises BadName.
 
-    `what` says whose name it is ("name", "group"), for the refusal.
+    `what` says whose name it is ("name", "group's name"), for the refusal.
     """
     name = unicodedata.normalize("NFC", text)
-    why = fault_of(name)
-    if why:
+    if hidden := _first_hidden(name):
+        raise BadName(name="This", why=f"{_called(hidden)} may not stand in one, as nobody could see it")
+    if why := fault_of(name):
         raise BadName(name=ascii(text[:NAME_CHARS_MAX]), why=f"a {what} {why}")
     return name
 
@@ -56,6 +57,16 @@ def fault_of(name: str) -> str:
         return f"has at most {NAME_CHARS_MAX} characters"
     if name != name.strip():
         return "does not begin or end with a space"
-    if any(first <= ord(character) <= last for character in name for first, last in _HIDDEN):
+    if _first_hidden(name):
         return "has no control or invisible characters"
     return ""
+
+
+def _first_hidden(name: str) -> str:
+    """The first character in a name that nobody can see, if there is one."""
+    return next((one for one in name if any(first <= ord(one) <= last for first, last in _HIDDEN)), "")
+
+
+def _called(character: str) -> str:
+    """What a character is called that cannot be shown."""
+    return f"{unicodedata.name(character, 'the character')} (U+{ord(character):04X})"

@@ -4,11 +4,12 @@ publisher. It is the thesis' Table 8 on one machine's loopback, with messages of
 Ours are real agents, one process each, with journals on disk, joined through real invitations; a message counts when
 the member's agent has told its face of it. Beside them, in the same run: bare CURVE sockets with frames as large as our
 envelope (the floor), the lean form (our keys and envelopes over such sockets: nothing is remembered, ordered,
-acknowledged or shown), and the peers that are installed. Sixty-four idle agents keep a core busy with their heartbeats,
-so the others are measured while no agent of ours runs: before them, and, but for `--quick`, once more after them.
+acknowledged or shown), and the peers that are installed. Sixty-four idle agents are never quite idle, so the others are
+measured while no agent of ours runs: before them, and, but for `--quick`, once more after them.
 
-Nothing is waited for but all copies; the success rate is of the final count. Bytes are those that the publisher's (or
-the server's) TCP connections have sent by then, as Linux counts them, for one message to one member.
+Nothing is waited for but all copies, or that no more come; the success rate is of the final count. Bytes are those that
+the publisher's (or the server's) TCP connections have sent by then, as Linux counts them, for one message to one
+member. Whatever fails on the way is named as missing, and everything else is measured all the same.
 """
 
 import contextlib
@@ -16,13 +17,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from benchmarks import Figure, Report, Row, take_turns
+from benchmarks import Figure, Report, Row
 from benchmarks.ours.agents import Agents, NotReady
 from benchmarks.ours.core import MULTI, SINGLE, Star, has_keys
 from benchmarks.peers import rooms
@@ -34,7 +36,11 @@ MEMBERS, MEMBERS_QUICK = (1, 2, 4, 8, 16, 32, 64), (1, 4, 8)
 BATCHES, BATCHES_QUICK = (1, 10, 50, 100), (1, 100)
 TEXT_BYTES = 7
 """What makes the thesis' message of 773 B."""
-ROUNDS = 3
+ROUNDS, ROUNDS_TWICE = 3, 2
+"""Bursts of a case; and where there are some before and some after ours, so many each time."""
+WARM_UP = 10
+CASE_S_MAX = 15.0
+"""Whoever has taken longer than this over one case is not asked again in it; its range tells from how little it is."""
 GOAL_MEMBERS, GOAL_BATCH, GOAL_LEAN = 8, 100, 2.0
 """From so many members on, a batch of so many must be no slower than Tox, nor than so many times the lean form."""
 FLOOR_IS = "CURVE sockets alone"
@@ -43,6 +49,7 @@ Case = tuple[int, int]
 """Members and batch."""
 Bursts = dict[str, dict[Case, list[Burst]]]
 """By what has brought the messages."""
+FAILURES = (NotHere, NotReady, LocalError, OSError, subprocess.SubprocessError)
 
 
 def measure(quick: bool) -> Report:
@@ -53,7 +60,8 @@ def measure(quick: bool) -> Report:
     kinds = [keys for keys in (MULTI, SINGLE) if has_keys(keys)]
     missing |= {f"{keys} groups of ours": None for keys in (MULTI, SINGLE) if keys not in kinds}
     with terminated_politely(), tempfile.TemporaryDirectory(prefix="zcb-") as folder:
-        others = partial(measure_others, members, batches, kinds, Path(folder), bursts, missing)
+        rounds = ROUNDS if quick else ROUNDS_TWICE
+        others = partial(measure_others, members, batches, rounds, kinds, Path(folder), bursts, missing)
         others()
         for keys in kinds:
             measure_ours(keys, members, batches, Path(folder) / keys, bursts, missing)
@@ -88,15 +96,49 @@ def measure_ours(
 ) -> None:
     """The same agents all along: the group grows from one size to the next."""
     with Agents(folder, None if keys == MULTI else keys, lambda text: say(f"{keys}: {text}")) as agents:
+        ours: dict[str, Callable[[int], Burst]] = {keys: partial(burst_of, agents)}
         for count in members:
             try:
                 agents.grow(count)
-            except (NotReady, LocalError, subprocess.SubprocessError) as error:
-                missing[f"{keys} groups of ours with {count} members ({error})"] = None
+            except FAILURES as error:
+                missing[f"{keys} groups of ours with {several(count, 'member')} ({error})"] = None
                 return
-            runs = {str(batch): partial(burst_of, agents, batch) for batch in batches}
-            for batch, found in take_turns(runs, ROUNDS).items():
-                bursts[keys][count, int(batch)] += found
+            in_turn(ours, count, batches, ROUNDS, bursts, missing)
+            if not ours:
+                return
+            say(f"{keys}: {several(count, 'member')} measured")
+
+
+def in_turn(
+    ways: dict[str, Callable[[int], Burst]],
+    count: int,
+    batches: Sequence[int],
+    rounds: int,
+    bursts: Bursts,
+    missing: dict[str, None],
+) -> None:
+    """Call everything once to warm up, then with each batch so many times in turn, there and back, so that nobody
+    always follows the same one. Whatever fails is taken out of `ways`."""
+
+    def call(name: str, batch: int) -> Burst | None:
+        try:
+            return ways[name](batch)
+        except FAILURES as error:
+            missing[f"{name} with {several(count, 'member')} ({error})"] = None
+            say(f"{name}: {error}")
+            del ways[name]
+            return None
+
+    for name in list(ways):
+        call(name, WARM_UP)
+    for batch in batches:
+        took = dict.fromkeys(ways, 0.0)
+        for turn in range(rounds):
+            for name in list(ways)[:: 1 if turn % 2 == 0 else -1]:
+                begun = time.monotonic()
+                if took[name] <= CASE_S_MAX and (burst := call(name, batch)) is not None:
+                    bursts[name][count, batch].append(burst)
+                took[name] += time.monotonic() - begun
 
 
 def burst_of(agents: Agents, batch: int) -> Burst:
@@ -107,6 +149,7 @@ def burst_of(agents: Agents, batch: int) -> Burst:
 def measure_others(
     members: Sequence[int],
     batches: Sequence[int],
+    rounds: int,
     kinds: Sequence[str],
     folder: Path,
     bursts: Bursts,
@@ -123,10 +166,9 @@ def measure_others(
                         here[name] = partial(one_burst, room, count, sized=False)
                 if conferences is not None:
                     here["Tox"] = partial(one_burst, conferences, count, sized=True)
-                for batch in batches:
-                    runs = {name: partial(run, batch) for name, run in here.items()}
-                    for name, found in take_turns(runs, ROUNDS).items():
-                        bursts[name][count, batch] += found
+                in_turn(here, count, batches, rounds, bursts, missing)
+                if "Tox" not in here:
+                    conferences = None
             say(f"everybody else: {several(count, 'member')}")
 
 

@@ -7,11 +7,12 @@ bytes of the messages themselves, before any envelope, and are the same on every
 
 import random
 import tempfile
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from benchmarks import Figure, Report, Row
-from benchmarks.group import terminated_politely
+from benchmarks.group import say, terminated_politely
 from benchmarks.ours.transfer import transfer_rows
 from zerochat.group.history.negentropy import Items, answer, ask, learn
 
@@ -29,9 +30,11 @@ Event = tuple[int, bytes]
 
 
 def measure(quick: bool) -> Report:
+    begun = time.monotonic()
     rows = reconciliation_rows(EVENTS_QUICK if quick else EVENTS)
+    say(f"compared after {time.monotonic() - begun:.0f} s")
     with terminated_politely(), tempfile.TemporaryDirectory(prefix="zcb-") as folder:
-        rows += transfer_rows(MESSAGES_QUICK if quick else MESSAGES, Path(folder))
+        rows += transfer_rows(MESSAGES_QUICK if quick else MESSAGES, Path(folder), say)
     return Report(rows)
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from benchmarks import Figure, Report, Row, take_turns
 from benchmarks.ours.core import GROUP, HUB, Star
 from zerochat.agent.checkpoint import changes
+from zerochat.agent.database import WAL_BYTES_KEPT, WAL_PAGES
 from zerochat.agent.journal import Journal
 from zerochat.agent.rows import DROP, KEEP, LATEST_ROWS, SCHEMA, WRITE, values_of
 from zerochat.group.effects import Answer, Effect, Remember
@@ -37,7 +38,8 @@ PAGE = 50
 SETTINGS = (
     *(("locking_mode", "EXCLUSIVE"), ("journal_mode", "WAL"), ("synchronous", "FULL"), ("fullfsync", 1)),
     *(("checkpoint_fullfsync", 1), ("cell_size_check", 1), ("mmap_size", 0), ("temp_store", "MEMORY")),
-    *(("trusted_schema", 0), ("secure_delete", 1), ("journal_size_limit", 4 << 20)),
+    *(("trusted_schema", 0), ("secure_delete", 1), ("journal_size_limit", WAL_BYTES_KEPT)),
+    ("wal_autocheckpoint", WAL_PAGES),
 )
 
 

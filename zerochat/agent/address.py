@@ -2,9 +2,15 @@
 
 import ipaddress
 import socket
+from typing import TYPE_CHECKING, Final
 
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.errors import LocalError
+
+if TYPE_CHECKING:
+    from zerochat.agent.journal import Journal
+
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104  # others must reach us; who gets further than the greeting, CURVE decides
 
 
 class BadAddress(LocalError):
@@ -32,6 +38,20 @@ def parse_listen(text: str) -> tuple[str, int, int]:
         raise BadAddress(text=text, why="a port is a number from 1 to 65535, and there are two at most")
     pair, queue = [*numbers, 0, 0][:2]
     return host, pair, queue
+
+
+def told(journal: "Journal", listen: str | None, advertise: str | None) -> tuple[str | None, str | None]:
+    """Where to listen and what to tell others, as whoever starts the agent says it, or else as it was said last.
+
+    Whoever starts it next may be a verb that cannot say so, and what was kept to this machine must not be open to
+    others because of that. A new place to listen at takes the place of both.
+    """
+    if listen is not None or advertise is not None:
+        if listen is not None:
+            journal.meta_set("listen", listen.encode())
+        journal.meta_set("advertise", (advertise or "").encode())
+    before = ((journal.meta_get(name) or b"").decode() or None for name in ("listen", "advertise"))
+    return next(before), next(before)
 
 
 def own_address(listen: str) -> str:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from zerochat.agent import report
 from zerochat.agent.journal import Row
 from zerochat.agent.schema import Delivery, Event, Ledger, LogRow
+from zerochat.crypto.encoding import INTEGER_MAX, Count
 from zerochat.errors import LocalError, RemoteError
 from zerochat.group.event import foreign_event
 from zerochat.group.membership import check_all, resolve_view
@@ -60,7 +61,7 @@ class _Mark(Struct, frozen=True):
     """What every version's first line begins with."""
 
     zerochat: str
-    v: int
+    v: Count
 
 
 class Header(Struct, frozen=True, kw_only=True):
@@ -74,19 +75,21 @@ class Header(Struct, frozen=True, kw_only=True):
 
 
 class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    seq: int
+    seq: Count
     id: str
     author: str
-    position: int
-    lamport: int
+    position: Count
+    lamport: Count
     type: str
-    received: int
+    received: Count
     late: bool = False
     history: bool = False
     vouched: str = ""
     record: Raw
 
 
+_SAME = tuple(name for name in _Line.__struct_fields__ if name != "record")
+"""What a line has just as a row has it."""
 _encoder = msgspec.json.Encoder()
 _marks = msgspec.json.Decoder(_Mark)
 _headers = msgspec.json.Decoder(Header)
@@ -121,19 +124,7 @@ def _line(row: LogRow) -> _Line:
         raise Unexportable(event=row.id) from None
     if b"\n" in row.record:
         raise Unexportable(event=row.id)
-    return _Line(
-        seq=row.seq,
-        id=row.id,
-        author=row.author,
-        position=row.position,
-        lamport=row.lamport,
-        type=row.type,
-        received=row.received,
-        late=row.late,
-        history=row.history,
-        vouched=row.vouched,
-        record=Raw(row.record),
-    )
+    return _Line(**{name: getattr(row, name) for name in _SAME}, record=Raw(row.record))
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -150,6 +141,10 @@ def read(path: Path, file: IO[bytes]) -> tuple[Header, Iterator[LogRow]]:
         header = _headers.decode(first)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         raise NotAnArchive(path=path, why="its first line does not say so") from None
+    ledger = header.ledger
+    numbers = [number for one in ledger.heights for number in (one.seq, one.first, one.sure)]
+    if not all(0 <= number <= INTEGER_MAX for number in (ledger.events, ledger.refuted, ledger.latest, *numbers)):
+        raise NotAnArchive(path=path, why="a number in its first line is none that zerochat counts to")
     return header, _rows(path, file)
 
 
@@ -173,19 +168,7 @@ def row_at(file: IO[bytes], at: int) -> LogRow:
 
 def _row(line: bytes) -> LogRow:
     row = _lines.decode(line)
-    return LogRow(
-        seq=row.seq,
-        id=row.id,
-        author=row.author,
-        position=row.position,
-        lamport=row.lamport,
-        type=row.type,
-        record=bytes(row.record),
-        received=row.received,
-        late=row.late,
-        history=row.history,
-        vouched=row.vouched,
-    )
+    return LogRow(**{name: getattr(row, name) for name in _SAME}, record=bytes(row.record))
 
 
 def events(path: Path, ledger: Ledger, rows: Iterable[LogRow], control: Iterable[LogRow]) -> Iterator[Event]:

@@ -110,6 +110,11 @@ class Audit:
         """What came of it, once all rows were taken."""
         view = self._members()
         self._ends(view)
+        for one in self.ledger.disputes:
+            what = "its author has said something else in this place, too"
+            if not one.forked:
+                what = "a member has something else in this place or before it; `why` says who"
+            self._broken(what, author=one.author, position=one.position)
         if self.events != self.ledger.events:
             self._broken(f"{self.events} events are there, and {self.ledger.events} should be")
         return Verdict(

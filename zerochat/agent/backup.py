@@ -45,12 +45,13 @@ from zerochat.agent.seal import (
     write_secret,
 )
 from zerochat.agent.vault import PassphraseNeeded, building
-from zerochat.crypto.encoding import b64url
+from zerochat.crypto.encoding import Count, b64url
 from zerochat.errors import LocalError
+from zerochat.group.state import Agent
 
 RESTORED_AT: Final = "restored_at"
-"""In a journal's meta: when it was restored from a backup, UTC milliseconds in decimal; absent or empty: never, or all
-that was said since has come back."""
+"""In a journal's meta: when it was restored from a backup, UTC milliseconds in decimal; absent or empty: never, or an
+agent has started with it since, and each group's own state says that it must not go on yet."""
 MANIFEST, COPY = "backup.json", "backup.db"
 VERSION: Final = 1
 
@@ -76,9 +77,9 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="zerochat", tag="backup"):
     """What anybody who has the file can read."""
 
     profile: str
-    made: int
+    made: Count
     """UTC milliseconds."""
-    version: int = VERSION
+    version: Count = VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,10 @@ class Restored:
     made: int
     """UTC milliseconds."""
     lock: Literal["key", "passphrase"]
+    groups: tuple[str, ...]
+    """The names of the groups that it is in."""
+    alone: tuple[str, ...]
+    """Those among them in which it is alone, as far as it knows."""
 
 
 # --- making one -----------------------------------------------------------------------------------------------------
@@ -176,10 +181,13 @@ def restore(places: Places, source: Path, passphrase: Callable[[], bytes] | None
             _take(tar, source, places.journal.name, folder / places.journal.name)
             if tar.next() is not None:
                 raise BadBackup(path=source, why="there is more in it than zerochat writes there")
+            _check_end(tar)
         except (tarfile.TarError, EOFError) as error:
             raise BadBackup(path=source, why="it is cut off or damaged") from error
-        _check_and_mark(folder / places.journal.name, key, source)
-        return Restored(manifest.profile, manifest.made, lock)
+        state = _check_and_mark(folder / places.journal.name, key, source)
+        active = [group for group in state.groups.values() if group.state == "active"]
+        alone = tuple(group.name for group in active if not group.others)
+        return Restored(manifest.profile, manifest.made, lock, tuple(group.name for group in active), alone)
 
 
 def _open(source: Path) -> tarfile.TarFile:
@@ -255,12 +263,27 @@ def _take(tar: tarfile.TarFile, source: Path, name: str, target: Path) -> None:
         shutil.copyfileobj(file, out, 1 << 20)
 
 
-def _check_and_mark(path: Path, key: JournalKey, source: Path) -> None:
+def _check_end(tar: tarfile.TarFile) -> None:
+    """What comes after the journal carries nothing, but a file that lacks some of it was not copied whole. Raises
+    ReadError."""
+    last, file = tar.getmembers()[-1], tar.fileobj
+    assert file is not None, "it is open"
+    end = last.offset_data + -(-last.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+    size = -(-(end + 2 * tarfile.BLOCKSIZE) // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
+    file.seek(last.offset_data + last.size)
+    if file.read(size + 1) != bytes(size - last.offset_data - last.size):
+        raise tarfile.ReadError("an end that is not as it was written")
+
+
+def _check_and_mark(path: Path, key: JournalKey, source: Path) -> Agent:
+    """The state that is in it."""
     try:
         with Journal.open(path, key) as journal:
             journal.check()
+            state = journal.load(Agent) or Agent("")
             journal.meta_set(RESTORED_AT, b"%d" % (time.time_ns() // 1_000_000))
             journal.forget_older()
+            return state
     except (WrongKey, NotAJournal) as error:
         raise BadBackup(path=source, why="the journal in it does not open with its key") from error
     except JournalDamaged as error:

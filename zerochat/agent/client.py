@@ -442,6 +442,10 @@ class Client:
     def forget(self, group: str) -> None:
         self.call("forget", group=group)
 
+    def resume(self, group: str) -> GroupInfo:
+        info: GroupInfo = self.call("resume", group=group)
+        return info
+
     def dismiss(self, group: str, member: str = "") -> GroupInfo:
         info: GroupInfo = self.call("dismiss", group=group, member=member)
         return info

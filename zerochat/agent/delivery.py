@@ -94,6 +94,8 @@ def _report(group: Group, row: Row, table: list[MemberDelivery], count: int) -> 
 
 
 def _one(agent: Agent, group: Group, row: Row, member: str, receipt: Held | None, nick: str) -> MemberDelivery:
+    if member == group.me:
+        return MemberDelivery(member, nick, True, "delivered", timestamp(row.received), "", "self")
     connection, way = reach(agent, group, member)
     peer = group.peers.get(member)
     heard = timestamp(peer.heard) if peer is not None and peer.heard else None

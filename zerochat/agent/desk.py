@@ -301,7 +301,10 @@ class Desk:
             if self.server.backlog(client) <= FEED_BACKLOG_MAX:
                 by_cursor.setdefault(subscriber.cursor, {})[client] = subscriber
         for cursor, subscribers in by_cursor.items():
-            rows = self.journal.by_seq(cursor, FEED_ROWS)
+            try:
+                rows = self.journal.by_seq(cursor, FEED_ROWS)
+            except LocalError:  # the status says why; they get no further, and everybody else does
+                continue
             for row in rows:
                 if not row.history and (group := agent.groups.get(row.group)) is not None:
                     self._feed_one(group, row, subscribers)

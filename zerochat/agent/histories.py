@@ -37,7 +37,7 @@ def read_rule(text: str, now: int) -> str:
     A date without a time zone is meant in that of this machine. Raises BadHistory.
     """
     kind, colon, value = text.partition(":")
-    if _MS.fullmatch(text) or (kind != "since" and _RULE.fullmatch(text)):
+    if kind != "since" and _RULE.fullmatch(text):
         return text
     if (kind == "last" and colon) or text.isdecimal():
         number = value if colon else text
@@ -57,7 +57,9 @@ def check(rule: str) -> None:
 
 
 def _time(text: str, value: str, now: int) -> int:
-    if ago := _AGO.fullmatch(value):
+    if _MS.fullmatch(text):
+        time = int(value)
+    elif ago := _AGO.fullmatch(value):
         time = now - int(ago[1]) * _UNITS[ago[2]]
     else:
         try:
@@ -67,6 +69,8 @@ def _time(text: str, value: str, now: int) -> int:
             raise BadHistory(given=ascii(text[:32]), why=why) from None
     if not 0 <= time <= _SINCE_MAX:
         raise BadHistory(given=ascii(text[:32]), why="that time is out of reach")
+    if time > now:
+        raise BadHistory(given=ascii(text[:32]), why="that time is still to come; `none` gives nothing")
     return time
 
 
@@ -125,8 +129,10 @@ ABSENT: Final = "What was said before you came is not here."
 
 
 def progress(found: Beginning) -> str:
-    """How far the history has been fetched: "1,200 here, 4,000 to go"."""
-    return f"{found.got:,} here" + (f", {found.left:,} to go" if found.left else " so far")
+    """How far the history has been fetched: "1,200 here, 4,000 to go". Where a rule holds some of it back, what is left
+    is more than what may be had."""
+    most = "" if set(found.rules) <= {"all"} else "up to "
+    return f"{found.got:,} here" + (f", {most}{found.left:,} to go" if found.left else " so far")
 
 
 def fetching(found: Beginning) -> str:

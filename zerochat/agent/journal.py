@@ -14,7 +14,7 @@ its place cannot be seen from here: only peers know better.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -111,7 +111,7 @@ __all__ = [
 
 
 class NoSuchEvent(LocalError):
-    """There is no event {event} in this group. `zerochat history {group} --format jsonl` shows the ids."""
+    """There is no event {event} in this group. `zerochat history --ids {group}` shows the ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,8 @@ class Journal:
         self._migrated = False
         self._receipts: dict[tuple[str, str], int] = {}
         """How many there are of a group's member, where that was asked."""
+        self.damage = ""
+        """What has shown that the file is damaged, in a sentence; empty: nothing has."""
 
     @classmethod
     def create(cls, path: Path, key: bytes, meta: Mapping[str, bytes] | None = None, *, vfs: str | None = None) -> Self:
@@ -407,11 +409,19 @@ class Journal:
             known -= self._db.changes()
         self._receipts[one.group, one.member] = known
 
-    def _faults(self) -> AbstractContextManager[None]:
-        return faults(self.path, self._db)
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            with faults(self.path, self._db):
+                yield
+        except JournalDamaged as error:
+            self.damage = JournalDamaged(path=self.path, why=error.fields["why"]).sentence()
+            raise
 
-    def _transaction(self) -> AbstractContextManager[None]:
-        return transaction(self.path, self._db)
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._faults(), transaction(self.path, self._db):
+            yield
 
     def _rows(self, query: str, bindings: Sequence[str | int]) -> list[Row]:
         with self._faults():

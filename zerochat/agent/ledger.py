@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from zerochat.agent import schema
 from zerochat.agent.journal import Journal, NoSuchEvent, Row
-from zerochat.agent.schema import Height, Imported, Ledger, LogRow, Outcome, Rows
+from zerochat.agent.schema import Dispute, Height, Imported, Ledger, LogRow, Outcome, Rows
 from zerochat.errors import LocalError
 from zerochat.group import effects
 from zerochat.group.event import POST, foreign_event
@@ -23,6 +23,11 @@ class SeveralEvents(LocalError):
     """More than one event in this group has an id that begins with {event}. Give some more letters of it."""
 
 
+class TooFewLetters(LocalError):
+    """{event} is too short to find an event by: give four letters of its id, or more. `zerochat history --ids {group}`
+    shows the ids."""
+
+
 class NothingSaid(LocalError):
     """{who} said nothing in {group} yet that is here."""
 
@@ -30,8 +35,8 @@ class NothingSaid(LocalError):
 
 
 def find_row(journal: Journal, group: Group, wanted: str) -> Row:
-    """The event that is meant (`schema.EventParams`). Raises NoSuchEvent, SeveralEvents, NothingSaid, or as
-    `find_member` does."""
+    """The event that is meant (`schema.EventParams`). Raises NoSuchEvent, TooFewLetters, SeveralEvents,
+    NothingSaid, or as `find_member` does."""
     word, colon, name = wanted.partition(":")
     if word == LAST and (not colon or name):
         author = find_member(group, name) if name else group.me
@@ -41,7 +46,9 @@ def find_row(journal: Journal, group: Group, wanted: str) -> Row:
         return last
     if (row := journal.event(group.id, wanted)) is not None:
         return row
-    found = journal.like(group.id, wanted, 2) if len(wanted) >= PREFIX_MIN and wanted.isascii() else []
+    if len(wanted) < PREFIX_MIN:
+        raise TooFewLetters(event=ascii(wanted), group=group.name)
+    found = journal.like(group.id, wanted, 2) if wanted.isascii() else []
     if len(found) > 1:
         raise SeveralEvents(event=ascii(wanted[:64]))
     if not found:
@@ -64,6 +71,10 @@ def ledger(journal: Journal, group: Group) -> Ledger:
         heights=[height(group, author, labels.get(author, "")) for author in sorted(group.chains)],
         events=journal.count(group.id),
         refuted=len(journal.refuted(group.id)),
+        disputes=[
+            *(Dispute(author=did, position=one.forked, forked=True) for did, one in group.chains.items() if one.forked),
+            *(Dispute(author=one.author, position=one.seq) for one in group.differences),
+        ],
         latest=journal.latest(),
     )
 
@@ -118,17 +129,4 @@ def imported(journal: Journal, group: str, records: Sequence[bytes], outcomes: S
 
 
 def log_row(row: Row) -> LogRow:
-    return LogRow(
-        seq=row.seq,
-        id=row.id,
-        author=row.author,
-        position=row.position,
-        lamport=row.lamport,
-        type=row.type,
-        record=row.record,
-        received=row.received,
-        late=row.late,
-        vouched=row.vouched,
-        refuted=row.refuted,
-        history=row.history,
-    )
+    return LogRow(**{name: getattr(row, name) for name in LogRow.__struct_fields__})

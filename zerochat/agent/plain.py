@@ -190,6 +190,11 @@ NEVER_ARRIVED: Final = "never arrived"
 FORGET: Final = (
     "What was said there is deleted on this machine, and nothing here brings it back; the others keep what they have."
 )
+RESUME: Final = (
+    "This is an older copy of your profile. Whoever has heard more of you than this copy knows will see two histories"
+    " from you, and tell others to be careful."
+)
+"""What one risks by going on."""
 
 
 def never_arrived(who: str, remover: str) -> str:

@@ -31,6 +31,7 @@ from zerochat.errors import Malformed, RemoteError
 from zerochat.group import agreement, notices
 from zerochat.group.event import ADD, GENESIS, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, load_event
 from zerochat.group.event import Event as Record
+from zerochat.group.history import regain
 from zerochat.group.joining import seating
 from zerochat.group.membership import add_of, genesis_of, label_of, remove_of, role_of, vote_of
 from zerochat.group.outside.mediators import live_uri
@@ -170,6 +171,7 @@ def group_info(agent: Agent, group: Group) -> GroupInfo:
         ],
         completeness=completeness(group, _near(agent, group), int(time.time() * 1000)),
         beginning=beginning(group),
+        suspended=group.state == "active" and regain.suspended(group),
     )
 
 

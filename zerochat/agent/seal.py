@@ -21,7 +21,7 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 
 from zerochat.agent.database import KEY_BYTES
-from zerochat.crypto.encoding import b64url, b64url_bytes
+from zerochat.crypto.encoding import Count, b64url, b64url_bytes
 from zerochat.errors import LocalError, Malformed
 
 JournalKey = NewType("JournalKey", bytes)
@@ -29,10 +29,9 @@ JournalKey = NewType("JournalKey", bytes)
 VERSION: Final = 1
 KDF_PASSES: Final = 3
 KDF_BYTES: Final = 64 << 20
-"""Argon2id as RFC 9106 wants it where memory is scarce (its second recommendation): a quarter of a second or so."""
-KDF_PASSES_MAX: Final = 64
-KDF_BYTES_MAX: Final = 4 << 30
-"""What a vault's header may ask of this machine."""
+"""Argon2id as RFC 9106 wants it where memory is scarce (its second recommendation): a quarter of a second or so. Every
+version has written these and no others, so none else are read: a vault may be a stranger's (`backup.py`), and the same
+header that could ask for less protection could ask for all of this machine's memory."""
 SECRET_FILE_BYTES_MAX: Final = 4096
 PASSPHRASE_BYTES_MAX: Final = 4096
 PASSPHRASE_FILE: Final = "ZEROCHAT_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable
@@ -66,7 +65,7 @@ class BadPassphrase(LocalError):
 class _Version(msgspec.Struct, frozen=True):
     """What any version of these files begins with."""
 
-    version: int
+    version: Count
 
 
 class KeyFile(msgspec.Struct, frozen=True, tag_field="zerochat", tag="key"):
@@ -79,8 +78,8 @@ class Lock(msgspec.Struct, frozen=True):
 
     salt: str
     nonce: str
-    passes: int = KDF_PASSES
-    memory_bytes: int = KDF_BYTES
+    passes: Count = KDF_PASSES
+    memory_bytes: Count = KDF_BYTES
     kdf: Literal["argon2id"] = "argon2id"
     cipher: Literal["xchacha20-poly1305"] = "xchacha20-poly1305"
 
@@ -145,8 +144,10 @@ def open_sealed(vault: Vault, passphrase: bytes, path: Path, profile: str) -> Jo
     """The key in a vault that was read from `path`. Raises BadPassphrase, BadSecretFile or WrongPassphrase."""
     check_passphrase(passphrase)
     lock = vault.lock
-    if not (KDF_PASSES <= lock.passes <= KDF_PASSES_MAX and KDF_BYTES <= lock.memory_bytes <= KDF_BYTES_MAX):
-        raise BadSecretFile(path=path, why="it asks for more work, or less, than zerochat does")
+    if (lock.passes, lock.memory_bytes) != (KDF_PASSES, KDF_BYTES):
+        asked = f"{lock.memory_bytes >> 20} MiB and {lock.passes} passes of Argon2id"
+        why = f"it asks for {asked}, and zerochat writes {KDF_BYTES >> 20} MiB and {KDF_PASSES}"
+        raise BadSecretFile(path=path, why=why)
     exact_bytes(lock.salt, nacl.pwhash.argon2id.SALTBYTES, path)
     nonce = exact_bytes(lock.nonce, crypto_aead_xchacha20poly1305_ietf_NPUBBYTES, path)
     sealed = exact_bytes(vault.sealed, KEY_BYTES + 16, path)

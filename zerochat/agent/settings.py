@@ -30,10 +30,12 @@ class BadSettings(LocalError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    listen: str = "0.0.0.0"  # noqa: S104  # others must reach us; who gets further than the greeting, CURVE decides
-    """`network.listen`: the address to accept peers on, HOST[:PORT[:PORT]] as for `--listen`."""
+    listen: str | None = None
+    """`network.listen`: the address to accept peers on, HOST[:PORT[:PORT]] as for `--listen`; None: as it was last
+    told, or all that there are."""
     advertise: str | None = None
-    """`network.advertise`: the IP address under which peers reach this machine; None: find out."""
+    """`network.advertise`: the IP address under which peers reach this machine; None: as it was last told, or find
+    out."""
     socks: str | None = None
     """`network.socks`: the address and port of a SOCKS5 proxy (Tor's, say) for every connection that we dial."""
     cover: bool = False
@@ -50,7 +52,7 @@ class Settings:
     web_authorities: str | None = None
     """`network.web_authorities`: a PEM file of authorities to trust besides the system's."""
     lock_after: int = 0
-    """`agent.lock_after`: in a profile whose passphrase a person has typed, the chat closes when nobody has touched it
+    """`agent.lock_after`: in a profile whose passphrase a person has typed, the chat locks when nobody has touched it
     for so many minutes, and `zerochat agent` ends when for so long no face was attached to it. 0: never."""
     warnings: tuple[str, ...] = ()
     """One sentence for each name in the file that means nothing."""

@@ -42,15 +42,15 @@ WAYS: Final = {"link": "link", "mail": "mediator", "mediator": "mediator", "web"
 # --- the log --------------------------------------------------------------------------------------------------------
 
 
-def wholeness(found: Completeness, name: Name, clock: Clock) -> str:
+def wholeness(found: Completeness, name: Name, clock: Clock, *, fetching: bool = False) -> str:
     """How complete a log is, without a full stop: "complete with alice and bob as of 12:04; carol not heard from since
-    09:10"."""
+    09:10". `fetching`: what was said before we joined is still on its way, and not meant here."""
     if not found.members:
         return "nobody else is here"
     parts = []
     whole = [one for one in found.members if one.present and not one.missing]
     if whole and found.at is not None:
-        parts.append(f"complete with {_names(whole, name)} as of {clock(found.at)}")
+        parts.append(f"complete{' since you joined,' * fetching} with {_names(whole, name)} as of {clock(found.at)}")
     parts += [_missing(gap, name, clock) for gap in found.gaps]
     if found.waiting:
         parts.append("something that changed who is a member is missing")
@@ -163,9 +163,9 @@ def sentences(fate: Fate, nicks: dict[str, str], name: Name, clock: Clock) -> li
     event = fate.event
     who = "You" if event.self else name(event.author.nick)
     wrote = "wrote this" if event.type == "message" else "did this"
-    come = "" if event.self else f"; it came here {clock(event.received_at)}"
+    come = "" if event.self else f"; it came here at {clock(event.received_at)}"
     late = ", after others that stand below it" if event.late else ""
-    said = [f"{who} {wrote} {clock(event.sent_at)}{come}{late}.", *_word(fate, who, name), *_place(fate, who)]
+    said = [f"{who} {wrote} at {clock(event.sent_at)}{come}{late}.", *_word(fate, who, name), *_place(fate, who)]
     if fate.forked:
         said.append(f"Careful: {who} has said two different things in one place.")
     said += [news(one, name, clock) for one in fate.differs]

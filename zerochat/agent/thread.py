@@ -22,11 +22,12 @@ from typing import Self, TypeAlias
 
 from zerochat import __version__
 from zerochat.agent import report, schema
-from zerochat.agent.address import own_address, parse_listen
+from zerochat.agent.address import EVERYWHERE, own_address, parse_listen, told
 from zerochat.agent.attention import Attention
 from zerochat.agent.backup import RESTORED_AT
 from zerochat.agent.control import ControlServer
 from zerochat.agent.desk import Desk
+from zerochat.agent.diary import Discreet
 from zerochat.agent.journal import Journal, fault_of_disk
 from zerochat.agent.net.bans import gravity
 from zerochat.agent.net.transport import Transport
@@ -62,7 +63,7 @@ from zerochat.group.effects import (
 )
 from zerochat.group.engine import step
 from zerochat.group.history import regain
-from zerochat.group.notices import Forked, Notice, Regained
+from zerochat.group.notices import Forked, Notice
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
     Ask,
@@ -130,7 +131,8 @@ class AgentThread(threading.Thread):
         hidden: bool = False,
         unused_s: float | None = None,
     ) -> None:
-        """`key`: the journal's raw key. `listen` and `advertise` win over the settings file. `unused_s`: end when no
+        """`key`: the journal's raw key. `listen` and `advertise` win over the settings file; where that says nothing of
+        either, they hold for later starts too (`address.told`). `unused_s`: end when no
         face has been attached for so long."""
         super().__init__(name="zerochat-agent", daemon=True)
         self._places, self._key = places, key
@@ -217,7 +219,7 @@ class AgentThread(threading.Thread):
     def _open_log(self) -> None:
         self._places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         handler = RotatingFileHandler(self._places.log, maxBytes=1 << 20, backupCount=2, encoding="utf-8")
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(Discreet("%(asctime)s %(levelname)s %(message)s"))
         self._log.addHandler(handler)
         self._log.propagate = False
         self._log.setLevel(logging.INFO)
@@ -235,11 +237,15 @@ class AgentThread(threading.Thread):
             if self._restored:
                 self._log.warning("this profile was restored from a backup")
             secret = journal.meta_get("server_secret") or b""
-            listen_host, pair_port, queue_port = parse_listen(self._listen or settings.listen)
+            listen, advertise = self._listen or settings.listen, self._advertise or settings.advertise
+            if settings.listen is None and settings.advertise is None:  # else these hold, but for this time
+                listen, advertise = told(journal, self._listen, self._advertise)
+            listen_host, pair_port, queue_port = parse_listen(listen or EVERYWHERE)
             # A port of our own choosing stays ours: open invitations and the members' memory lead there.
             pair_port = pair_port or int(journal.meta_get("pair_port") or 0)
             queue_port = queue_port or int(journal.meta_get("queue_port") or 0)
-            transport = Transport(secret, listen_host, pair_port, queue_port, socks=settings.socks)
+            hidden, socks = self._hidden or settings.hidden, settings.socks
+            transport = Transport(secret, listen_host, pair_port, queue_port, socks=socks, rides=not hidden)
             postman = Postman(settings, self._wake)
             with transport, postman, ControlServer(self._places.socket) as server:
                 self._transport, self._server, self._postman = transport, server, postman
@@ -248,17 +254,14 @@ class AgentThread(threading.Thread):
                 for name, asked, port in zip(("pair_port", "queue_port"), (pair_port, queue_port), ports, strict=True):
                     if not asked:
                         journal.meta_set(name, str(port).encode())
-                host = self._advertise or settings.advertise or own_address(listen_host)
+                host = advertise or own_address(listen_host)
                 self._pair, self._queue = Endpoint(host, ports[0]), Endpoint(host, ports[1])
                 transport.watch(self._ear.fileno())
                 self._watched: dict[int, bool] = {}
-                hidden = self._hidden or settings.hidden
                 web = postman.start(hidden)
                 key, restored = x25519_public(secret), self._restored
                 started = Started(self._pair, self._queue, key, web, hidden, settings.cover, restored)
                 self._turn([started])
-                if restored and not self._deferred:
-                    self._regained()
                 self._watch_faces()
                 self._log.info("ready at %s", self._pair)
                 self._ready.set()
@@ -347,6 +350,8 @@ class AgentThread(threading.Thread):
         self._shares.note(remembered)
         if remembered or self._agent is not before:
             self._attention.fault = ""  # the disk has just taken something
+        if self._restored and any(isinstance(stimulus, Started) for stimulus in stimuli):
+            self._warned()
         self._speak(effects)
         self._postman.settle(stimuli, kept=True)
 
@@ -402,8 +407,6 @@ class AgentThread(threading.Thread):
                     answers.append(effect)
                 case Notify(notice):
                     news.append(notice)
-                    if isinstance(notice, Regained) and self._restored:
-                        self._regained()
                     if isinstance(notice, Forked):
                         self._log.warning("two events claim place %d of one author's chain", notice.seq)
                 case Measure(name, detail):
@@ -427,11 +430,13 @@ class AgentThread(threading.Thread):
         else:
             self._pending.append(Recalled(group, member, records))
 
-    def _regained(self) -> None:
-        """Every group knows again where it stands: this is no older copy any more."""
-        if not any(regain.suspended(group) for group in self._agent.groups.values()):
+    def _warned(self) -> None:
+        """Every group that was restored knows that it was, and remembers it; those that are begun later were not."""
+        self._restored = False
+        try:
             self._journal.meta_set(RESTORED_AT, b"")
-            self._restored = False
+        except LocalError as error:  # then they are told so once more
+            self._log.error("that the profile was restored could not be settled: %s", error.code)
 
     def _fetch(self, asked: Fetch | Compare) -> None:
         try:
@@ -448,7 +453,8 @@ class AgentThread(threading.Thread):
     # --- what it says of itself -------------------------------------------------------------------------------------
 
     def status(self, agent: Agent) -> schema.Status:
-        older = any(map(regain.suspended, agent.groups.values()))
+        shut_out = bool(self._transport.shut_out)
+        older = any(group.state == "active" and regain.suspended(group) for group in agent.groups.values())
         return schema.Status(
             profile=self._places.profile,
             nick=agent.label,
@@ -458,7 +464,7 @@ class AgentThread(threading.Thread):
             pair=str(self._pair),
             queue=str(self._queue),
             closed=not self._transport.gatekeeper_alive,
-            warning=self._attention.sentence(older=older, shut_out=bool(self._transport.shut_out)),
+            warning=self._journal.damage or self._attention.sentence(older=older, shut_out=shut_out),
             groups=[report.group_info(agent, group) for group in agent.groups.values()],
             hidden=report.hidden(agent),
             web=list(agent.web),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec import Struct, to_builtins
 
 from zerochat.agent import histories, plain, schema
-from zerochat.agent.pasted import read_pasted
+from zerochat.agent.pasted import only_invitation, read_pasted
 from zerochat.didcomm.invitation import ENVELOPES, GOAL_CODE, Invitation, parse_invitation
 from zerochat.didcomm.protocols.oob import OutOfBand, ShortLink, read_invitation
 from zerochat.errors import BadInvitation, LocalError, RemoteError
@@ -35,6 +35,7 @@ from zerochat.group.stimuli import (
     OfferConnection,
     PingPeer,
     RemoveMember,
+    ResumeGroup,
     RotateDid,
     SendPost,
     Tell,
@@ -88,6 +89,8 @@ def command_of(method: str, params: Struct, agent: Agent, now: int) -> Command |
             return DismissDoubts(find_group(agent, group).id, member)
         case schema.GroupParams(group) if method == "forget":
             return ForgetGroup(find_group(agent, group).id)
+        case schema.GroupParams(group) if method == "resume":
+            return ResumeGroup(find_group(agent, group).id)
         case schema.ImportParams(group, records, back):
             return ImportEvents(find_group(agent, group).id, tuple(records), back)
         case schema.SendParams(group, text):
@@ -183,8 +186,9 @@ def _about_peers(method: str, params: object, now: int) -> Command | None:
 
 
 def _to_a_group(text: str, now: int) -> Invitation:
-    """The invitation to a group that was pasted. Raises BadInvitation, InvitationExpired, ForAMediator or
-    ForAConnection."""
+    """The invitation to a group that was pasted. Raises BadInvitation, InvitationExpired, SeveralInvitations,
+    ForAMediator or ForAConnection."""
+    text = only_invitation(text)
     try:
         return parse_invitation(text, now)
     except BadInvitation:

@@ -16,7 +16,7 @@ from zerochat.cli.parser import Options, parse
 from zerochat.errors import LocalError
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import FrameType, TracebackType
 
     from zerochat.cli.output import Output
 
@@ -27,6 +27,7 @@ class Terminated(BaseException):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (None: the process's own) and return its exit code."""
+    sys.excepthook = _fault
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a poor locale must not make a message unprintable
@@ -42,6 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
     except Terminated:
         return ExitCode.TERMINATED
+
+
+def _fault(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:
+    """Nobody has caught this. What an agent prints may be kept in a log of the system's."""
+    from zerochat.agent.diary import without_words
+
+    print(f"zerochat: this is a fault of its own.\n{without_words(error)}", file=sys.stderr)
 
 
 def _run(options: Options) -> int:
@@ -80,7 +88,7 @@ def _verb(options: Options, out: "Output") -> int:
             from zerochat.cli import keeping
 
             verbs = {"passphrase": keeping.passphrase, "backup": keeping.backup, "restore": keeping.restore}
-        case "new" | "invite" | "join" | "leave" | "forget" | "info":
+        case "new" | "invite" | "join" | "leave" | "forget" | "resume" | "info":
             from zerochat.cli import groups
 
             verbs = {
@@ -89,6 +97,7 @@ def _verb(options: Options, out: "Output") -> int:
                 "join": groups.join,
                 "leave": groups.leave,
                 "forget": groups.forget,
+                "resume": groups.resume,
                 "info": groups.info,
             }
         case "members" | "requests" | "admit" | "refuse" | "remove" | "role" | "rename":

@@ -38,10 +38,13 @@ def delivery_table(members: Sequence[MemberDelivery], nicks: dict[str, str]) -> 
     """Who has an event, since when and how that is known, and who was last heard from when."""
     rows = [("NAME", "STATE", "SINCE", "OVER", "LAST HEARD", "")]
     for one in members:
+        if one.connection == "self":
+            rows.append((f"{name_of(one.nick)} (you)", "here", local_time(one.at) if one.at else "-", "-", "-", ""))
+            continue
         again = f"repeated {one.tries}x" if one.tries else ""
         rows.append(
             (
-                name_of(one.nick) + " (you)" * (one.connection == "self"),
+                name_of(one.nick),
                 telling.STATES[one.state] if not one.delivered else "delivered",
                 local_time(one.at) if one.at else "-",
                 telling.way_of(one, nicks, name_of) or "-",

@@ -1,4 +1,4 @@
-"""The verbs for groups: new, invite, join, leave, forget, info."""
+"""The verbs for groups: new, invite, join, leave, forget, resume, info."""
 
 import sys
 import time
@@ -261,6 +261,20 @@ def forget(options: Options, out: Output) -> ExitCode:
     return ExitCode.OK
 
 
+def resume(options: Options, out: Output) -> ExitCode:
+    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise NotConfirmed(doing="Resuming", group=options.group)
+    with attached(options) as agent:
+        group = find_group(agent.client.groups(), options.group)
+        if not options.yes and group.suspended and not _agreed(f"Resume {name_of(group.name)}? {plain.RESUME}"):
+            narrate("Nothing was changed.")
+            return ExitCode.REFUSED
+        group = agent.client.resume(group.id)
+        out.data(group, [group.id])
+        narrate(f"You can speak in {name_of(group.name)} again.")
+    return ExitCode.OK
+
+
 def _farewell(client: "Client", group: GroupInfo) -> GroupInfo:
     """Stay until everybody who can be reached knows that we left."""
     deadline = time.monotonic() + FAREWELL_S_MAX
@@ -297,7 +311,7 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
         ("group", f"{name_of(group.name)} ({group.id})"),
         ("you", _standing(group)),
         *([] if group.state == "left" else [("members", _present(group))]),
-        *([("what is here", whole(group.completeness))] if group.completeness else []),
+        *([("what is here", whole(group))] if group.completeness else []),
         *([("before you", before)] if before else []),
         ("getting in", entry),
         ("being put out", exit_),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from zerochat.cli.agents import NobodyToAsk, new_passphrase, places_of, with_passphrase
 from zerochat.cli.exits import ExitCode
-from zerochat.cli.output import Output, narrate
+from zerochat.cli.output import Output, name_of, narrate, quoted
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
 
@@ -129,10 +129,19 @@ def restore(options: Options, out: Output) -> ExitCode:
     home, source = places_of(options), Path(options.file).expanduser().absolute()
     found = with_passphrase(lambda ask: backups.restore(home, source, ask))
     facts = {"profile": home.profile, "was": found.profile, "made": found.made, "lock": found.lock}
-    out.data({**facts, "data": str(home.data)}, [str(home.data)])
+    out.data({**facts, "alone": found.alone, "data": str(home.data)}, [str(home.data)])
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.made / 1000))
     narrate(
         f"The profile {home.profile} is as it was on {made}. What was said since then comes back from the other members"
         " as soon as one of them is connected. The profile that the backup was made of must not be used any more."
     )
+    if len(found.groups) > len(found.alone):
+        narrate("You can write in a group again when the members that are there have said what they have of you.")
+    if found.alone:
+        names = ", ".join(name_of(name) for name in found.alone)
+        command = f"zerochat resume {quoted(found.alone[0]) if len(found.alone) == 1 else 'GROUP'}"
+        narrate(
+            f"Nobody can say that where you were alone when the backup was made: {names}. If nobody has joined since,"
+            f" `{command}` goes on there; else begin a new group."
+        )
     return ExitCode.OK

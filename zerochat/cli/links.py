@@ -43,7 +43,9 @@ class NoInvitationBehind(LocalError):
 
 def invitation_text(options: Options, verb: str) -> str:
     """The invitation that was given, asked for or piped in; a short link is followed first. Raises a LocalError."""
-    text = _given(options.invitation, verb)
+    from zerochat.agent.pasted import only_invitation
+
+    text = only_invitation(_given(options.invitation, verb))
     return _behind(options, text) if _is_short(text) else text
 
 

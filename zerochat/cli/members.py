@@ -19,6 +19,7 @@ from zerochat.cli.output import (
     quoted,
     split_words,
     table,
+    wanted_out,
     whole,
 )
 from zerochat.cli.parser import Options
@@ -46,13 +47,14 @@ def members(options: Options, out: Output) -> ExitCode:
         if options.dismiss:
             agent.client.dismiss(options.group)
         found = _meeting(agent.client, options.group) if agent.own else agent.client.members(options.group)
-        here = find_group(agent.client.groups(), options.group).completeness
-    out.data_list(found, [*member_lines(found), *(["", whole(here)] if here else [])])
+        here = find_group(agent.client.groups(), options.group)
+    said = [*([whole(here)] if here.completeness else []), *wanted_out(here)]
+    out.data_list(found, [*member_lines(found), *(["", *said] if said else [])])
     for one in found:
         if one.trust == "changed":
             narrate(changed_sentence(one.nick, options.group))
         if not one.arrived:
-            way = f"`zerochat remove {quoted(options.group)} {quoted(one.nick)}`" if "remove" in one.may else ""
+            way = f"`zerochat remove {quoted(options.group, one.nick)}`" if "remove" in one.may else ""
             narrate(plain.never_arrived(name_of(one.nick), way))
         if one.disputed and not options.dismiss:
             narrate(
@@ -75,7 +77,7 @@ def changed_sentence(nick: str, group: str) -> str:
     who = name_of(nick)
     return (
         f"Careful: whom you verified as {who} was somebody else than who is called {who} now. Compare words again"
-        f" before you trust it: `zerochat verify {quoted(group)} {quoted(nick)}`."
+        f" before you trust it: `zerochat verify {quoted(group, nick)}`."
     )
 
 

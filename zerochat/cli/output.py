@@ -6,7 +6,6 @@ its way into the text, and once more with the whole line.
 
 import os
 import re
-import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -15,11 +14,11 @@ from datetime import datetime
 
 from msgspec import Struct, to_builtins
 
+from zerochat import errors
 from zerochat.agent import plain
 from zerochat.agent.histories import fetching, sentence
 from zerochat.agent.places import DEFAULT_PROFILE
 from zerochat.agent.schema import (
-    Completeness,
     ConnectionInfo,
     DeliveryReport,
     Event,
@@ -135,9 +134,10 @@ def name_of(text: str) -> Printable:
     return shown if shown.strip() else Printable("?")
 
 
-def quoted(text: str) -> str:
-    """A name in a command that is to be typed; what the terminal could not show is replaced all the same."""
-    return shlex.quote(printable_line(text))
+def quoted(*names: str) -> str:
+    """Names in a command that is to be typed, the last ones in it (`errors.quoted`); what the terminal could not show
+    is replaced all the same."""
+    return errors.quoted(*(printable_line(name) for name in names))
 
 
 def put_out_sentence(info: GroupInfo) -> str:
@@ -168,9 +168,20 @@ def near_time(stamp: str) -> str:
     return shown.removeprefix(today)
 
 
-def whole(found: Completeness) -> str:
-    """How much of a group's log is here, in a sentence without a full stop."""
-    return wholeness(found, name_of, near_time)
+def whole(group: GroupInfo) -> str:
+    """How much of a group's log is here, in a sentence without a full stop; empty where we are no longer in it."""
+    if group.completeness is None:
+        return ""
+    begun = group.beginning
+    return wholeness(group.completeness, name_of, near_time, fetching=begun is not None and begun.state == "fetching")
+
+
+def wanted_out(group: GroupInfo) -> list[str]:
+    """The members whom somebody wants out, and how far that is, without a full stop each."""
+    return [
+        f"{name_of(one.nick)} is to be put out: {plain.counted(one)}{', with yours' if one.mine else ''}"
+        for one in (group.votes if group.state != "left" else ())
+    ]
 
 
 def earlier(group: GroupInfo) -> str:
@@ -396,12 +407,14 @@ def status_lines(status: Status) -> list[str]:
         lines += ["", *join_lines(status.joins)]
     if not status.groups:
         return [*lines, "", "no groups yet"]
-    told = [(f"{name_of(one.name)}:", whole(one.completeness)) for one in status.groups if one.completeness]
+    told = [(f"{name_of(one.name)}:", whole(one)) for one in status.groups if one.completeness]
     told += [
         (f"{name_of(one.name)}:", fetching(one.beginning))
         for one in status.groups
         if one.beginning and one.beginning.state == "fetching"
     ]
+    told += [(f"{name_of(one.name)}:", "nothing can be said there yet") for one in status.groups if one.suspended]
+    told += [(f"{name_of(one.name)}:", line) for one in status.groups for line in wanted_out(one)]
     return [*lines, "", *group_lines(status.groups), *(["", *table(told)] if told else [])]
 
 

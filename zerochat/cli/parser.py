@@ -136,9 +136,10 @@ ZEROCHAT_PASSPHRASE_FILE=~/.secret zerochat init --name ci
         "run the profile's agent in the foreground",
         "Run the profile's agent until Ctrl+C, SIGTERM or SIGHUP: it keeps the connections, answers invitations, and\n"
         "receives for you. Prints one line when it is ready, and ends with 0 when it was told to end. Unless told\n"
-        "otherwise it listens on all addresses of this machine, at ports that stay the same from start to start;\n"
-        "ports given with --listen are for this run only. What should always hold can stand in the settings file:\n"
-        "`zerochat locate config` says where that is.",
+        "otherwise it listens on all addresses of this machine, at ports that stay the same from start to start.\n"
+        "What --listen and --advertise say holds for later starts too, also of the chat and of each verb, until they\n"
+        "say something else (a new --listen takes the place of both). But where the settings file says one of them,\n"
+        "that holds, and these are for one run: `zerochat locate config` says where that is.",
         """
 zerochat agent
 zerochat agent --listen 0.0.0.0:4242:4243 --advertise 203.0.113.7
@@ -185,7 +186,9 @@ zerochat send ops -m "deployed" --wait 2 --format jsonl | jq .members
 """,
     )
     group_argument(send)
-    send.add_argument("-m", "--message", metavar="TEXT", help="the text (otherwise standard input is read to its end)")
+    send.add_argument(
+        "-m", "--message", metavar="TEXT", help="the text (otherwise, or with -, standard input is read to its end)"
+    )
     send.add_argument(
         "--wait",
         type=_how_many,
@@ -236,14 +239,15 @@ def _network(parser: Parser) -> None:
         "--listen",
         type=_listened,
         metavar="HOST[:PORT[:PORT]]",
-        help="the address to accept peers on, and the ports for pairs and for queues, for this run only (default: the"
-        " settings', or all addresses of this machine)",
+        help="the address to accept peers on, and the ports for pairs and for queues (default: the settings', or as"
+        " last time, or all addresses of this machine: 0.0.0.0)",
     )
     parser.add_argument(
         "--advertise",
         type=_advertised,
         metavar="ADDRESS",
-        help="the IP address, not a name, under which peers reach this machine (default: the settings', or found out)",
+        help="the IP address, not a name, under which peers reach this machine (default: the settings', or as last"
+        " time, or found out)",
     )
 
 

@@ -17,12 +17,13 @@ INVITATION_FORMATS = ("text", "url", "code", "qr", "json", "jsonl")
 
 
 def add_groups(verbs: "Verbs[Parser]") -> None:
-    """Declare the verbs new, invite, join, leave, forget and info."""
+    """Declare the verbs new, invite, join, leave, forget, resume and info."""
     _new(verbs)
     _invite(verbs)
     _join(verbs)
     _leave(verbs)
     _forget(verbs)
+    _resume(verbs)
     info = add_verb(
         verbs,
         "info",
@@ -217,3 +218,21 @@ zerochat forget hikers --yes
     )
     group_argument(forget)
     forget.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _resume(verbs: "Verbs[Parser]") -> None:
+    resume = add_verb(
+        verbs,
+        "resume",
+        "go on in a group where this profile may be an older copy of itself",
+        "A profile that was restored from a backup says nothing in a group until the members have told it what it has\n"
+        "said since. Where you were alone when the backup was made nobody can tell, and where all others are gone\n"
+        "nobody will: this goes on there all the same. Whoever has heard more of you than this copy knows will see\n"
+        "two histories from you, and tell others to be careful; begin a new group if that may be. Asks before it does.",
+        """
+zerochat resume hikers
+zerochat resume hikers --yes
+""",
+    )
+    group_argument(resume)
+    resume.add_argument("--yes", action="store_true", help="do not ask")

@@ -58,7 +58,7 @@ def status(options: Options, out: Output) -> ExitCode:
         for doubt in group.disagreements:
             narrate(f"Careful, in {name_of(group.name)}: {printable_line(doubt.text)}")
         if group.disagreements:
-            narrate(f"`zerochat members {quoted(group.name)} --dismiss` has you warned no more.")
+            narrate(f"`zerochat members --dismiss {quoted(group.name)}` has you warned no more.")
         if group.requests:
             who = ", ".join(name_of(one.nick) for one in group.requests)
             narrate(f"Waiting to be let into {name_of(group.name)}: {who}. `zerochat requests {quoted(group.name)}`.")

@@ -14,6 +14,7 @@ from zerochat.agent.schema import (
     Event,
     ForkNews,
     GapNews,
+    GroupInfo,
     LateNews,
     RefutedNews,
     RemovedNews,
@@ -25,6 +26,7 @@ from zerochat.cli.output import (
     EventText,
     Output,
     delivery_lines,
+    earlier,
     find_group,
     name_of,
     narrate,
@@ -78,10 +80,11 @@ def send(options: Options, out: Output) -> ExitCode:
 
 
 def text_to_send(message: str | None, verb: str) -> str:
-    """The text of the command line; None: standard input, to its end. Raises NothingToSend, NotText or TooMuchText."""
-    if message is not None:
+    """The text of the command line; None or "-": standard input, to its end. Raises NothingToSend, NotText or
+    TooMuchText."""
+    if message not in (None, "-"):
         text, source = message, "the command line"
-    elif sys.stdin is None or sys.stdin.isatty():
+    elif sys.stdin is None or (message is None and sys.stdin.isatty()):
         raise NothingToSend(verb=verb)
     else:
         raw = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
@@ -121,7 +124,7 @@ def _hand_over(agent: "Attached", sent: "Sent") -> ExitCode:
     if agent.own:
         report = agent.client.wait(sent.group, sent.id, timeout_s=OWN_AGENT_S_MAX)
         if report.complete:
-            narrate(f"Delivered to all {report.of} other members.")
+            narrate(f"Delivered to {f'all {report.of} other members' if report.of > 1 else 'the other member'}.")
             return ExitCode.OK
         narrate(
             f"Delivered to {report.delivered} of {report.of}. The rest is queued, and goes out when an agent runs:"
@@ -179,6 +182,7 @@ def tail(options: Options, out: Output) -> ExitCode:
 
 def history(options: Options, out: Output) -> ExitCode:
     count = None if options.all else HISTORY_EVENTS if options.count is None else options.count
+    info: GroupInfo | None = None
     if options.path is not None:
         from zerochat.cli.audit import events_of
 
@@ -186,9 +190,13 @@ def history(options: Options, out: Output) -> ExitCode:
     else:
         with attached(options) as agent:
             events = list(_newest(agent.client, options.group, count))
+            info = find_group(agent.client.groups(), options.group)
         events.reverse()
     text = EventText(ids=options.ids)
     out.data_list(events, (line for event in events for line in text.lines(event)))
+    beginning = info is not None and (count is None or len(events) < count)
+    if info is not None and beginning and not out.jsonl and (why := earlier(info)):
+        narrate(f"{why[0].upper()}{why[1:]}.")
     return ExitCode.OK
 
 

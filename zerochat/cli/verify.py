@@ -62,7 +62,7 @@ def _states(members: list[MemberInfo]) -> list[str]:
 def _tell(words: WordsInfo, group: GroupInfo, options: Options, before: str | None) -> None:
     """`before`: what the trust was when the verb began."""
     who, where = name_of(words.nick), plain.places(words.differ)
-    command = f"`zerochat verify {quoted(group.name)} {quoted(words.nick)}"
+    command = f"`zerochat verify --mark {quoted(group.name, words.nick)}`"
     match words.same:
         case None if words.did:
             narrate(f"You and {who} see these words in {name_of(group.name)} if nobody is between you. {HOW}")
@@ -91,6 +91,6 @@ def _tell(words: WordsInfo, group: GroupInfo, options: Options, before: str | No
     elif group.state == "left":
         narrate(f"You are no longer in {name_of(group.name)}.")
     elif words.same:
-        narrate(f"To remember that: {command} --mark`.")
+        narrate(f"To remember that: {command}.")
     else:
-        narrate(f"If they are the same: {command} --mark`.")
+        narrate(f"If they are the same: {command}.")

@@ -13,6 +13,7 @@ from binascii import b2a_base64
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
+from typing import Annotated
 
 import msgspec
 
@@ -20,6 +21,8 @@ from zerochat.errors import Malformed
 
 INTEGER_MAX = 2**53 - 1
 """The largest integer that every JSON reader keeps exactly (RFC 7493, section 2.2)."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
+"""A number in what comes from elsewhere: any sum of a few of them is one that Python's own `range` and `len` take."""
 
 ED25519 = b"\xed\x01"
 X25519 = b"\xec\x01"

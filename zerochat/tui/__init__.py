@@ -4,7 +4,8 @@ It knows nothing of keys, sockets to peers or the disk: it asks the agent over t
 other face, and shows what the agent tells. So it runs the same whether the agent lives in this process or in another.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,26 @@ if TYPE_CHECKING:
     from zerochat.agent.places import Places
 
 
+@contextmanager
+def unechoed() -> Iterator[None]:
+    """The terminal shows nothing by itself of what is typed before the screen is up: it may be the passphrase."""
+    import termios
+
+    try:
+        before = termios.tcgetattr(0)
+    except termios.error:  # no terminal
+        yield
+        return
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(0, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSANOW, before)
+
+
+@unechoed()
 def run_chat(
     places: "Places",
     passphrase: Callable[[], bytes] | None = None,
@@ -29,14 +50,24 @@ def run_chat(
     from zerochat.tui.app import ZerochatApp
 
     attached: list[Attached] = []
+    locked = False
+
+    def lock() -> None:
+        nonlocal locked
+        locked = True
 
     def start_agent(ask: Callable[[], bytes]) -> None:
         from zerochat.agent.attach import attach
         from zerochat.agent.settings import load_settings
-        from zerochat.agent.vault import how_locked
+        from zerochat.agent.vault import how_locked, unlock
 
+        nonlocal locked
         while attached:
             attached.pop().close()
+        if locked:  # an agent that belongs to another process would let anybody in
+            typed = ask()
+            unlock(places, lambda: typed)
+            locked, ask = False, lambda: typed
         attached.append(attach(places, passphrase or ask, listen=listen, advertise=advertise, name="tui"))
         settings = load_settings(places)
         if settings.lock_after and passphrase is None and how_locked(places) == "passphrase":
@@ -55,6 +86,7 @@ def run_chat(
         places.socket,
         start_agent=start_agent,
         create_profile=None if made else create_profile,
+        lock=lock,
         demo=demo is not None,
         open_group=group,
     )

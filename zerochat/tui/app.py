@@ -16,11 +16,13 @@ from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hits, Provider
 from textual.screen import Screen
 from textual.system_commands import SystemCommandsProvider
+from textual.worker import Worker
 
 from zerochat.agent.schema import Hello
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.chat import AGAIN_S, ChatScreen
 from zerochat.tui.commands import COMMANDS
+from zerochat.tui.composer import is_letter
 from zerochat.tui.keys import teach_keys
 from zerochat.tui.link import Link, LinkState, in_thread
 
@@ -28,6 +30,12 @@ LOOK_S = 5.0
 """How often it is looked whether anybody is still there."""
 TOAST_S_MIN = 1.0
 """How long a toast stands whatever is typed."""
+
+EARLY_CHARS_MAX = 1_024
+"""What can be typed before the question for the passphrase is on the screen."""
+MODE = "chat"
+"""Textual's name for a stack of screens."""
+LOCKED = "Locked, because nobody has touched it for a while (agent.lock_after)."
 
 PALETTE_FIRST = ("group.new", "group.join", "group.invite", "view.members")
 """What a person without a group, or alone in one, looks for."""
@@ -51,10 +59,13 @@ class ZerochatApp(App[str]):
     `start_agent` makes sure that an agent serves `socket`; it may call its argument, which asks the person for the
     profile's passphrase. `create_profile`, given exactly when the profile does not exist yet, makes it with a name.
     Both block, are called in a thread of their own, and may raise: the text of what they raise is what the person
-    reads. `demo` offers the demo at the first run. `open_group`: a name or the first letters of an id.
+    reads. `lock` is called when nobody has touched the chat for long: from then on `start_agent` must ask for the
+    passphrase, whatever agent runs; without it the chat closes then. `demo` offers the demo at the first run.
+    `open_group`: a name or the first letters of an id.
     """
 
     TITLE = "zerochat"
+    DEFAULT_MODE = MODE
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {InOrder}
     CSS_PATH = "app.tcss"
     VERTICAL_BREAKPOINTS = LOW
@@ -71,6 +82,7 @@ class ZerochatApp(App[str]):
         *,
         start_agent: Callable[[Callable[[], bytes]], None] | None = None,
         create_profile: Callable[[str], None] | None = None,
+        lock: Callable[[], None] | None = None,
         demo: bool = False,
         open_group: str = "",
     ) -> None:
@@ -78,22 +90,23 @@ class ZerochatApp(App[str]):
         super().__init__()
         self._create_profile = create_profile
         self._demo = demo
-        self.link = Link(
-            socket,
-            start_agent=None if start_agent is None else lambda: start_agent(self.ask_passphrase),
-            on_state=self._link_told,
-            on_news=self._news_came,
-            on_up=self._up,
-        )
+        self._socket = socket
+        self._start_agent = None if start_agent is None else lambda: start_agent(self.ask_passphrase)
+        self._lock_profile = lock
+        self.link = self._new_link()
         self.chat = ChatScreen(self.link, open_group=open_group)
+        self._show_chat(MODE)
+        self._line: Worker[None] | None = None
+        self._locked = ""
+        """Why the profile is locked, if it is because nobody was there."""
+        self._early = ""
+        """What was typed since the profile was closed, before there was a place for it."""
+        self._answer: Future[bytes] | None = None
         self._first: str | None = None
         self._lock_after_s: float | None = None
         self._touched = monotonic()
         self._asked_to_quit = -AGAIN_S
         self._interrupted = -AGAIN_S
-
-    def get_default_screen(self) -> Screen[Any]:
-        return self.chat
 
     def on_mount(self) -> None:
         if self._create_profile is None:
@@ -117,11 +130,21 @@ class ZerochatApp(App[str]):
         self._first = choice
         self._connect()
 
+    def _new_link(self) -> Link:
+        return Link(
+            self._socket,
+            start_agent=self._start_agent,
+            on_state=self._link_told,
+            on_news=self._news_came,
+            on_up=self._up,
+        )
+
     def _connect(self) -> None:
-        self.run_worker(self.link.run(), name="link")
+        self._line = self.run_worker(self.link.run(self._locked), name="link")
 
     async def _up(self, hello: Hello) -> None:
         await self.chat.up(hello)
+        self._locked = self._early = ""
         first, self._first = self._first, None
         if first == "create":
             self.chat.action_new()
@@ -136,32 +159,102 @@ class ZerochatApp(App[str]):
 
     def ask_passphrase(self) -> bytes:
         """Ask on the screen; called in the thread that starts the agent, and blocks it. Empty: the person gave up."""
+        answer: Future[bytes] = Future()
+        self.call_later(self._ask, answer)
+        return answer.result()
+
+    async def _ask(self, answer: "Future[bytes]") -> None:
         from zerochat.tui.sheet import Ask
 
-        answer: Future[bytes] = Future()
+        self.chat.close()
+        self._answer = answer
+        typed, enter, _ = self._early.partition("\n")
+        self._early = ""
+        if enter:
+            answer.set_result(typed.encode())
+            return
 
         def answered(text: str | None) -> None:
-            answer.set_result((text or "").encode())
+            if not answer.done():
+                answer.set_result((text or "").encode())
 
-        question = Ask(
-            Printable("Passphrase of this profile"), Printable("Enter unlocks it, Ctrl+Q quits."), secret=True
-        )
-        self.call_later(self.push_screen, question, answered)
-        return answer.result()
+        back = " What you were writing comes back with it." if self.chat.kept else ""
+        hint = Printable(f"{self._locked} Enter unlocks it, Ctrl+Q quits.{back}".strip())
+        question = Ask(Printable("Passphrase of this profile"), hint, secret=True)
+        await self.push_screen(question, answered)  # Keys that come meanwhile wait for their turn behind this.
+        question.type_ahead(typed)
+
+    def _hold(self, event: events.Event) -> bool:
+        """Keep what is typed or pasted before the profile is open, and before there is a question; True: it was such.
+
+        It may be the passphrase. It goes into the question, or nowhere: never where it can be read.
+        """
+        if not self.chat.closed or not self.is_running or self.screen_stack[-1:] != [self.chat]:
+            return False
+        early = self._early
+        if isinstance(event, events.Paste):
+            early += printable_line(event.text.strip())
+        elif not isinstance(event, events.Key):
+            return False
+        elif is_letter(event):
+            early += event.character or ""
+        elif event.key in (
+            "enter",
+            "ctrl+j",
+        ):  # the latter from before the screen was up
+            early += "\n"
+        elif event.key == "backspace":
+            early = early[:-1]
+        elif event.key == "ctrl+u":
+            early = ""
+        else:
+            return False
+        self._early = early[:EARLY_CHARS_MAX]
+        return True
 
     def warn(self, sentence: str) -> None:
         """What a person should know before anything else, in a toast."""
         self.notify(printable(sentence), severity="warning", markup=False, timeout=30)
 
     def lock_after(self, seconds: float) -> None:
-        """Close the chat, and an agent of its own with it, when nobody has touched it for so long."""
+        """Lock the chat, or close it, and an agent of its own with it, when nobody has touched it for so long."""
         if self._lock_after_s is None:
             self.set_interval(min(LOOK_S, seconds), self._lock)
         self._lock_after_s = seconds
 
     def _lock(self) -> None:
-        if self._lock_after_s is not None and monotonic() - self._touched > self._lock_after_s:
+        if self._locked or self._lock_after_s is None or monotonic() - self._touched <= self._lock_after_s:
+            return
+        if self._lock_profile is None:
             self.exit(message="Closed, because nobody has touched it for a while (agent.lock_after).")
+            return
+        self._locked = LOCKED
+        self._lock_profile()
+        self.call_later(self._begin_again)
+
+    async def _begin_again(self) -> None:
+        """Drop all that is known of the profile but what is unsent, which only its passphrase brings back, from memory
+        to the screen; and ask for that."""
+        if self._line is not None:
+            self._line.cancel()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(b"")  # Whoever waits for it opens nothing any more.
+        self._early = ""
+        self.clear_notifications()
+        self.clear_selection()
+        group, drafts = self.chat.conversations.open_id, self.chat.unsent()
+        self.link = self._new_link()
+        self.chat = ChatScreen(self.link, open_group=group, drafts=drafts)
+        before = self.current_mode
+        self._show_chat(f"{MODE}, after it was locked" if before == MODE else MODE)
+        await self.remove_mode(before)  # With all the sheets that lay over the chat.
+        self._connect()
+
+    def _show_chat(self, mode: str) -> None:
+        chat = self.chat
+        self.add_mode(mode, lambda: chat)
+        if self.is_running:
+            self.switch_mode(mode)
 
     # --- actions ---------------------------------------------------------------------------------------------------
 
@@ -169,6 +262,8 @@ class ZerochatApp(App[str]):
         """The next key takes the toasts away; not as soon as they come, when a fast hand is in the middle of a word."""
         if isinstance(event, events.InputEvent):
             self._touched = monotonic()
+        if not getattr(event, "is_forwarded", True) and self._hold(event):
+            return
         pressed = isinstance(event, events.Key) and not event.is_forwarded
         if pressed and any(time() - toast.raised_at > TOAST_S_MIN for toast in self._notifications):
             self.clear_notifications()

@@ -4,7 +4,7 @@ It holds no data of its own: the `Feed` keeps `Conversations` true to the agent,
 commands do is in `chat` and `deeds`.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from textual import on
@@ -32,6 +32,8 @@ FLASH_S = 6.0
 STATUS_EVERY_S = 20.0
 """How often the agent is asked whether something needs attention (a full disk, say)."""
 BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (80, "-medium"), (100, "-wide")]
+DAMAGED = "JournalDamaged"
+"""What the agent cannot read or write any more: its sentence stays where it can be read."""
 EMPTY = (
     Printable(""),
     Printable("No conversations yet."),
@@ -44,9 +46,15 @@ class Board(Screen[None]):
 
     HORIZONTAL_BREAKPOINTS = BREAKPOINTS
 
-    def __init__(self, link: Link, *, open_group: str = "") -> None:
+    def __init__(self, link: Link, *, open_group: str = "", drafts: Mapping[str, str] | None = None) -> None:
+        """`drafts`: what is unsent in which group, by its id, from before the profile was locked."""
         super().__init__()
         self.link = link
+        self.kept = dict(drafts or {})
+        """The drafts that wait for their conversations."""
+        self.closed = True
+        """Until the profile is open the composer takes nothing: somebody may be typing its passphrase."""
+        self._damage = Printable("")
         self.conversations = Conversations()
         self.feed = Feed(link, self.conversations, self)
         self.nick = Printable("")
@@ -71,6 +79,7 @@ class Board(Screen[None]):
         self.pane = MessagePane(id="pane")
         self.member_list = MemberList(id="members")
         self.composer = Composer(self.submit, self._recall, self.names, id="composer")
+        self.composer.disabled = True
         self.status_line = StatusLine(id="status")
 
     def compose(self) -> ComposeResult:
@@ -85,8 +94,6 @@ class Board(Screen[None]):
         yield self.status_line
 
     def on_mount(self) -> None:
-        self.pane.tail = EMPTY
-        self.composer.focus()
         self._show_banner()
         self.watch(self.app, "app_focus", self._look, init=False)
         self.set_interval(STATUS_EVERY_S, self._ask_status)
@@ -96,7 +103,21 @@ class Board(Screen[None]):
     async def up(self, hello: Hello) -> None:
         """The agent is there: read what it has, and open a conversation."""
         self.nick = name_of(hello.nick)
-        await self.feed.up(hello)
+        self._damage = Printable("")
+        try:
+            await self.feed.up(hello)
+        finally:
+            self.open()
+
+    def open(self) -> None:
+        """The profile is open: the composer takes what is typed."""
+        if self.closed:
+            self.closed = self.composer.disabled = False
+            self.composer.focus()
+
+    def close(self) -> None:
+        """The composer takes nothing until the profile is open again."""
+        self.closed = self.composer.disabled = True
 
     def news_came(self) -> None:
         if not self._draining:
@@ -121,6 +142,7 @@ class Board(Screen[None]):
         state, conversation = self.link.state, self.conversations.open
         if state.up:
             alarms = conversation.warnings if conversation else []
+            alarms += [self._damage] if self._damage and self._damage not in alarms else []
             self.banner.tell(attention(self._status, alarms), trouble=True)
         else:
             self.banner.tell(printable(state.text), trouble=not state.text.startswith("Starting"))
@@ -152,8 +174,11 @@ class Board(Screen[None]):
         return touched
 
     def groups_changed(self) -> None:
+        for id in self.kept.keys() & self.conversations.by_id.keys():
+            self.conversations.by_id[id].draft = self.kept.pop(id)
         if self.conversations.open is None:
             self._open_something()
+        self.open()
         self._draw_lists()
         self.alarms_changed()
         self._renew_sheets()
@@ -341,6 +366,14 @@ class Board(Screen[None]):
         if (conversation := self.conversations.open) is not None and not conversation.paging:
             self.attempt(self.feed.load_older(conversation))
 
+    @on(MessagePane.Unseen)
+    def _unseen(self) -> None:
+        self.composer.border_title = self.pane.badge
+
+    @on(Composer.BadgePressed)
+    def _go_to_unseen(self) -> None:
+        self.pane.go_to_unseen()
+
     @on(MessagePane.Newest)
     def _newest(self) -> None:
         if (conversation := self.conversations.open) is not None:
@@ -353,6 +386,11 @@ class Board(Screen[None]):
             try:
                 await deed
             except AgentError as error:
-                self.complain(printable(str(error)))
+                if error.name == DAMAGED:
+                    self._damage = printable_line(str(error))
+                    self._show_banner()
+                    self.flash(Printable("This cannot be done: the journal is damaged."), trouble=True)
+                else:
+                    self.complain(printable(str(error)))
 
         self.run_worker(guarded())

@@ -44,7 +44,7 @@ class ChatScreen(Board):
         _key("pagedown", "page(1)", "Page down", "messages.page_down"),
         _key("ctrl+home", "oldest", "Oldest message that is loaded", "messages.oldest"),
         _key("ctrl+end", "newest", "Newest message", "messages.newest"),
-        _key("alt+u", "first_unread", "First unread message, or the new ones below", "messages.unread"),
+        _key("alt+u", "first_unread", "First unread message, or where the badge points", "messages.unread"),
         _key("f2,ctrl+b", "members", "Members on or off", "view.members"),
         _key("f9", "delivery", "Who has my last message", "group.delivery"),
         _key("f10", "leave", "Leave this group", "group.leave"),
@@ -93,7 +93,7 @@ class ChatScreen(Board):
 
     def on_key(self, event: events.Key) -> None:
         """Letters go to the composer from wherever the focus is, unless they are bound there."""
-        if is_letter(event) and event.character and event.key not in self.active_bindings:
+        if not self.closed and is_letter(event) and event.character and event.key not in self.active_bindings:
             self.composer.focus()
             self.composer.insert(event.character)
             event.stop()
@@ -123,9 +123,9 @@ class ChatScreen(Board):
 
     def action_first_unread(self) -> None:
         conversation = self.conversations.open
-        if self.pane.unseen_counts()[1]:  # The count of new ones below asks for them, whatever stood unread before.
-            self.pane.action_end()
-        elif conversation is None or conversation.timeline.unread is None:
+        if self.pane.go_to_unseen():  # The badge asks for it, whatever stood unread before.
+            return
+        if conversation is None or conversation.timeline.unread is None:
             self.flash(Printable("There is no unread line here."))
         else:
             self.pane.go_to(conversation.timeline.unread)
@@ -188,9 +188,15 @@ class ChatScreen(Board):
 
     def drafts(self) -> list[Printable]:
         """Names of the conversations that have something unsent in them."""
+        by_id = self.conversations.by_id
+        return [by_id[id].name if id in by_id else Printable("a conversation") for id in self.unsent()]
+
+    def unsent(self) -> dict[str, str]:
+        """What is unsent in which group, by its id."""
         here = self.conversations.open
-        return [
-            each.name
-            for each in self.conversations.by_id.values()
-            if (self.composer.text if each is here and each.recalled == 0 else each.draft).strip()
-        ]
+        found = dict(self.kept)
+        for id, each in self.conversations.by_id.items():
+            text = self.composer.text if each is here and each.recalled == 0 else each.draft
+            if text.strip():
+                found[id] = text
+        return found

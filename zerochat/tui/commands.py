@@ -23,6 +23,8 @@ class CommandInfo:
     """What may stand behind the name, or alone."""
     title: str = ""
     """What the palette calls it, where no key does the same."""
+    drastic: bool = False
+    """Whether it takes something away for good: a mistyped word never leads to it."""
 
     @property
     def usage(self) -> str:
@@ -42,7 +44,7 @@ COMMANDS = {
         CommandInfo("members", "", "who is here, and how they are connected"),
         CommandInfo("verify", "[NAME]", "compare words with somebody, or with all", True, title="Verify a member"),
         CommandInfo("role", "[NAME] ROLE", "reader, writer, admin; no NAME: you", True, _ROLES, "Change a role"),
-        CommandInfo("remove", "NAME", "put somebody out, or vote for it", True, title="Put a member out"),
+        CommandInfo("remove", "NAME", "put somebody out, or vote for it", True, (), "Put a member out", drastic=True),
         CommandInfo("dismiss", "", "hide the warning above the messages for good", title="Dismiss a warning"),
         CommandInfo("rename", "NAME", "be called something else in this group", title="Change your name here"),
         CommandInfo("delivery", "[NAME]", "who has your last message, or somebody's", of_peer=True),
@@ -54,8 +56,11 @@ COMMANDS = {
         CommandInfo("tell", "NAME TEXT", "send a line of text to a connection"),
         CommandInfo("letters", "NAME", "the last lines to and from a connection"),
         CommandInfo("status", "", "what the agent is doing"),
-        CommandInfo("leave", "", "leave this group"),
-        CommandInfo("forget", "", "delete this group, once you have left it", title="Forget a group"),
+        CommandInfo("leave", "", "leave this group", drastic=True),
+        CommandInfo("forget", "", "delete this group, once you have left it", title="Forget a group", drastic=True),
+        CommandInfo(
+            "resume", "", "go on here with an older copy of the profile", title="Go on with an older copy", drastic=True
+        ),
         CommandInfo("quit", "", "end zerochat"),
     )
 }
@@ -64,7 +69,13 @@ COMMANDS = {
 PREFIX_LETTERS_MIN = 3
 """Fewer letters of a command are a habit from elsewhere (`/me`, `/w`) as often as they are ours."""
 ELSEWHERE = {"me": "", "msg": "", "nick": "rename", "kick": "remove", "ban": "remove", "op": "role"}
-"""Commands that people know from other chats, and what they are called here, if they are."""
+ELSEWHERE |= {"admit": "requests", "refuse": "requests"}
+"""Commands that people know from other chats or from a shell, and what they are called here, if they are."""
+IN_A_SHELL = {
+    *("agent", "audit", "backup", "chat", "connect", "demo", "didcomm", "disconnect", "export", "history", "import"),
+    *("info", "init", "locate", "mediator", "passphrase", "restore", "route", "send", "tail"),
+}
+"""The verbs of the command line that are nothing here; no face may look into that room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +121,8 @@ def parse(text: str) -> Line:
         return Refusal(Printable(f"Here it is /{ours}. Nothing was sent; // says it as it is."))
     if name in ELSEWHERE:
         return Refusal(Printable(f"/{name} does not exist yet. Nothing was sent; // says it as it is."))
+    if name in IN_A_SHELL:
+        return Refusal(Printable(f"/{name} is not a command of the chat; in a shell: zerochat {name}"))
     if len(matches) == 1 and len(name) >= PREFIX_LETTERS_MIN and (not rest or COMMANDS[matches[0]].argument):
         return Command(matches[0], rest)
     return Refusal(_refuse(word, matches))
@@ -122,7 +135,8 @@ def _refuse(word: str, matches: list[str]) -> Printable:
         return Printable(f"/{shown} could be {' or '.join('/' + each for each in matches)}. {way_out}")
     from difflib import get_close_matches
 
-    nearest = get_close_matches(word.lower()[:32], COMMANDS, n=1, cutoff=0.5)
+    harmless = [each.name for each in COMMANDS.values() if not each.drastic]
+    nearest = get_close_matches(word.lower()[:32], harmless, n=1, cutoff=0.5)
     advice = f"Did you mean /{nearest[0]}?" if nearest else "/help lists them."
     return Printable(f"No command /{shown}. {advice} {way_out}")
 

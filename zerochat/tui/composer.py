@@ -70,6 +70,9 @@ class Composer(TextArea, inherit_bindings=False):
             super().__init__()
             self.sentence = sentence
 
+    class BadgePressed(Message):
+        """The title in the border above was clicked."""
+
     def __init__(
         self,
         submit: Callable[[str], None],
@@ -126,6 +129,10 @@ class Composer(TextArea, inherit_bindings=False):
             self.post_message(self.Complained(printable_line(", ".join(named) or "Nobody here is called that.")))
         else:
             self.screen.focus_next()
+
+    def on_click(self, event: events.Click) -> None:
+        if event.y == 0 and self.border_title:
+            self.post_message(self.BadgePressed())
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()  # Textual's own handler would put the text in as it came.

@@ -32,6 +32,8 @@ class Conversation:
     relabelled: bool = False
     """Whether somebody is called something else since the rows were last drawn."""
     loaded: bool = False
+    unreadable: Printable = Printable("")
+    """Why the agent could not read its messages when it was last asked for some."""
     paging: bool = False
     unread: int = 0
     first_unread: Key | None = None
@@ -57,7 +59,7 @@ class Conversation:
     def warnings(self) -> list[Printable]:
         """What to be careful with, the most important last."""
         doubts = [Printable(f"! {printable(one.text)} /dismiss hides this.") for one in self.info.disagreements]
-        return [*reversed(doubts), *self.alarms.values()]
+        return [*reversed(doubts), *self.alarms.values(), *([self.unreadable] if self.unreadable else [])]
 
     @property
     def active(self) -> bool:
@@ -256,13 +258,15 @@ class Conversation:
             timeline.drop_oldest(surplus)
 
     def _name_the_beginning(self) -> None:
-        rows, found = self.timeline.rows, self.info.beginning
-        if self.timeline.more:
+        found = self.info.beginning
+        if self.timeline.more and self.unreadable:
+            head = Printable("Older messages could not be read.")
+        elif self.timeline.more:
             going = f" · {fetching(found)}" if found is not None and found.state == "fetching" else ""
             head = Printable(f"↑ older messages{going}")
         elif found is not None:
             head = printable_line(sentence(found, self.name))
-        elif rows and rows[0].own and rows[0].kind == "quiet":
+        elif self._from_the_beginning:
             head = printable_line(f"This is the beginning of {self.name}.")
         else:
             head = Printable("What was said before you joined is not here.")
@@ -287,14 +291,24 @@ class Conversation:
     def tail(self) -> tuple[Printable, ...]:
         """What stands below the last row."""
         if not self.loaded:
-            return (Printable(""), Printable("Loading…"))
+            return (Printable(""), Printable("The messages could not be read." if self.unreadable else "Loading…"))
         if self.timeline.detached:
             return (Printable(""), Printable("Newer messages are not loaded here: End goes to the newest."))
         if self.info.state == "left":
             return (Printable(""), over(self.info))
         if not self.timeline.posts and not self.timeline.more:
-            return (Printable(""), Printable("Nobody has said anything yet. /invite brings people in."))
+            said = "Nothing has been said since you came."
+            if self._from_the_beginning:
+                said = "Nobody has said anything yet."
+            alone = " /invite brings people in." if self.info.members <= 1 else ""
+            return (Printable(""), Printable(said + alone))
         return ()
+
+    @property
+    def _from_the_beginning(self) -> bool:
+        """Whether the first row is the first of the group, and not only the first that a newcomer has."""
+        found, rows = self.info.beginning, self.timeline.rows
+        return found.state == "whole" if found is not None else bool(rows and rows[0].own and rows[0].kind == "quiet")
 
     # --- what I said -----------------------------------------------------------------------------------------------
 

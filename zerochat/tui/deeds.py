@@ -265,6 +265,29 @@ def _forget(chat: Board, rest: str) -> None:
     chat.app.push_screen(Confirm(printable_line(question), "Forget", "Keep"), answered)
 
 
+def _resume(chat: Board, rest: str) -> None:
+    from zerochat.tui.sheet import Confirm
+
+    conversation = _open(chat)
+    if conversation is None:
+        return
+    if not conversation.info.suspended:
+        chat.complain(Printable("There is nothing to resume here."))
+        return
+
+    async def resume() -> None:
+        await chat.link.ask("resume", GroupParams(conversation.info.id), GroupInfo)
+        await chat.feed.refresh()
+        chat.flash(printable_line(f"You can speak in {conversation.name} again."))
+
+    def answered(yes: bool | None) -> None:
+        if yes:
+            chat.attempt(resume())
+
+    question = f"Resume {conversation.name}? {plain.RESUME}"
+    chat.app.push_screen(Confirm(printable_line(question), "Resume", "Wait"), answered)
+
+
 def _quit(chat: Board, rest: str) -> None:
     chat.call_next(chat.app.run_action, "app.quit")
 
@@ -299,5 +322,6 @@ _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "status": _status,
     "leave": _leave,
     "forget": _forget,
+    "resume": _resume,
     "quit": _quit,
 }

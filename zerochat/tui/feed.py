@@ -77,6 +77,8 @@ class Watcher(Protocol):
         self, news: PongNews | FeaturesNews | RotatedNews | ConnectionNews | ToldNews | ProblemNews
     ) -> None: ...
 
+    def alarms_changed(self) -> None: ...
+
     def group_told(self, news: GroupNews) -> None: ...
 
     def log_told(self, news: LogNews) -> None: ...
@@ -108,9 +110,17 @@ class Feed:
 
     async def up(self, hello: Hello) -> None:
         """The line is up (again): subscribe where we left off, then read what the screen shows."""
-        await self.link.ask("subscribe", SubscribeParams(since=self._seq), NoParams)
+        trouble = None
+        try:
+            await self.link.ask("subscribe", SubscribeParams(since=self._seq), NoParams)
+        except LinkLost:
+            raise
+        except AgentError as error:  # What can be read all the same is shown, and this said.
+            trouble = error
         await self._reload()
         self.watcher.status_told(await self.link.ask("status", NoParams(), Status))
+        if trouble is not None:
+            raise trouble
 
     async def _reload(self) -> None:
         await self.refresh()
@@ -154,12 +164,31 @@ class Feed:
 
     async def load(self, conversation: Conversation) -> None:
         """Read the newest page of a conversation."""
-        params = HistoryParams(conversation.info.id, PAGE)
-        page, line = await self.link.ask_with_line("history", params, History)
-        conversation.take_first_page(page, line)
+        if (found := await self._page(conversation)) is None:
+            return
+        conversation.take_first_page(*found)
         if conversation is self.conversations.open:
             conversation.enter()
         self.watcher.rows_changed(conversation, None)
+
+    async def _page(self, conversation: Conversation, before: str | None = None) -> tuple[History, int] | None:
+        """A page of history with the number of its line; None: the agent cannot read it, which the conversation says
+        until it can. Raises LinkLost."""
+        why = Printable("")
+        found = None
+        try:
+            params = HistoryParams(conversation.info.id, PAGE, before=before)
+            found = await self.link.ask_with_line("history", params, History)
+        except LinkLost:
+            raise
+        except AgentError as error:
+            why = printable_line(str(error))
+        if why != conversation.unreadable:
+            conversation.unreadable = why
+            conversation.tell_beginning()
+            self.watcher.rows_changed(conversation, None)
+            self.watcher.alarms_changed()
+        return found
 
     async def load_older(self, conversation: Conversation) -> None:
         """Read the page before the first row."""
@@ -168,9 +197,9 @@ class Feed:
             return
         conversation.paging = True
         try:
-            params = HistoryParams(conversation.info.id, PAGE, before=oldest)
-            page, line = await self.link.ask_with_line("history", params, History)
-            conversation.take_older_page(page, line)
+            if (found := await self._page(conversation, oldest)) is None:
+                return
+            conversation.take_older_page(*found)
         finally:
             conversation.paging = False
         self.watcher.rows_changed(conversation, None)
@@ -197,11 +226,10 @@ class Feed:
             return
         before, reached = wanted
         while True:
-            params = HistoryParams(conversation.info.id, PAGE, before=before)
-            page, line = await self.link.ask_with_line("history", params, History)
-            if conversation.take_earlier_page(page, line, reached):
+            found = await self._page(conversation, before)
+            if found is None or conversation.take_earlier_page(*found, reached):
                 return
-            before = page.events[0].id
+            before = found[0].events[0].id
 
     async def load_newest(self, conversation: Conversation) -> None:
         """Leave the window where it is and begin at the end again."""

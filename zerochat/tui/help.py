@@ -16,7 +16,7 @@ LEGEND = (
     ("3 missing", "known to be said, not here yet; F12 says whose"),
     ("2/3 connected", "of the others, how many are connected now"),
     ("● ◐ ○", "a member is connected, connecting, unreachable"),
-    ("≈ before a name", "looks like another: compare the end of the key"),
+    ("≈ before a name", "mixes scripts, or looks like another's: compare the end of the key"),
     ("✓ ! before a key", "you verified it; you verified somebody else so named"),
     ("1/2 out, forked", "one of two votes; has signed two histories"),
     ("reads", "a member who cannot write; admin and owner likewise"),
@@ -72,11 +72,7 @@ def help_sheet(*nodes: DOMNode, sheets: Sequence[type[DOMNode]] = ()) -> Sheet:
     """Everything that can be pressed on `nodes`, and on the `sheets` when they are open, and typed into the
     composer."""
     commands = [(info.usage, info.help) for info in COMMANDS.values()]
-    parts = [
-        *(Content.styled("What stands where", "bold $text-accent"), rows(LEGEND, 20), Content("")),
-        Content.styled("Commands", "bold $text-accent"),
-        *(rows([*commands, ("//TEXT", 'say "/TEXT"')], 20), Content("")),
-    ]
+    parts: list[Content] = []
     for node in nodes:
         bindings = own_bindings(node)
         pairs = [(key_text(each.key), each.description) for each in bindings if not _goes_without_saying(str(each.id))]
@@ -85,6 +81,11 @@ def help_sheet(*nodes: DOMNode, sheets: Sequence[type[DOMNode]] = ()) -> Sheet:
             pairs.insert(at + 1, ("Alt+1 … Alt+9", "Conversation by its number"))
         title = node.BINDING_GROUP_TITLE or "Application"
         parts += [Content.styled(title, "bold $text-accent"), rows(pairs, 20), Content("")]
+    parts += [
+        Content.styled("Commands", "bold $text-accent"),
+        *(rows([*commands, ("//TEXT", 'say "/TEXT"')], 20), Content("")),
+        *(Content.styled("What stands where", "bold $text-accent"), rows(LEGEND, 20), Content("")),
+    ]
     for sheet in sheets:
         shown = [each for each in sheet.BINDINGS if isinstance(each, Binding) and each.show]
         pairs = [(key_text(each.key), each.description) for each in shown]

@@ -62,6 +62,8 @@ def placeholder(info: GroupInfo, members: Sequence[MemberInfo]) -> Printable:
     name = name_of(info.name)
     if info.state != "active":
         return Printable(f"You were put out of {name}" if info.removed_by else f"You have left {name}")
+    if info.suspended:
+        return Printable("Nothing can be said here yet; /resume goes on all the same")
     if info.role == "reader":
         way = "/role writer changes it" if _may_write(members) else "ask an admin to write"
         return Printable(f"You only read here; {way}")
@@ -73,6 +75,10 @@ def silenced(info: GroupInfo, members: Sequence[MemberInfo]) -> Printable:
     name = name_of(info.name)
     if info.state != "active":
         return Printable(f"You are no longer in {name}: to speak again you need a new invitation.")
+    if info.suspended and info.members == 1:
+        return Printable("You were alone here when the backup was made. If nobody has joined since, /resume goes on.")
+    if info.suspended:
+        return Printable("This is an older copy of your profile: what you have said is fetched first. Or /resume.")
     if info.role == "reader":
         way = "/role writer lets you write." if _may_write(members) else "An admin can let you write."
         return Printable(f"You only read here. {way}")

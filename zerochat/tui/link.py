@@ -169,11 +169,18 @@ class Link:
 
     # --- keeping the line up ---------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Connect, read until the line breaks, and begin again; only cancelling ends it."""
+    async def run(self, locked: str = "") -> None:
+        """Connect, read until the line breaks, and begin again; only cancelling ends it.
+
+        `locked` says why the profile is: then nobody is asked anything, whatever agent may answer, before `start_agent`
+        has found that it may be opened.
+        """
         delay_s = RETRY_S_FIRST
         woken = False
-        self._say(LinkState(False, "Starting…"))
+        self._say(LinkState(False, locked or "Starting…"))
+        while locked and not await self._wake_agent():
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, RETRY_S_MAX)
         while True:
             try:
                 reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=LINE_BYTES_MAX)

@@ -182,7 +182,7 @@ def member_line(
 ) -> Content:
     """Symbol and name, an unusual state in words too, because a colour alone tells some people nothing; and at the
     right edge, where no nick can pretend to be it, whether it was verified, and the end of the key. `doubtful`: the
-    nick looks like another. `vote`: how many want it out."""
+    nick mixes scripts or looks like another. `vote`: how many want it out."""
     words = list(_notes(member, vote))
     tail = (" " + ", ".join(words)) if words else ""
     sign = "≈" if doubtful else ""

@@ -32,8 +32,13 @@ def is_mixed(name: str) -> bool:
     return len(scripts) > 1 and scripts != {"EAST ASIAN", "LATIN"}
 
 
-def deceptive(nicks: Mapping[str, str]) -> set[str]:
-    """The keys of `nicks` (key to nick) whose nick is mixed or looks like another's."""
+def deceptive(nicks: Mapping[str, str]) -> dict[str, str]:
+    """The keys of `nicks` (key to nick) whose nick is mixed or looks like another's, each with what is wrong with it,
+    as the end of a sentence about the name."""
     skeletons = {did: skeleton(nick) for did, nick in nicks.items()}
     counts = Counter(skeletons.values())
-    return {did for did, nick in nicks.items() if counts[skeletons[did]] > 1 or is_mixed(nick)}
+    found = {did: "mixes letters of several scripts" for did, nick in nicks.items() if is_mixed(nick)}
+    for did, bare in skeletons.items():
+        if counts[bare] > 1:
+            found[did] = "looks like another member's" + (f", and {found[did]}" if did in found else "")
+    return found

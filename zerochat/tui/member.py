@@ -15,7 +15,7 @@ from zerochat.agent.schema import GroupInfo, MemberInfo
 from zerochat.terminal import printable_line
 from zerochat.tui.help import key_text
 from zerochat.tui.requests import in_lines
-from zerochat.tui.sheet import rows
+from zerochat.tui.sheet import Body, rows
 from zerochat.tui.text import Names, clock_text, name_of
 
 HOW = "Read them to each other, all eight, on a call."
@@ -33,7 +33,8 @@ ROLES = {
 
 
 class MemberScreen(ModalScreen[None]):
-    """`now` answers the member as it is, None when it has gone; `act` does what a key stands for."""
+    """`now` answers the member as it is, None when it has gone; `act` does what a key stands for. `doubt` answers what
+    is wrong with its name, empty: nothing."""
 
     BINDING_GROUP_TITLE = "Sheet of a member"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -56,16 +57,18 @@ class MemberScreen(ModalScreen[None]):
         now: Callable[[], MemberInfo | None],
         group: Callable[[], GroupInfo],
         act: Callable[[str], None],
+        doubt: Callable[[], str] = str,
     ) -> None:
         super().__init__()
         self._names = names
+        self._doubt = doubt
         self._now = now
         self._group = group
         self._act = act
         self._words: Sequence[str] | None = None
         # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
         self._title = Static(classes="title")
-        self._body = Static(classes="body")
+        self._body = Body(classes="body")
         self._keys = Static(classes="hint")
 
     def compose(self) -> ComposeResult:
@@ -91,7 +94,10 @@ class MemberScreen(ModalScreen[None]):
             return
         self._title.update(Content(self._names.label(member.did)))
         parts = [self._comparison(), Content("")] if member.connection != "self" else []
-        self._body.update(Content("\n").join([*parts, rows(facts(member, self._group(), self._names), 12)]))
+        told = facts(member, self._group(), self._names)
+        if doubt := self._doubt():
+            told.insert(0, ("≈ name", f"{doubt}: compare the end of the key"))
+        self._body.update(Content("\n").join([*parts, rows(told, 12)]))
         keys = [f"{key_text(each.key)} {each.description.lower()}" for each in self._possible(member)]
         self._keys.update(Content("   ".join([*keys, "Esc close"])))
 

@@ -103,7 +103,7 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette) -> lis
     if row.key == timeline.unread:
         strips.append(rule("new", columns.width, palette["unread"]))
     if row.kind == "quiet":
-        return [*strips, _quiet(timeline, row, names, palette)]
+        return [*strips, *_quiet(timeline, row, names, palette)]
 
     starts = timeline.starts_group(index)
     nick_style = palette.nicks[hue_of(row.author)]
@@ -141,10 +141,10 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette) -> lis
     return strips
 
 
-def _quiet(timeline: Timeline, row: Row, names: Names, palette: Palette) -> Strip:
+def _quiet(timeline: Timeline, row: Row, names: Names, palette: Palette) -> list[Strip]:
     columns = timeline.columns
-    text = f"{names.byline_then(row.author, row.nick, max(columns.width // 3, 8))} {row.text}"
-    if columns.stacked:
-        return Strip([Segment(clip(f"— {text}", columns.width), palette["quiet"])])
-    gutter = f"{row.time:5} {'—':>{columns.nick}}   "
-    return Strip([Segment(gutter + clip(text, columns.width - columns.gutter), palette["quiet"])])
+    name, (first, *others) = columns.quiet_lines(row)
+    gutter = "— "[: columns.gutter] if columns.stacked else f"{row.time:5} {'—':>{columns.nick}}   "
+    lines = [gutter + names.byline_then(row.author, row.nick, name) + first]
+    lines += [" " * columns.gutter + line for line in others]
+    return [Strip([Segment(line, palette["quiet"])]).crop(0, columns.width) for line in lines]

@@ -32,7 +32,7 @@ class MessagePane(ScrollView, can_focus=True):
     """Shows one timeline; `show` changes to another, `settle` draws what has changed in it."""
 
     ALLOW_SELECT = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"pane--pill", *(f"pane--{label}" for label in LABELS)}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"pane--{label}" for label in LABELS}
     BINDING_GROUP_TITLE = "Messages"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "scroll_up", "Line up", show=False, id="pane.up"),
@@ -46,6 +46,9 @@ class MessagePane(ScrollView, can_focus=True):
 
     class Newest(Message):
         """The reader wants the end, and it is not loaded."""
+
+    class Unseen(Message):
+        """The counts of what has come out of sight may be others."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -134,6 +137,7 @@ class MessagePane(ScrollView, can_focus=True):
         if self.timeline is not None and unseen and self.size.height:
             first, last = self._keys_in_sight()
             unseen[:] = [key for key in unseen if not first <= key <= last]
+        self.post_message(self.Unseen())
 
     def _keys_in_sight(self) -> tuple[Key, Key]:
         assert self.timeline is not None
@@ -151,6 +155,22 @@ class MessagePane(ScrollView, can_focus=True):
         first, _ = self._keys_in_sight()
         above = sum(key < first for key in self.place.unseen)
         return above, len(self.place.unseen) - above
+
+    @property
+    def badge(self) -> str:
+        """What has come out of sight, in a few words; empty: nothing."""
+        above, below = self.unseen_counts()
+        parts = [f"▲ {above} late above"] * (above > 0) + [f"▼ {below} new below"] * (below > 0)
+        return f" {'  '.join(parts)} " if parts else ""
+
+    def go_to_unseen(self) -> bool:
+        """Go where the badge points: to the end, else to the first of the late ones; False: there is no badge."""
+        above, below = self.unseen_counts()
+        if below:
+            self.action_end()
+        elif above:
+            self.go_to(min(self.place.unseen))
+        return bool(above or below)
 
     # --- moving ----------------------------------------------------------------------------------------------------
 
@@ -213,28 +233,9 @@ class MessagePane(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         line = round(self.scroll_y) + y
         strip = self._strip_at(line).extend_cell_length(self.size.width, self.rich_style).crop(0, self.size.width)
-        if y == self.size.height - 1 and (pill := self._pill()):
-            style = self.get_component_rich_style("pane--pill")
-            strip = Strip.join([strip.crop(0, max(self.text_width - cell_len(pill), 0)), Strip([Segment(pill, style)])])
-            strip = strip.adjust_cell_length(self.size.width, self.rich_style)
         if (selection := self.text_selection) is not None and (span := selection.get_span(line)) is not None:
             strip = self._highlight(strip, *span)
         return strip.apply_offsets(0, line)
-
-    def _pill(self) -> str:
-        above, below = self.unseen_counts()
-        parts = [f"▲ {above} late above"] * (above > 0) + [f"▼ {below} new below"] * (below > 0)
-        return f" {'  '.join(parts)} " if parts else ""
-
-    def on_click(self, event: events.Click) -> None:
-        """The count of what is out of sight leads there."""
-        pill = self._pill()
-        if not pill or event.y != self.size.height - 1 or event.x < self.text_width - cell_len(pill):
-            return
-        if self.unseen_counts()[1]:
-            self.action_end()
-        else:
-            self.go_to(min(self.place.unseen))
 
     def _strip_at(self, line: int) -> Strip:
         timeline = self.timeline

@@ -29,6 +29,7 @@ from zerochat.tui.conversation import Conversation
 from zerochat.tui.events import ROLES
 from zerochat.tui.feed import GroupNews
 from zerochat.tui.hints import NO_GROUP
+from zerochat.tui.lookalikes import deceptive
 from zerochat.tui.text import name_of
 
 GIVEN = ("reader", "writer", "admin")
@@ -107,7 +108,10 @@ def show_member(chat: Board, did: str) -> None:
         if (one := now()) is not None:
             _act(chat, conversation, one, what)
 
-    screen = MemberScreen(conversation.names, now, lambda: conversation.info, act)
+    def doubt() -> str:
+        return deceptive({one.did: name_of(one.nick) for one in conversation.members}).get(did, "")
+
+    screen = MemberScreen(conversation.names, now, lambda: conversation.info, act, doubt)
 
     async def words() -> None:
         known = await chat.link.ask("words", WordsParams(conversation.info.id, did), WordsInfo)

@@ -8,12 +8,17 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from zerochat.terminal import Printable, printable
+from zerochat.terminal import Printable, cells, printable
 from zerochat.tui.composer import LineInput
 from zerochat.tui.link import AgentError
+from zerochat.tui.text import wrap
+
+COLUMN_MIN = 16
+"""Cells of a second column; with fewer, its lines go on at the left edge."""
 
 
 class Sheet(ModalScreen[None]):
@@ -34,8 +39,8 @@ class Sheet(ModalScreen[None]):
         with Vertical(classes="sheet"):
             yield Static(Content(self._title), classes="title")
             with VerticalScroll():
-                yield Static(self._body, classes="body")
-            yield Static(Content("Esc closes"), classes="hint")
+                yield Body(self._body, classes="body")
+            yield Static(Content("Esc closes, Up and Down scroll"), classes="hint")
 
     def action_close(self) -> None:
         self.dismiss(None)
@@ -45,11 +50,47 @@ class Sheet(ModalScreen[None]):
 
 
 def rows(pairs: Sequence[tuple[str, str]], width: int = 16) -> Content:
-    """Two columns; every string in them printable already."""
+    """Two columns for a `Body`; every string in them printable already, so that a tab is nothing but their border."""
     parts: list[Content] = []
     for left, right in pairs:
-        parts.append(Content.assemble((f"{left:<{width}} ", "bold"), right))
+        parts.append(Content.assemble((left + " " * max(width - cells(left), 0) + " ", "bold"), "\t", right))
     return Content("\n").join(parts)
+
+
+class Body(Static):
+    """Text in which what stands behind a tab goes on below itself, not at the left edge."""
+
+    def render(self) -> Content:
+        return self._laid_out(self.content_size.width)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return self._laid_out(width).get_height({}, width)
+
+    def _laid_out(self, width: int) -> Content:
+        content = self.content
+        assert isinstance(content, Content)
+        return hang(content, width)
+
+
+def hang(content: Content, width: int) -> Content:
+    """`content` without its tabs, and each line with one broken so that its right column stays one."""
+    lines: list[Content] = []
+    for line in content.split("\n", allow_blank=True):
+        border = line.plain.find("\t")
+        if border < 0:
+            lines.append(line)
+            continue
+        left, right = line[:border], line[border + 1 :]
+        room = width - left.cell_length
+        if room < COLUMN_MIN:
+            lines.append(left + right)
+            continue
+        at = 0
+        for number, piece in enumerate(wrap(right.plain, room)):
+            at = right.plain.index(piece, at)
+            lines.append((left if number == 0 else Content(" " * left.cell_length)) + right[at : at + len(piece)])
+            at += len(piece)
+    return Content("\n").join(lines)
 
 
 class Confirm(ModalScreen[bool]):
@@ -91,7 +132,10 @@ class Ask(ModalScreen[str]):
     answer still there to be mended. `answer` is put in, and done, at once.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Close", id="ask.close")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Close", id="ask.close"),
+        Binding("ctrl+q", "app.quit", "Quit", show=False, id="ask.quit"),  # A modal screen hides the application's own.
+    ]
 
     def __init__(
         self,
@@ -121,6 +165,12 @@ class Ask(ModalScreen[str]):
     def on_mount(self) -> None:
         if self._answer:
             self._take(self._answer)
+
+    def type_ahead(self, text: str) -> None:
+        """Put in what was typed before the sheet was there, and take the rest."""
+        line = self.query_one("#answer", LineInput)
+        self.set_focus(line)
+        line.insert_text_at_cursor(text)
 
     @on(Input.Submitted)
     def _submit(self, event: Input.Submitted) -> None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from zerochat.agent.schema import Event
-from zerochat.terminal import Printable, printable, printable_line
+from zerochat.terminal import Printable, cells, printable, printable_line
 from zerochat.tui.events import text_of
-from zerochat.tui.text import day_text, name_of, told_time, wrap
+from zerochat.tui.text import SUFFIX_CHARS, day_text, name_of, told_time, wrap
 
 Key: TypeAlias = tuple[int, str, str]
 """(lamport, author's DID, id): the order that every member sees."""
@@ -129,6 +129,14 @@ class Columns:
         margin = MARGIN if row.marked else 0
         return max(min(self.width - self.gutter, TEXT_CELLS_MAX) - margin, 4)
 
+    def quiet_lines(self, row: Row) -> tuple[int, list[str]]:
+        """The cells for the name in a quiet line, and what stands behind it, in lines. They leave room for the letters
+        of a key and the sign that the name may get, so that its height does not change with them."""
+        width = max(min(self.width - self.gutter, TEXT_CELLS_MAX), 4)
+        name = min(cells(row.nick) + SUFFIX_CHARS + 2, width)
+        first, *lines = wrap(f"{'x' * name} {row.text}", width)
+        return name, [first[name:], *lines]
+
 
 @dataclass(slots=True)
 class Place:
@@ -212,7 +220,7 @@ class Timeline:
     def _measure(self, index: int) -> int:
         row = self.rows[index]
         if row.kind == "quiet":
-            return self.lead(index) + 1
+            return self.lead(index) + len(self.columns.quiet_lines(row)[1])
         width = self.columns.text_width(row)
         return self.lead(index) + len(wrap(row.text, width)) + (len(wrap(row.cut, width)) if row.cut else 0)
 

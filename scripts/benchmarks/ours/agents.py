@@ -29,6 +29,9 @@ from zerochat.errors import LocalError
 GROUP = "bench"
 STEP_S_MAX = 120.0
 """How long one wave of joins, or one burst, may take before it counts as failed."""
+SILENCE_S_MAX = 30.0
+"""A burst of which nothing more has come for so long is over: longer than members wait before they repeat something."""
+LOOK_S = 0.2
 WAVE = 8
 """Members who join at a time: all of them dial each other, and a handshake has its own time limit."""
 QUIET_S = 0.4
@@ -100,7 +103,7 @@ class Agents:
             self._say(f"{len(self._members) - 1} members, {time.monotonic() - began:.1f} s for the last {wave}")
 
     def burst(self, batch: int, text_bytes: int) -> Burst:
-        """Hand so many messages to the publisher at once, and wait until everybody has them, or STEP_S_MAX."""
+        """Hand so many messages to the publisher at once, and wait until everybody has them or nothing more comes."""
         self._bursts += 1
         text = f"{self._bursts:0{text_bytes}d}"
         marker = f'"{text}"'.encode()
@@ -122,8 +125,11 @@ class Agents:
             connection.settimeout(STEP_S_MAX)
             connection.sendall(asked)
             last = begun
-            while (came < wanted or answered < batch) and (left := begun + STEP_S_MAX - time.monotonic()) > 0:
-                for key, _ in selector.select(left):
+            while (came < wanted or answered < batch) and time.monotonic() < begun + STEP_S_MAX:
+                ready = selector.select(SILENCE_S_MAX)
+                if not ready:
+                    break
+                for key, _ in ready:
                     number = key.data
                     if number < 0:
                         answered += sum(_sent(said) for said in dialogue.hear(connection.recv(READ_BYTES)))
@@ -139,7 +145,7 @@ class Agents:
 
     def rest(self) -> None:
         """Wait until everybody has acknowledged everything, so that no burst pays for the repairs of the last one."""
-        deadline = time.monotonic() + STEP_S_MAX
+        deadline = time.monotonic() + SILENCE_S_MAX
         while _group(self.publisher).unacknowledged and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(QUIET_S)
@@ -160,13 +166,14 @@ class Agents:
 
     def _join(self, joiners: list[Member]) -> None:
         """Whoever is not answered in time, because so many others dial too, tries again as a person would."""
+        deadline = time.monotonic() + STEP_S_MAX
         invitation = self.publisher.client.invite(GROUP, uses=len(joiners))
         for joiner in joiners:
             joiner.news.subscribe()
             joiner.client.join(invitation.code)
         for joiner in joiners:
             for left in reversed(range(TRIES_MAX)):
-                status = _outcome(joiner.news)
+                status = _outcome(joiner.news, deadline)
                 if status.phase == "joined":
                     break
                 if not left:
@@ -175,26 +182,29 @@ class Agents:
                 joiner.client.join(invitation.code)
 
     def _settle(self) -> None:
-        """Wait until everybody is connected with everybody and all see the same members."""
+        """Wait until everybody is connected with everybody and all see the same members.
+
+        One is asked after the other: to ask all of them all the time would keep them from it.
+        """
         deadline = time.monotonic() + STEP_S_MAX
-        open_ = list(self._members)
-        while open_:
-            found = [(member, _group(member)) for member in open_]
-            views = {group.view for _, group in found} | {_group(self.publisher).view}
-            count = len(self._members)
-            open_ = [m for m, group in found if (group.members, group.connected) != (count, count - 1)]
-            if len(views) > 1:
-                open_ = list(self._members)
-            if open_ and time.monotonic() > deadline:
-                raise NotReady(f"{len(open_)} of {count} agents have not met everybody")
-            time.sleep(0.1)
+        count, met, view = len(self._members), 0, ""
+        while met < count:
+            group = _group(self._members[met])
+            agrees = not met or group.view == view
+            if agrees and (group.members, group.connected) == (count, count - 1):
+                met, view = met + 1, group.view
+                continue
+            if time.monotonic() > deadline:
+                raise NotReady(f"{count - met} of {count} agents have not met everybody")
+            met = met if agrees else 0
+            time.sleep(LOOK_S)
         for member in self._members:
             _drain(member.news)
 
 
-def _outcome(news: Client) -> JoinStatus:
+def _outcome(news: Client, deadline: float) -> JoinStatus:
     """How a join ends. Raises NotReady when it does not."""
-    for item in news.news(STEP_S_MAX):
+    while (item := news.next_news(max(0.0, deadline - time.monotonic()))) is not None:
         if isinstance(item.item, JoinStatus) and item.item.phase in ("joined", "failed"):
             return item.item
     raise NotReady("a join did not end in time")

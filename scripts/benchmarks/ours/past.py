@@ -34,7 +34,8 @@ from zerochat.group.turn import Turn
 from zerochat.sim.world import Faults, Node, World
 
 OLD = "n0"
-AUTHORS = 4
+AUTHORS = 8
+"""So many that each has said less than others may vouch for (`VOUCHED_MAX`): whoever is away confirms nothing."""
 BATCH = 1_000
 """Posts in one commit."""
 GAP_MS = 20_000

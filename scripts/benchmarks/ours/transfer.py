@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -21,12 +21,14 @@ from benchmarks import Figure, Row
 from benchmarks.ours.agents import GROUP, STEP_S_MAX, NotReady, connected, running
 from benchmarks.ours.past import OLD, fill
 from zerochat.agent.client import Client, connect
+from zerochat.agent.database import WAL_PAGES
 from zerochat.agent.journal import Journal
 from zerochat.agent.journal import Row as Kept
 from zerochat.agent.places import Places, places
 from zerochat.agent.rows import COLUMNS, SCHEMA
 from zerochat.agent.schema import EarlierNews, Event
 from zerochat.agent.vault import create_profile, unlock
+from zerochat.errors import LocalError
 from zerochat.group.event import POST
 from zerochat.group.wire.run import RUN_EVENTS_MAX
 
@@ -34,6 +36,8 @@ RATE_MIN, POST_MS_MAX = 10_000, 250
 """The goals: rows in a second, and how long a post may take meanwhile."""
 POST_S = 0.2
 """From one post of the old member to the next."""
+STALL_S_MAX = 60.0
+"""How long nothing more may come before it counts as failed."""
 NEW = "newcomer"
 READ_ROWS = 1_000
 AGENT = ["agent", "--listen", "127.0.0.1"]
@@ -76,13 +80,17 @@ class Course:
         ]
 
 
-def transfer_rows(posts: int, folder: Path) -> list[Row]:
-    """Raises NotReady where the newcomer does not get all of it."""
+def transfer_rows(posts: int, folder: Path, say: Callable[[str], None]) -> list[Row]:
+    """`say`: what is told meanwhile. Raises NotReady where the newcomer does not get all of it."""
     old, new = (places(name, {"ZEROCHAT_HOME": str(folder / name)}) for name in (OLD, NEW))
+    begun = time.monotonic()
     fill(old, GROUP, posts)
+    say(f"an old member has {posts:,} messages after {time.monotonic() - begun:.0f} s")
     create_profile(new, NEW, None)
-    course = hand_over(old, new, posts)
+    course = hand_over(old, new, posts, say)
+    say("both journals are read")
     rows = compared(old, new)
+    waited = course.posts_ms()
     ours = Figure.of([course.whole_s])
     copying = Figure.of([copied(rows, folder)])
     floor = Figure.of([read_and_hashed(folder)])
@@ -100,32 +108,34 @@ def transfer_rows(posts: int, folder: Path) -> list[Row]:
             {name: Figure.of([len(rows) / figure.median]) for name, figure in peers.items()},
             RATE_MIN,
         ),
-        Row(f"{of}: a post meanwhile", "ms", "lower", Figure.of(course.posts_ms()), goal=POST_MS_MAX),
+        *([Row(f"{of}: a post meanwhile", "ms", "lower", Figure.of(waited), goal=POST_MS_MAX)] if waited else []),
     ]
 
 
 # --- the two agents ---------------------------------------------------------------------------------------------------
 
 
-def hand_over(old: Places, new: Places, posts: int) -> Course:
+def hand_over(old: Places, new: Places, posts: int, say: Callable[[str], None]) -> Course:
+    """Raises NotReady where the newcomer does not get all of it, or a post of the old member never comes."""
     course = Course()
-    done = threading.Event()
     with running(AGENT, old) as process:
         with connected(process, old) as face:
             code = face.invite(GROUP, uses=1).code
-        poster = threading.Thread(target=post, args=(old, course, done), daemon=True)
         with agent(new) as (process, news):
             news.join(code)
-            poster.start()
-            if follow(news, course, posts // 2):
-                raise NotReady("the newcomer had all of it before it could be killed")
-            process.kill()
+            with posting(old, course):
+                if follow(news, course, posts // 2):
+                    raise NotReady("the newcomer had all of it before it could be killed")
+                process.kill()
         course.second = len(course.told)
+        # Nobody is told of what it had and had not yet told; whether that is there, the journals say in the end.
+        course.said = {text: at for text, at in course.said.items() if text in course.heard}
+        say(f"the newcomer is killed with {course.told[-1][1]:,} rows")
         with agent(new) as (process, news):
-            if not follow(news, course, None):
-                raise NotReady(f"the newcomer has {course.told[-1][1]} rows and gets no more")
-            done.set()
-            poster.join(STEP_S_MAX)
+            with posting(old, course):
+                if not follow(news, course, None):
+                    raise NotReady(f"the newcomer has {course.told[-1][1]} rows and gets no more")
+            say(f"it has {course.told[-1][1]:,} rows after {course.whole_s:.1f} s")
             await_posts(news, course)
     return course
 
@@ -137,35 +147,59 @@ def agent(home: Places) -> Iterator[tuple["subprocess.Popen[bytes]", Client]]:
         yield process, news
 
 
+@contextlib.contextmanager
+def posting(old: Places, course: Course) -> Iterator[None]:
+    """Have the old member say something now and then."""
+    done = threading.Event()
+    poster = threading.Thread(target=post, args=(old, course, done), daemon=True)
+    poster.start()
+    try:
+        yield
+    finally:
+        done.set()
+        poster.join(STEP_S_MAX)
+
+
 def post(old: Places, course: Course, done: threading.Event) -> None:
-    """What the old member says meanwhile."""
-    with connect(old, "benchmark") as face:
-        for number in range(10_000):
-            if done.wait(POST_S):
-                return
-            text = f"meanwhile {number}"
-            course.said[text] = time.monotonic()
-            face.send(GROUP, text)
+    """Whoever is not answered in time, as a face sees it, goes on over a new connection: how long a post took, and
+    whether it came at all, shows where it arrives."""
+    while not done.is_set():
+        with contextlib.suppress(LocalError), connect(old, "benchmark") as face:
+            while not done.wait(POST_S):
+                at = time.monotonic()
+                text = f"meanwhile, at {at}"
+                course.said[text] = at
+                face.send(GROUP, text)
 
 
 def follow(news: Client, course: Course, enough: int | None) -> bool:
-    """Hear the newcomer's news until it has so many rows, or (True) all of them."""
-    for item in news.news(STEP_S_MAX):
+    """Hear the newcomer's news until it has so many rows, or (True) all of them. Raises NotReady when no more come."""
+    moved = time.monotonic()
+    for item in news.news(STALL_S_MAX):
+        now = time.monotonic()
         match item.item:
             case EarlierNews(got=got, done=done):
                 if got > (course.told[-1][1] if course.told else 0):
-                    course.told.append((time.monotonic(), got))
+                    course.told.append((now, got))
+                    moved = now
                 if done or (enough is not None and got >= enough):
                     return done
             case Event(type="message") as event:
-                course.heard.setdefault(event.body["text"], time.monotonic())
-    raise NotReady(f"after {course.told[-1:]} the newcomer was told nothing more")
+                course.heard.setdefault(event.body["text"], now)
+        if now - moved > STALL_S_MAX:
+            break
+    raise NotReady(f"the newcomer has {course.told[-1][1] if course.told else 0} rows and is told nothing more")
 
 
 def await_posts(news: Client, course: Course) -> None:
-    while course.said.keys() - course.heard.keys() and (item := news.next_news(STEP_S_MAX / 10)) is not None:
-        if isinstance(item.item, Event) and item.item.type == "message":
+    """Hear what was posted and has not come yet. Raises NotReady when it does not."""
+    deadline = time.monotonic() + STALL_S_MAX
+    while (missing := course.said.keys() - course.heard.keys()) and (left := deadline - time.monotonic()) > 0:
+        item = news.next_news(left)
+        if item is not None and isinstance(item.item, Event) and item.item.type == "message":
             course.heard.setdefault(item.item.body["text"], time.monotonic())
+    if missing:
+        raise NotReady(f"{len(missing)} of {len(course.said)} posts have not come")
 
 
 # --- what they have ---------------------------------------------------------------------------------------------------
@@ -204,10 +238,11 @@ def copied(rows: Sequence[Kept], folder: Path) -> float:
 
 
 def plain(path: Path) -> sqlite3.Connection:
-    """A new file without a cipher, with the journal's tables."""
+    """A new file without a cipher, with the journal's tables and as rare checkpoints."""
     db = sqlite3.connect(path)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
+    db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
     db.executescript(SCHEMA)
     return db
 

@@ -31,7 +31,8 @@ Open = Callable[[int, bytes], object]
 """What the member with this number does with a frame."""
 
 START_S_MAX = 60.0
-BURST_S_MAX = 120.0
+BURST_S_MAX, SILENCE_S_MAX = 120.0, 15.0
+"""How long a burst may take, and how long nothing more of it may come until it is over."""
 LOOK_S = 0.0005
 """How often the publisher looks whether all have come. The members say themselves when it was."""
 SLOT = struct.Struct("=Qd")
@@ -222,11 +223,13 @@ def burst(room: Any, board: Board, batch: int, text: str) -> tuple[float, int]:
     for _ in range(batch):
         room.say(text)
     deadline = time.monotonic() + BURST_S_MAX
+    said = time.monotonic()
     while True:
         now = board.look()
         came = [count - had for (count, _), had in zip(now, before, strict=True)]
-        if min(came) >= batch or time.monotonic() > deadline:
-            return (max(when for _, when in now) - begun) * 1000, sum(came)
+        last = max(when for _, when in now)
+        if min(came) >= batch or time.monotonic() > min(deadline, max(last, said) + SILENCE_S_MAX):
+            return (last - begun) * 1000, sum(came)
         time.sleep(LOOK_S)
 
 

@@ -20,7 +20,8 @@
 #include <time.h>
 #include <tox/tox.h>
 
-enum { MEMBERS_MAX = 128, SIZES_MAX = 16, REST_MS = 200, START_S_MAX = 60, BURST_S_MAX = 120, TEXT_MAX = 256 };
+enum { MEMBERS_MAX = 128, SIZES_MAX = 16, REST_MS = 200, START_S_MAX = 60, BURST_S_MAX = 120, SILENCE_S_MAX = 15,
+       TEXT_MAX = 256 };
 enum { PORT_MIN = 34000, CHILDREN_MAX = 8, INVITE_S = 3, BOOTSTRAPS = 8 };
 
 struct node {
@@ -268,16 +269,18 @@ static void burst(int which, int batch)
         atomic_store(&nodes[member].came, 0);
         atomic_store(&nodes[member].last, 0.0);
     }
-    double begun = now_s(), last = begun;
+    double begun = now_s(), last = begun, changed = begun;
     atomic_store(&sending, which);
     atomic_store(&to_send, batch);
     atomic_store(&busy, true);
-    while (came < wanted && now_s() < begun + BURST_S_MAX) {
+    while (came < wanted && now_s() < begun + BURST_S_MAX && now_s() < changed + SILENCE_S_MAX) {
         sleep_ms(1);
+        int had = came;
         came = 0;
         for (int member = 1; member <= sizes[which]; member++) {
             came += atomic_load(&nodes[member].came);
         }
+        changed = came > had ? now_s() : changed;
     }
     for (int member = 1; member <= sizes[which]; member++) {
         double when = atomic_load(&nodes[member].last);

@@ -96,6 +96,7 @@ from zerochat.agent.schema.groups import (
     VoteInfo,
 )
 from zerochat.agent.schema.ledger import (
+    Dispute,
     Height,
     Imported,
     ImportParams,
@@ -168,6 +169,7 @@ __all__ = [
     "DiffersNews",
     "DisagreementNews",
     "DismissParams",
+    "Dispute",
     "EarlierNews",
     "Event",
     "EventParams",

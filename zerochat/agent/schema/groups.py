@@ -115,6 +115,9 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """How much of what was said is here, as far as the others have told; None: we are not in the group."""
     beginning: Beginning | None = None
     """With what the log begins here, and why."""
+    suspended: bool = False
+    """I can say nothing here yet: this is an older copy of the profile, from a backup say, and somebody may have heard
+    more of me than is here (`resume`)."""
 
 
 class InvitationInfo(Struct, frozen=True, kw_only=True):

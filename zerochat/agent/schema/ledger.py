@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 Place = tuple[int, str, str]
 """Lamport time, author's DID and id: where an event stands in the order that every member sees."""
@@ -24,6 +24,15 @@ class Height(Struct, frozen=True, kw_only=True):
     """Up to here it is the author's own word; what follows, up to `seq`, others have handed over."""
 
 
+class Dispute(Struct, frozen=True, kw_only=True):
+    """A place of an author's chain of which there is known to be more than one version."""
+
+    author: str
+    position: int
+    forked: bool = False
+    """True: the author has said two things there itself. False: a member has something else than is here."""
+
+
 class Ledger(Struct, frozen=True, kw_only=True):
     """Answer of `ledger`: what a group's log must come to, as the agent's state has it at this moment."""
 
@@ -37,6 +46,7 @@ class Ledger(Struct, frozen=True, kw_only=True):
     events: int
     """Rows in the log, without those that were refuted."""
     refuted: int = 0
+    disputes: list[Dispute] = field(default_factory=list)
     latest: int = 0
     """The local number of the last row of all: what comes later is not meant by this answer."""
 
