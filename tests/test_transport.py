@@ -326,9 +326,33 @@ def test_a_peer_who_has_vanished_without_a_word_is_noticed_and_found_again(monke
         relay.close()
 
 
+def test_whoever_does_not_answer_is_gone_though_its_own_call_stands(monkeypatch):
+    """As where it has said much just before its program froze: then nothing but our own question finds out."""
+    monkeypatch.setattr(sockets, "HEARTBEAT_MS", 100)
+    monkeypatch.setattr(sockets, "HEARTBEAT_TIMEOUT_MS", 1000)
+    monkeypatch.setattr(sockets, "SPARE_HEARTBEAT_MS", 3_600_000)
+    with peers(2) as (a, b):
+        relay = Relay(("127.0.0.1", b.ports[0]))
+        a.do(Admit(LINK, public_key(b"b" * 32)))
+        b.do(Admit(LINK, public_key(b"a" * 32)))
+        b.do(Dial(LINK, Endpoint("127.0.0.1", a.ports[0]), a.transport.server_key, b"b" * 32))
+        (theirs,) = b.transport._lines
+        monkeypatch.setattr(theirs._session, "ping", lambda ttl_ms: None)
+        until(lambda: a.is_up(LINK), a, b)
+        a.do(Dial(LINK, Endpoint("127.0.0.1", relay.port), b.transport.server_key, b"a" * 32))
+        (ours,) = a.transport._lines
+        until(lambda: ours.up, a, b)
+        relay.deaf = True
+        until(lambda: not a.is_up(LINK), a)  # b does nothing any more
+        assert a.counts["cut.silent"]
+        relay.deaf = False
+        until(lambda: a.is_up(LINK), a, b)
+        relay.close()
+
+
 def test_when_a_pair_link_is_lost_its_host_is_asked_on_the_queue_too(monkeypatch):
     monkeypatch.setattr(sockets, "HEARTBEAT_MS", 100)
-    monkeypatch.setattr(sockets, "HEARTBEAT_TIMEOUT_MS", 300)
+    monkeypatch.setattr(sockets, "HEARTBEAT_TIMEOUT_MS", 2000)
     monkeypatch.setattr(sockets, "QUEUE_HEARTBEAT_MS", 3_600_000)
     with peers(2) as (a, b):
         relays = [Relay(("127.0.0.1", port)) for port in a.ports]

@@ -165,8 +165,8 @@ class Relay:
         self.asked: list[tuple[str, int]] = []
         self.flip = ""
         """Flip one bit of the next piece that goes "up" to the target or "down" from it, in its first frame."""
-        self.deaf = False
-        """Lose everything, and tell nobody."""
+        self.closed = self.deaf = False
+        """Lose everything, also that an end has hung up, and tell nobody."""
         self.pieces: list[str] = []
         """Which way each piece went that was read."""
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -175,6 +175,7 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
+        self.closed = True
         for one in self._open:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -220,6 +221,8 @@ class Relay:
                     sink.sendall(piece)
         except OSError:
             pass
+        while self.deaf and not self.closed:
+            time.sleep(0.01)
         for end in (source, sink):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -66,6 +66,8 @@ class Line:
         endpoint = dial.queue_at if queues else dial.pair
         assert endpoint is not None
         self.up = self.been_up = False
+        self.silent = False
+        """It was lost because the host has not answered."""
         self.queues = queues
         self._ears, self._counts, self._changed = ears, counts, changed
         self._ear = partial(hear, self)
@@ -184,6 +186,7 @@ class Line:
             if self._has_news():
                 self._pulse.heard()  # the silence was ours
             else:
+                self.silent = True
                 self._lost(now)
         elif self._pulse.must_ask(now):
             self.doubt(now)
@@ -252,6 +255,7 @@ class Line:
         self._deadline = now + sockets.handshake_ms(proxied=self._socks is not None) / 1000
 
     def _rise(self, now: float) -> None:
+        self.silent = False
         self.up = self.been_up = True
         self._up_at = now
         self._failures = self._breaks

@@ -373,6 +373,9 @@ class Transport:
             return
         if not line.queues:
             self._doubt(self._links[link])
+            if line.silent:  # whoever does not answer there is not to be believed here; if it lives, it dials again
+                for caller in self._links[link].callers.copy():
+                    self._dismiss(caller, "cut.silent")
         self._tell_riders(line)
         self._settle(link)
 
