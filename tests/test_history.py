@@ -565,6 +565,35 @@ def test_where_nobody_comes_back_a_person_goes_on(cut):
     assert isinstance(world.ask("n0", ResumeGroup(world.id)).error, NotAMember)
 
 
+def test_a_liar_does_not_make_us_forget_what_somebody_has_said_who_is_away(cut, monkeypatch):
+    world = cut()
+    world.bring_in("n1", "n2")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.deaf |= {frozenset({"n0", "n1"}), frozenset({"n1", "n2"})}
+    world.post("n0", "two", "three")
+    world.run(for_ms=5_000)
+    monkeypatch.setattr(world, "_accused", lambda node, notice: None)
+    world.kill("n2")
+    world.deaf.discard(frozenset({"n0", "n1"}))
+    hear, liar = regain.hear, world.did("n1")
+
+    def claimed(turn, name, member, upto):
+        hear(turn, name, member, turn.group(name).seq + 9 if member == liar else upto)
+
+    monkeypatch.setattr(regain, "hear", claimed)
+    older(world, "n0", state, rows)
+    turn = world.turn("n0")
+    regain.begin(turn, world.id)
+    hear(turn, world.id, world.did("n2"), turn.group(world.id).seq + 2)
+    world.perform("n0", turn)
+    world.run(for_ms=300_000)
+    group = world.nodes["n0"].agent.groups[world.id]
+    assert liar in group.regain.ignored and world.did("n2") in group.regain.claims
+    assert isinstance(world.ask("n0", SendPost(world.id, "a second two")), Refuse)
+
+
 def test_one_of_several_cannot_silence_a_member_and_two_not_for_long(cut):
     world = cut(members=3)
     world.bring_in("n1", "n2")

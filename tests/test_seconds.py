@@ -1,5 +1,7 @@
 """A second opinion on what somebody has handed over: who is asked, what comes of it, and what a person is told."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.test_history import Cut, forged
@@ -40,6 +42,20 @@ def test_another_member_is_asked_whether_it_has_the_same(world):
     asked = world.nodes["n2"].agent.groups[world.id].seconds[world.did("n0")].asked
     world.run(for_ms=120_000)
     assert world.nodes["n2"].agent.groups[world.id].seconds[world.did("n0")].asked == asked
+
+
+def test_who_is_in_quarantine_is_no_second(world):
+    world.kill("n0")
+    assert world.run(lambda: world.texts("n2", vouched=True) == ["one", "two", "three"], for_ms=60_000)
+    place = world.chain("n2", "n0")
+    (other,) = {world.did("n1"), world.did("n3")} - {place.by}
+    turn = world.turn("n2")
+    turn.edit(world.id, quarantine=(other,))
+    seconds.seek(turn, world.id)
+    assert not turn.group(world.id).errands
+    one = turn.group(world.id).seconds[world.did("n0")]
+    turn.edit(world.id, seconds={world.did("n0"): replace(one, member=other)})
+    assert not seconds.second_of(turn.group(world.id), world.did("n0"), place.seq)
 
 
 def test_nobody_is_left_to_ask(world):

@@ -121,6 +121,7 @@ def fate(group: Group, row: Row, held: list[Held], names: Mapping[str, str], abo
 
     stretch = height(group, row.author)
     second = seconds.second_of(group, row.author, row.position) if row.vouched else ""
+    second = "" if second == row.vouched else second
     return Fate(
         event=about.event,
         report=about,

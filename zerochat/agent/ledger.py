@@ -73,7 +73,11 @@ def ledger(journal: Journal, group: Group) -> Ledger:
         refuted=len(journal.refuted(group.id)),
         disputes=[
             *(Dispute(author=did, position=one.forked, forked=True) for did, one in group.chains.items() if one.forked),
-            *(Dispute(author=one.author, position=one.seq) for one in group.differences),
+            *(
+                Dispute(author=one.author, position=one.seq)
+                for one in group.differences
+                if not (one.by and one.seq <= group.chain(one.author).sure)  # its author has confirmed ours since
+            ),
         ],
         latest=journal.latest(),
     )

@@ -163,7 +163,7 @@ def missed(turn: Turn, name: str, member: str, thread: str | None) -> None:
     if group.fetching is not None and group.errands[member].thread == thread:
         left = {did: one for did, one in group.errands.items() if did != member}
         turn.edit(name, errands=left, fetching=replace(group.fetching, pages=1))
-        turn.timer("history", name, 1)
+        turn.timer("history", name, AGAIN_MS)
 
 
 def _settle(turn: Turn, name: str, state: Fetching) -> None:

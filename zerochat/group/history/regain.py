@@ -156,10 +156,13 @@ def seek(turn: Turn, name: str) -> None:
     able = [member for member in _believed(group) if errands.free(turn, name, member)]
     away = _believed(group) and not any(mail.reachable(turn, name, member) for member in _believed(group))
     state = replace(state, away=state.away + 1 if away else 0)
-    if (able and state.tries >= TRIES_MAX) or (state.away > AWAY_MAX and not state.unsure):
+    if state.away > AWAY_MAX and not state.unsure:
         _give_up(turn, name)
         return
-    if able:
+    if able and state.tries >= TRIES_MAX:  # these have nothing to show; others may, who are away
+        claims = {member: upto for member, upto in state.claims.items() if member not in able}
+        state = replace(state, claims=claims, ignored=state.ignored | set(able), tries=0)
+    elif able:
         member = able[state.tries % len(able)]
         want = [(group.me, group.seq, state.claims[member])]
         errands.ask_for(turn, name, member, want, EVENTS_MAX)
@@ -196,8 +199,8 @@ def settle(turn: Turn, name: str) -> None:
 
 def _heard_enough(turn: Turn, group: Group, state: Regain) -> bool:
     """Whether everybody has said where we stand; or everybody who is there, and the others had time to come back."""
-    told = state.claims.keys()
-    if told >= set(group.others):
-        return bool(told)
+    if group.others and state.claims.keys() >= set(group.others):
+        return True
+    told = state.claims.keys() | state.ignored
     near = {member for member in group.others if mail.reachable(turn, group.id, member)}
     return bool(near) and told >= near and turn.now >= state.since + GRACE_MS

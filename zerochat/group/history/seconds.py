@@ -1,9 +1,9 @@
 """A second opinion on what one member has handed over: another one is asked what it has in the last place of it.
 
 Each event names the one before it by its hash, so one event stands for all that leads up to it: whoever has the same
-one there has the same stretch. A second is no proof, for two members can lie together, and does not make anything the
-author's own word; a contradiction is told to a person, with the names of both. Nobody is asked about what it has
-brought itself, or said.
+one there has the same stretch. A second is no proof, for two members can lie together, or have it from the same hand,
+and does not make anything the author's own word; a contradiction is told to a person, with the names of both. Nobody is
+asked about what it has brought itself, or said.
 """
 
 from collections import defaultdict
@@ -51,6 +51,8 @@ def seek(turn: Turn, name: str) -> None:
 def hear(turn: Turn, name: str, member: str, events: Sequence[Event]) -> None:
     """What a member has in the places that we have asked it about."""
     group = turn.group(name)
+    if member in group.quarantine:
+        return
     seconds = dict(group.seconds)
     for event in events:
         one = _renewed(group, event.author)
@@ -67,7 +69,9 @@ def second_of(group: Group, author: str, seq: int) -> str:
     """The member that has the same event in this place of a chain as whoever has handed it over; empty: none has said
     so."""
     one = group.seconds.get(author)
-    return one.member if one is not None and _renewed(group, author) == one and seq <= one.seq else ""
+    if one is None or _renewed(group, author) != one or one.member in group.quarantine or seq > one.seq:
+        return ""
+    return one.member
 
 
 def _renewed(group: Group, author: str) -> Second | None:
@@ -95,7 +99,7 @@ def _whom(turn: Turn, group: Group, author: str, one: Second) -> str | None:
     able = [
         member
         for member, peer in sorted(group.peers.items())
-        if member not in (author, one.by, *one.asked)
+        if member not in (author, one.by, *one.asked, *group.quarantine)
         and (away or peer.acked.get(author, 0) >= one.seq)
         and errands.free(turn, group.id, member)
     ]
