@@ -279,9 +279,8 @@ def test_it_would_notice_words_put_into_somebodys_mouth(monkeypatch):
         found_out("tall claims", 30)
 
 
-@pytest.mark.parametrize("bound", ["TRIES_MAX", "AWAY_MAX"])
-def test_it_would_notice_who_is_silenced_for_long(monkeypatch, bound):
-    monkeypatch.setattr(regain, bound, 10**9)
+def test_it_would_notice_who_is_silenced_for_long(monkeypatch):
+    monkeypatch.setattr(regain, "TRIES_MAX", 10**9)
     with pytest.raises(Violation, match="may say nothing for too long"):
         found_out("tall claims", 30)
 

@@ -7,25 +7,23 @@ import pytest
 
 from tests.test_join import Small
 from zerochat.didcomm.message import Message
-from zerochat.errors import Malformed, NotAMember, Refused
+from zerochat.errors import Malformed, Refused
 from zerochat.group import log, sync
 from zerochat.group.conduct import ENVELOPES_MAX
-from zerochat.group.effects import Changed, Confirm, Dispatch, Fetch, InvitationCreated, Publish, Refuse, Remember
+from zerochat.group.effects import Confirm, Dispatch, Fetch, InvitationCreated, Publish, Remember
 from zerochat.group.event import POST, load_event
-from zerochat.group.history import errands, needs, past, regain, vouched
+from zerochat.group.history import errands, needs, past, vouched
 from zerochat.group.history.policy import Entry, floor_of, portion
 from zerochat.group.membership import Policy
-from zerochat.group.notices import Gap, HistoryFetched, JoinProgress, Refuted, Regained
+from zerochat.group.notices import Gap, HistoryFetched, Refuted
 from zerochat.group.state import Chain, Errand, Past, Spot
 from zerochat.group.stimuli import (
     AcceptInvitation,
-    ChangeLabel,
     CreateGroup,
     CreateInvitation,
     Fetched,
     LeaveGroup,
     Moment,
-    ResumeGroup,
     SendPost,
 )
 from zerochat.group.turn import Turn
@@ -454,159 +452,6 @@ def test_history_that_its_author_contradicts_is_not_taken(cut):
     world.run(for_ms=120_000)
     assert world.texts("n2") == []
     assert world.nodes["n2"].agent.groups[world.id].fetching.done
-
-
-# --- a profile that is older than itself -----------------------------------------------------------------------------
-
-
-def older(world, name, state, rows):
-    """The machine comes back as it was."""
-    node = world.nodes[name]
-    node.agent, node.log = state, list(rows)
-    world.restart(name)
-
-
-def test_r20_whoever_was_restored_says_nothing_before_it_knows_what_it_has_said(cut):
-    world = cut(members=2)
-    world.bring_in("n1")
-    world.post("n0", "one")
-    world.run(for_ms=5_000)
-    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
-    first = world.post("n0", "two", "three")
-    world.run(for_ms=5_000)
-    world.deaf.add(frozenset({"n0", "n1"}))
-    older(world, "n0", state, rows)
-    world.run(for_ms=100)
-    world.deaf.clear()
-    world.run(for_ms=200_000)
-    assert world.texts("n0") == ["one", "two", "three"]
-    assert any(isinstance(one, Regained) for one in world.notices["n0"])
-    world.post("n0", "four")
-    world.run(for_ms=20_000)
-    assert world.texts("n1") == world.texts("n0") == ["one", "two", "three", "four"]
-    assert world.nodes["n1"].agent.groups[world.id].chain(world.did("n0")).forked == 0
-    assert first
-
-
-def test_a_restored_profile_is_silent_until_somebody_has_told_it_where_it_stands(cut):
-    world = cut(members=2)
-    world.bring_in("n1")
-    turn = world.turn("n0")
-    world.deaf.add(frozenset({"n0", "n1"}))
-    regain.begin(turn, world.id)
-    world.perform("n0", turn)
-    refused = world.ask("n0", SendPost(world.id, "a second first word"))
-    assert isinstance(refused, Refuse)
-    assert "restored from a backup" in refused.error.sentence()
-    world.deaf.clear()
-    world.run(for_ms=100_000)
-    assert world.post("n0", "now")
-
-
-def test_whoever_was_restored_alone_lets_nobody_in_before_it_is_resumed(cut):
-    world = cut(members=3)
-    invited = world.ask("n0", CreateInvitation(world.id, 86_400, 2)).result.invitation
-    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
-    world.bring_in("n1")
-    assert world.nodes["n1"].agent.groups
-    world.kill("n1")
-    older(world, "n0", state, rows)
-    turn = world.turn("n0")
-    regain.begin(turn, world.id)
-    world.perform("n0", turn)
-    before = world.nodes["n0"].agent.groups[world.id]
-    for command in (
-        SendPost(world.id, "a second history"),
-        ChangeLabel(world.id, "nemo"),
-        CreateInvitation(world.id, 3600, 1),
-        LeaveGroup(world.id),
-    ):
-        refused = world.ask("n0", command)
-        assert isinstance(refused, Refuse), command
-        assert "you were alone in friends when it was made" in refused.error.sentence()
-        assert "`zerochat resume friends` goes on" in refused.error.sentence()
-    world.ask("n2", AcceptInvitation(invited, "n2"))
-    world.run(for_ms=10_000)
-    failed = [one for one in world.notices["n2"] if isinstance(one, JoinProgress) and one.phase == "failed"]
-    assert len(failed) == 1 and "an older copy of its profile" in failed[0].text
-    assert "Try again later" in failed[0].text and not world.nodes["n2"].agent.groups
-    assert not any(one.claims for one in world.nodes["n0"].agent.invitations.values()), "the invitation is not used up"
-    world.run(for_ms=100_000)
-    after = world.nodes["n0"].agent.groups[world.id]
-    assert (after.seq, after.others) == (before.seq, []) and regain.suspended(after), "it does not end by itself"
-
-    answer = world.ask("n0", ResumeGroup("friends"))
-    assert answer.result == Changed(world.id) and world.notices["n0"][-1] == Regained(world.id, before.seq)
-    world.ask("n2", AcceptInvitation(invited, "n2"))
-    world.run(for_ms=20_000)
-    world.post("n0", "so be it")
-    world.run(for_ms=20_000)
-    assert world.texts("n2") == ["so be it"]
-
-
-def test_where_nobody_comes_back_a_person_goes_on(cut):
-    world = cut(members=3)
-    world.bring_in("n1", "n2")
-    turn = world.turn("n0")
-    regain.begin(turn, world.id)
-    regain.hear(turn, world.id, world.did("n1"), 1_000)
-    world.perform("n0", turn)
-    world.kill("n1")
-    world.kill("n2")
-    world.run(for_ms=300_000)
-    assert isinstance(world.ask("n0", SendPost(world.id, "silenced")), Refuse)
-    world.ask("n0", ResumeGroup(world.id))
-    assert world.group("n0").regain.ignored == {world.did("n1")}
-    assert world.post("n0", "on")
-    refused = world.ask("n0", ResumeGroup(world.id))
-    assert isinstance(refused.error, regain.NothingToResume) and "nothing to resume in friends" in str(refused.error)
-    world.ask("n0", LeaveGroup(world.id))
-    world.ask("n0", LeaveGroup(world.id))
-    assert isinstance(world.ask("n0", ResumeGroup(world.id)).error, NotAMember)
-
-
-def test_a_liar_does_not_make_us_forget_what_somebody_has_said_who_is_away(cut, monkeypatch):
-    world = cut()
-    world.bring_in("n1", "n2")
-    world.post("n0", "one")
-    world.run(for_ms=5_000)
-    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
-    world.deaf |= {frozenset({"n0", "n1"}), frozenset({"n1", "n2"})}
-    world.post("n0", "two", "three")
-    world.run(for_ms=5_000)
-    monkeypatch.setattr(world, "_accused", lambda node, notice: None)
-    world.kill("n2")
-    world.deaf.discard(frozenset({"n0", "n1"}))
-    hear, liar = regain.hear, world.did("n1")
-
-    def claimed(turn, name, member, upto):
-        hear(turn, name, member, turn.group(name).seq + 9 if member == liar else upto)
-
-    monkeypatch.setattr(regain, "hear", claimed)
-    older(world, "n0", state, rows)
-    turn = world.turn("n0")
-    regain.begin(turn, world.id)
-    hear(turn, world.id, world.did("n2"), turn.group(world.id).seq + 2)
-    world.perform("n0", turn)
-    world.run(for_ms=300_000)
-    group = world.nodes["n0"].agent.groups[world.id]
-    assert liar in group.regain.ignored and world.did("n2") in group.regain.claims
-    assert isinstance(world.ask("n0", SendPost(world.id, "a second two")), Refuse)
-
-
-def test_one_of_several_cannot_silence_a_member_and_two_not_for_long(cut):
-    world = cut(members=3)
-    world.bring_in("n1", "n2")
-    turn = world.turn("n0")
-    regain.hear(turn, world.id, world.did("n1"), 1_000)
-    world.perform("n0", turn)
-    assert world.post("n0", "still here")
-    turn = world.turn("n0")
-    regain.hear(turn, world.id, world.did("n2"), 2_000)
-    world.perform("n0", turn)
-    assert isinstance(world.ask("n0", SendPost(world.id, "silenced")), Refuse)
-    world.run(for_ms=300_000)
-    assert world.post("n0", "here again")
 
 
 # --- the arithmetic ---------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from tests.pilot import scene, weekend
 from tests.test_audit import checked, kept, pages
 from tests.test_cli import BOB, HIKERS
 from tests.test_desk import Counter
-from tests.test_history import Cut, older
+from tests.test_history import Cut
+from tests.test_restored import older
 from zerochat.agent import archive, ledger, report, schema
 from zerochat.agent.desk import Desk
 from zerochat.agent.schema import METHODS, Author, ConfirmedNews, RefutedNews, Request

@@ -18,7 +18,7 @@ from zerochat.didcomm.protocols.empty import empty
 from zerochat.didcomm.protocols.pickup import Parcel
 from zerochat.didcomm.service import Route
 from zerochat.errors import Malformed
-from zerochat.group import mail, peers
+from zerochat.group import mail, pairing
 from zerochat.group.contact import (
     CONTACT_CHARS_MAX,
     ROUTES_MAX,
@@ -611,7 +611,7 @@ def test_whoever_leaves_before_it_has_answered_is_not_asked_again():
     last = farewell(mine, empty(world.dice.randbytes), packer, world.dice.randbytes, world.now // 1000)
     _from_mediator(world, "n2", last)
     assert left not in world.group("n2").relationships
-    peers.ask_again(turn := _turn(world, "n2"), world.group("n2").id, left)
+    pairing.ask_again(turn := _turn(world, "n2"), world.group("n2").id, left)
     world.nodes["n2"].agent = turn.agent
     assert world.group("n2").relationships[left].requester
     group = world.group("n2")

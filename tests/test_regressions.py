@@ -130,7 +130,7 @@ REGRESSIONS = {
         "test_power::test_nothing_promised_is_lost",
     ],
     "R20 one's own log, rolled back": [
-        "test_history::test_r20_whoever_was_restored_says_nothing_before_it_knows_what_it_has_said",
+        "test_restored::test_r20_whoever_was_restored_says_nothing_before_it_knows_what_it_has_said",
         "test_backup::test_a_restored_profile_says_nothing_twice",
         "test_backup::test_an_old_copy_that_somebody_has_put_back_by_hand_is_noticed",
     ],

@@ -313,7 +313,7 @@ def test_an_older_copy_goes_on_when_that_is_confirmed(tmp_path):
         async with scene(tmp_path, size=(110, 24), setting=restored) as it:
             await it.shows("seven at the station", "Nothing can be said here yet; /resume goes on")
             await it.say("too early")
-            await it.shows("what you have said is fetched first. Or /resume.")
+            await it.shows("all members are asked what they have of you")
             assert it.agent.count("send") == 0 and it.app.chat.composer.text == "too early"
             it.app.chat.composer.put("/res")
             await it.press("tab")
@@ -355,7 +355,7 @@ def test_where_one_was_alone_the_chat_says_so():
         suspended=True,
     )
     assert "alone here when the backup was made" in silenced(info, [])
-    assert "fetched first" in silenced(replace(info, members=2), [])
+    assert "all members are asked" in silenced(replace(info, members=2), [])
     assert not silenced(replace(info, suspended=False), [])
 
 

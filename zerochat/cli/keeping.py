@@ -136,7 +136,10 @@ def restore(options: Options, out: Output) -> ExitCode:
         " as soon as one of them is connected. The profile that the backup was made of must not be used any more."
     )
     if len(found.groups) > len(found.alone):
-        narrate("You can write in a group again when the members that are there have said what they have of you.")
+        narrate(
+            "You can write in a group again when all its members have said what they have of you; `zerochat resume"
+            " GROUP` goes on without those who are gone."
+        )
     if found.alone:
         names = ", ".join(name_of(name) for name in found.alone)
         command = f"zerochat resume {quoted(found.alone[0]) if len(found.alone) == 1 else 'GROUP'}"

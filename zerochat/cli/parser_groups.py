@@ -225,10 +225,10 @@ def _resume(verbs: "Verbs[Parser]") -> None:
         verbs,
         "resume",
         "go on in a group where this profile may be an older copy of itself",
-        "A profile that was restored from a backup says nothing in a group until the members have told it what it has\n"
-        "said since. Where you were alone when the backup was made nobody can tell, and where all others are gone\n"
-        "nobody will: this goes on there all the same. Whoever has heard more of you than this copy knows will see\n"
-        "two histories from you, and tell others to be careful; begin a new group if that may be. Asks before it does.",
+        "A profile that was restored from a backup says nothing in a group until all members have told it what it has\n"
+        "said since. Where you were alone when the backup was made nobody can tell, and where somebody is gone for\n"
+        "good not all will: this goes on there all the same. Whoever has heard more of you than this copy knows will\n"
+        "see two histories from you, and tell others to be careful; begin a new group if that may be. Asks first.",
         """
 zerochat resume hikers
 zerochat resume hikers --yes

@@ -53,7 +53,8 @@ ZEROCHAT_NEW_PASSPHRASE_FILE=~/.key zerochat backup --passphrase ci.tar
         "Make a profile of a backup, under the name of --profile; never in the place of another. Use it where the\n"
         "profile itself is lost, and nowhere else: two agents with the same keys would contradict each other, and\n"
         "every member would see that. What was said since the backup, your own part too, comes back from the other\n"
-        "members. Until then you can say nothing there; `zerochat resume GROUP` is for groups where nobody has it.",
+        "members. Until all of them have told you, you can say nothing there; `zerochat resume GROUP` is for groups\n"
+        "where somebody is gone for good.",
         """
 zerochat restore /media/stick/alice.zerochat
 zerochat --profile work restore work.zerochat

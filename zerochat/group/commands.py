@@ -10,7 +10,7 @@ from zerochat.errors import (
     NotAMember,
     PostTooLong,
 )
-from zerochat.group import leave, log, mail, members, peers, sync
+from zerochat.group import leave, log, mail, members, pairing, sync
 from zerochat.group.contact import new_identity, sign_possession, transport_name
 from zerochat.group.effects import (
     Asked,
@@ -237,7 +237,7 @@ def _rotate(turn: Turn, wanted: str) -> Connected:
         if reachable:
             questions.ask_ping(turn, whom)
     else:
-        peers.rotate(turn, whom.group, whom.member)
+        pairing.rotate(turn, whom.group, whom.member)
     return Connected(whom.connection)
 
 

@@ -15,7 +15,7 @@ from zerochat.errors import (
     Refused,
     RemoteError,
 )
-from zerochat.group import commands, conduct, hearing, leave, log, mail, peers, sync
+from zerochat.group import commands, conduct, hearing, leave, log, mail, pairing, peers, sync
 from zerochat.group.contact import Reach
 from zerochat.group.effects import (
     Answer,
@@ -143,7 +143,7 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
             continue
         for member in sorted(group.peers):
             peers.dial(turn, name, member)
-            peers.ask_again(turn, name, member)
+            pairing.ask_again(turn, name, member)
             if member in group.view.former:
                 peers.part(turn, name, member)
             elif mail.by_mail(turn, name, member) and mail.reach_of_member(group, member).pair is None:
@@ -264,7 +264,9 @@ def _timer(turn: Turn, key: str) -> None:
         case "regain":
             regain.seek(turn, name)
         case "meet":
-            peers.ask_again(turn, name, more[0])
+            pairing.ask_again(turn, name, more[0])
+        case "listen":
+            pairing.listen(turn, name, more[0], int(more[1]), bool(more[2:]))
         case "farewell":
             peers.farewell(turn, name, more[0])
         case "agree":

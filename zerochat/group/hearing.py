@@ -9,7 +9,7 @@ from zerochat.errors import (
     Refused,
     Unauthentic,
 )
-from zerochat.group import conduct, leave, log, mail, members, peers, proof
+from zerochat.group import conduct, leave, log, mail, members, pairing, peers, proof
 from zerochat.group.history import compare, needs
 from zerochat.group.joining import admission, join, seating
 from zerochat.group.outside import connection, mediators, questions
@@ -76,7 +76,7 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
         except Unauthentic:
             pass
         else:
-            peers.heard(turn, name, relationship)
+            pairing.heard(turn, name, relationship)
             match message.type:
                 case _ if not relationship.established:
                     pass  # its last word: whatever else it says has nobody who says it
@@ -116,7 +116,7 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
     if isinstance(there, str) and there != member and there in group.peers:
         peers.hear_another(turn, name, member, there, opened)
     else:
-        peers.hear_exchange(turn, name, member, opened)
+        pairing.hear_exchange(turn, name, member, opened)
     seating.progress_all(turn, name)
 
 
@@ -148,7 +148,7 @@ def hear_mail(
             member = opened.message.body.get("member")
             if not isinstance(member, str) or member not in turn.group(owner.group).peers:
                 raise Refused(why="a request for an exchange by somebody who is not a member")
-            peers.hear_exchange(turn, owner.group, member, opened)
+            pairing.hear_exchange(turn, owner.group, member, opened)
             seating.progress_all(turn, owner.group)
         case "knock":
             admission.hear_knock(turn, owner.link, envelope, None, mailed=True)

@@ -35,6 +35,8 @@ MAIL_RETRY_MS, MAIL_RETRY_MS_MAX = 20_000, 24 * 3_600_000
 """The same where a mediator is in between: it keeps what its owner has not fetched, so repeating only piles it up."""
 REPAIR_EVENTS_MAX = 64
 """Events in one repair (UPSYCLE's answer to a need has the same bound); the acknowledgement asks for the next."""
+LOSS_MS = 60_000
+"""A member may lose something once in this time."""
 NEED_MS = 500
 """Whatever somebody else has already mostly comes by itself within this time, give or take: 0.8 to 1.5 times that."""
 ASK_MS = 500
@@ -61,6 +63,21 @@ def note(turn: Turn, name: str, sender: str, view: str, theirs: Sequence[int]) -
         acknowledged(turn, name, sender, dict(zip(group.view.members, theirs, strict=False)))
     else:
         spread_view(turn, name)
+
+
+def note_loss(turn: Turn, name: str, member: str, upto: int) -> None:
+    """A member says up to where it has our chain for sure. Where that is less than before, it has gone back to an older
+    copy of its profile: take it at its word, and bring it what it has lost; not too often, for that costs it nothing.
+    """
+    group = turn.group(name)
+    peer, upto = group.peers[member], min(upto, group.seq)
+    if upto >= peer.ours:
+        if upto > peer.ours:
+            turn.edit_peer(name, member, ours=upto)
+    elif turn.now >= peer.lost_at + LOSS_MS:
+        acked = {group.me: upto}
+        turn.edit_peer(name, member, ours=upto, lost_at=turn.now, acked=acked, tries=0, retry_at=turn.now)
+        repair(turn, name)
 
 
 def acknowledged(turn: Turn, name: str, member: str, reported: dict[str, int]) -> None:

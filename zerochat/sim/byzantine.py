@@ -22,7 +22,15 @@ from zerochat.group.membership import add_of, may_post, resolve_view
 from zerochat.group.modes import MODES
 from zerochat.group.notices import Differs, Disagreement, Forked, Refuted
 from zerochat.group.state import Agent, Group
-from zerochat.group.stimuli import AnswerRequest, Command, CreateGroup, CreateInvitation, Received, Stimulus
+from zerochat.group.stimuli import (
+    AnswerRequest,
+    Command,
+    CreateGroup,
+    CreateInvitation,
+    Received,
+    ResumeGroup,
+    Stimulus,
+)
 from zerochat.sim.adversary import HEARD_MAX, Adversary
 from zerochat.sim.attacks import ATTACKS
 from zerochat.sim.doings import People, drawn_policy
@@ -88,8 +96,8 @@ class Arena(World):
         """Nodes of which nothing is heard for a while, and which hear nothing."""
         self._heard: tuple[Stimulus, Agent] | None = None
         """What an honest node hears just now, and what it was before that."""
-        self._silent: dict[str, int] = {}
-        """Since when an honest node may say nothing new."""
+        self._silent: dict[tuple[str, bool], int] = {}
+        """Since when an honest node may say nothing new, by whether anybody is there to be asked about that."""
         super().__init__(seed, members, faults, "didcomm/v2" if seed % 20 == 0 else TransparentPacker.name, say)
         for name in bad:
             self.adversaries[name] = Adversary(self, name)
@@ -244,13 +252,30 @@ class Arena(World):
                 raise Violation(f"seed {self.seed}: {node.name} has one honest member refute another: {effect.notice}")
 
     def _check_state(self, name: str) -> None:
-        """What others can have a node remember has limits, and how long they can silence it too."""
+        """What others can have a node remember has limits, and how long they can silence it too.
+
+        Where those who do are not there to be asked for what they claim to have, a person goes on without.
+        """
         for group in self.nodes[name].agent.groups.values():
             check_bounds(f"seed {self.seed}: {name}", group)
-            if group.state != "active" or not regain.suspended(group):
-                self._silent.pop(name, None)
-            elif self.now > self._silent.setdefault(name, self.now) + SILENT_MS_MAX:
+            there = self._silenced(name, group)
+            if there is None:
+                self._silent.pop((name, True), None)
+                self._silent.pop((name, False), None)
+                continue
+            self._silent.pop((name, not there), None)
+            if self.now <= self._silent.setdefault((name, there), self.now) + SILENT_MS_MAX:
+                continue
+            if there:
                 raise Violation(f"seed {self.seed}: {name} may say nothing for too long")
+            self.ask(name, ResumeGroup(group.id))
+
+    def _silenced(self, name: str, group: Group) -> bool | None:
+        """Whether any of those who keep a node from saying anything is connected; None where nobody does."""
+        if group.state != "active" or group.regain is None or not regain.suspended(group):
+            return None
+        up, ahead = self.nodes[name].agent.up, {who for who, upto in group.regain.claims.items() if upto > group.seq}
+        return any(group.peers[who].link in up for who in ahead & group.peers.keys())
 
     def _check_hearsay(self) -> None:
         """Nobody believes what was forged as another one's word, and nobody keeps too much on anybody's word."""

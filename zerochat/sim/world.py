@@ -143,13 +143,14 @@ class World:
             for mediator_name in (behind or {}).get(name, ()):
                 self.behind(name, mediator_name)
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, *, restored: bool = False) -> None:
         """The node's sockets are bound, for the first time or again."""
         node = self.nodes[name]
-        self.hear(name, Started(node.address, node.queue_address, node.server_key, hidden=node.hidden))
+        reach = node.address, node.queue_address, node.server_key
+        self.hear(name, Started(*reach, hidden=node.hidden, restored=restored))
 
-    def restart(self, name: str) -> None:
-        """The node's process ends without a word and starts again with what its disk has."""
+    def restart(self, name: str, *, restored: bool = False) -> None:
+        """The node's process ends without a word and starts again with what its disk has, or a backup of that."""
         node = self.nodes[name]
         for link in list(node.connected):
             del node.connected[link]
@@ -161,7 +162,7 @@ class World:
         node.admitted.clear()
         self.web.forget(name)
         node.agent = msgspec.msgpack.decode(msgspec.msgpack.encode(node.agent), type=Agent)
-        self.start(name)
+        self.start(name, restored=restored)
 
     def behind(self, name: str, mediator: str) -> None:
         """Have a simulated mediator take in what is for a node, and wait until it does."""

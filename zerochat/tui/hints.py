@@ -78,7 +78,9 @@ def silenced(info: GroupInfo, members: Sequence[MemberInfo]) -> Printable:
     if info.suspended and info.members == 1:
         return Printable("You were alone here when the backup was made. If nobody has joined since, /resume goes on.")
     if info.suspended:
-        return Printable("This is an older copy of your profile: what you have said is fetched first. Or /resume.")
+        return Printable(
+            "This is an older copy of your profile: all members are asked what they have of you. (/resume)"
+        )
     if info.role == "reader":
         way = "/role writer lets you write." if _may_write(members) else "An admin can let you write."
         return Printable(f"You only read here. {way}")

@@ -113,14 +113,14 @@ class _Past(World):
 
     # --- of the simulated machine room --------------------------------------------------------------------------------
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, *, restored: bool = False) -> None:
         node = self.nodes[name]
         number = int(name[1:])
         node.address, node.queue_address = Endpoint("127.0.0.1", 2 * number + 1), Endpoint("127.0.0.1", 2 * number + 2)
         if name == OLD:
             node.server_key = x25519_public(self._secret)
             self._at[node.server_key] = node
-        self.hear(name, Started(node.address, node.queue_address, node.server_key))
+        self.hear(name, Started(node.address, node.queue_address, node.server_key, restored=restored))
 
     def _perform(self, node: Node, effect: Any) -> None:
         if node.name == OLD and isinstance(effect, Remembered):

@@ -5,13 +5,14 @@ on from there, it would say a second thing in a place of its chain that is taken
 two histories. They know better, and say with every `sync` how far they have our chain. So a member that is told of more
 than it has says nothing new until it has fetched that from whoever has it.
 
-Where we were alone when a backup was made, nobody may be able to say: whoever has joined since is somebody whom we do
-not know. There, and where all the others are gone, only a person can tell whether we may go on (`resume`).
+A profile that knows that it was restored asks all the others, and waits for the last of them: whoever is away may be
+the only one who has heard our last words. Where one of them is gone for good, or we were alone when the backup was made
+and whoever has joined since is somebody whom we do not know, only a person can tell whether we may go on (`resume`).
 
-A member could claim that without reason, to keep us silent. After a restored backup anybody is believed; else two
-members are, or the only other one; and nobody for longer than it takes to see that it has nothing to show, or is not
-there. Nor can it put words into our mouth: each post of ours has a mark under it that only we can make, and only we can
-check, so that it still proves nothing to anybody else.
+A member could claim that without reason, to keep us silent. After a restored backup anybody is believed, until a person
+knows better. Else two members are, or the only other one: until they were asked, and have shown nothing. Nor can it put
+words into our mouth: each post of ours has a mark under it that only we can make, and only we can check, so that it
+still proves nothing to anybody else.
 """
 
 from dataclasses import replace
@@ -20,21 +21,18 @@ from hmac import compare_digest
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import hkdf_sha256
 from zerochat.errors import LocalError, NotAMember, Refused
-from zerochat.group import mail
+from zerochat.group import pairing
 from zerochat.group.effects import Notify
 from zerochat.group.event import Event
 from zerochat.group.history import errands
+from zerochat.group.membership import names
 from zerochat.group.notices import Regained, ViewChanged
 from zerochat.group.state import Group, Regain
 from zerochat.group.turn import Turn
 
 TRIES_MAX = 6
-AWAY_MAX = 24
-"""After so many moments in which none of those who claim it is there to be asked, they are believed no more. After a
-restored backup there is no such end: then somebody may well know more, and be away."""
-GRACE_MS = 60_000
-"""After a restored backup whoever is the first to be there need not be the one who has heard most of us."""
-RETRY_MS = 2_000
+RETRY_MS, SELDOM_MS = 2_000, 10_000
+"""We ask again after this long; and after a restored backup, where that was in vain so often, after the longer."""
 EVENTS_MAX = 64
 MARK_BYTES = 8
 """Whoever wants to make one up has to ask us whether it is right, one at a time."""
@@ -45,13 +43,14 @@ class NotKnown(Refused):
 
 
 class Unheard(NotKnown):
-    """This profile was restored from a backup, and you can write in {group} once the members have said what they have
-    heard of you since: all of them, or, {seconds} seconds after the first of them, whoever is there by then."""
+    """This profile was restored from a backup, and until all members have said what they have heard of you since you
+    cannot write in {group}. There is no word yet from {missing}; if they are gone, `zerochat resume {group}` goes on.
+    """
 
 
 class OlderCopy(NotKnown):
-    """This is an older copy of the profile, and others have more of your own messages than it has; they are fetched as
-    soon as one of the members can be reached."""
+    """This is an older copy of the profile: {who} told of more of your own messages in {group} than it has. They are
+    fetched as soon as they can be; if nobody has them any more, `zerochat resume {group}` goes on."""
 
 
 class RestoredAlone(NotKnown):
@@ -96,7 +95,10 @@ def check(group: Group) -> None:
         return
     if not group.others:
         raise RestoredAlone(group=group.name)
-    raise OlderCopy() if _believed(group) else Unheard(group=group.name, seconds=GRACE_MS // 1000)
+    assert group.regain is not None
+    if ahead := sorted(member for member, upto in group.regain.claims.items() if upto > group.seq):
+        raise OlderCopy(who=names(group.view, ahead), group=group.name)
+    raise Unheard(missing=names(group.view, _unheard(group)), group=group.name)
 
 
 def resume(turn: Turn, group: Group) -> str:
@@ -104,19 +106,12 @@ def resume(turn: Turn, group: Group) -> str:
     NothingToResume."""
     if group.state != "active":
         raise NotAMember(group=group.name)
-    if not suspended(group):
+    if group.regain is None or not suspended(group):
         raise NothingToResume(group=group.name)
-    _give_up(turn, group.id)
-    return group.id
-
-
-def _give_up(turn: Turn, name: str) -> None:
-    """Believe nobody any more of those who have claimed to have more of our chain, and wait for nobody to say so."""
-    group = turn.group(name)
-    assert group.regain is not None
     ignored = group.regain.ignored | group.regain.claims.keys()
-    turn.edit(name, regain=Regain(ignored=ignored) if ignored else None)
-    turn.say(Notify(Regained(name, group.seq)))
+    turn.edit(group.id, regain=Regain(ignored=ignored) if ignored else None)
+    turn.say(Notify(Regained(group.id, group.seq)))
+    return group.id
 
 
 def _believed(group: Group) -> list[str]:
@@ -134,14 +129,13 @@ def hear(turn: Turn, name: str, member: str, upto: int) -> None:
     if group.state != "active" or (state is None and upto <= group.seq):
         return
     state = state or Regain()
-    if member in state.ignored or state.claims.get(member) == upto:
-        return
-    since, could = state.since or turn.now, not suspended(group)
-    group = turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}, since=since))
-    if _believed(group):
-        turn.timer("regain", name, 1, keep=True)
-        if could:
-            turn.say(Notify(ViewChanged(name)))
+    if member not in state.ignored and state.claims.get(member) != upto:
+        could = not suspended(group)
+        group = turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}))
+        if _believed(group):
+            turn.timer("regain", name, 1, keep=True)
+            if could:
+                turn.say(Notify(ViewChanged(name)))
     settle(turn, name)
 
 
@@ -152,25 +146,23 @@ def seek(turn: Turn, name: str) -> None:
     state = group.regain
     if state is None:
         return
+    if state.unsure:
+        for member in group.others:
+            if member not in state.claims:
+                pairing.renew(turn, name, member)
     errands.give_up(turn, name)
-    able = [member for member in _believed(group) if errands.free(turn, name, member)]
-    away = _believed(group) and not any(mail.reachable(turn, name, member) for member in _believed(group))
-    state = replace(state, away=state.away + 1 if away else 0)
-    if state.away > AWAY_MAX and not state.unsure:
-        _give_up(turn, name)
-        return
-    if able and state.tries >= TRIES_MAX:  # these have nothing to show; others may, who are away
+    believed = _believed(group)
+    able = [member for member in believed if errands.free(turn, name, member)]
+    if able and state.tries >= TRIES_MAX and not state.unsure:  # these have nothing to show; others may, who are away
         claims = {member: upto for member, upto in state.claims.items() if member not in able}
-        state = replace(state, claims=claims, ignored=state.ignored | set(able), tries=0)
+        turn.edit(name, regain=replace(state, claims=claims, ignored=state.ignored | set(able), tries=0))
     elif able:
         member = able[state.tries % len(able)]
         want = [(group.me, group.seq, state.claims[member])]
         errands.ask_for(turn, name, member, want, EVENTS_MAX)
-        state = replace(state, tries=state.tries + 1)
-    if state != group.regain:
-        turn.edit(name, regain=state)
+        turn.edit(name, regain=replace(state, tries=state.tries + 1))
     if suspended(turn.group(name)):
-        turn.timer("regain", name, RETRY_MS)
+        turn.timer("regain", name, RETRY_MS if believed and state.tries < TRIES_MAX else SELDOM_MS)
 
 
 def progressed(turn: Turn, name: str) -> None:
@@ -183,12 +175,12 @@ def progressed(turn: Turn, name: str) -> None:
 
 
 def settle(turn: Turn, name: str) -> None:
-    """See whether we know again all that we have said, as far as those say who can be reached."""
+    """See whether we know again all that we have said."""
     group = turn.group(name)
     state = group.regain
     if state is None or not (state.unsure or state.claims) or _believed(group):
         return
-    if state.unsure and not _heard_enough(turn, group, state):
+    if state.unsure and (not group.others or _unheard(group)):
         return
     if any(upto > group.seq for upto in state.claims.values()):
         return  # one alone says so
@@ -197,10 +189,9 @@ def settle(turn: Turn, name: str) -> None:
         turn.say(Notify(Regained(name, group.seq)))
 
 
-def _heard_enough(turn: Turn, group: Group, state: Regain) -> bool:
-    """Whether everybody has said where we stand; or everybody who is there, and the others had time to come back."""
-    if group.others and state.claims.keys() >= set(group.others):
-        return True
-    told = state.claims.keys() | state.ignored
-    near = {member for member in group.others if mail.reachable(turn, group.id, member)}
-    return bool(near) and told >= near and turn.now >= state.since + GRACE_MS
+def _unheard(group: Group) -> list[str]:
+    """Those who have not said yet how far they have our chain, or are not of our mind about who is in the group: they
+    may know of somebody else to ask."""
+    assert group.regain is not None
+    heard = group.regain.claims.keys() & group.peers.keys()
+    return [did for did in group.others if did not in heard or group.peers[did].view != group.view.checksum]

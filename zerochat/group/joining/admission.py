@@ -20,7 +20,7 @@ from zerochat.didcomm.packer import Packer
 from zerochat.didcomm.protocols import exchange
 from zerochat.didcomm.rotation import Prior
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
-from zerochat.group import conduct, log, members, peers
+from zerochat.group import conduct, log, members, pairing
 from zerochat.group.contact import (
     check_consent,
     check_possession,
@@ -141,7 +141,7 @@ def _hear_request(turn: Turn, link: bytes, opened: Opened, answer: Answer) -> No
     if claim is None:
         claim = _restored(turn, link, claimant)
     if claim is None:
-        identity = peers.pair_identity(turn, group)
+        identity = pairing.pair_identity(turn, group)
         relationship = Relationship(member, identity, opened.sender, request.id, "", requester=False)
         why = _why_not(turn, open_, group, member)
         if why:

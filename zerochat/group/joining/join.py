@@ -38,6 +38,7 @@ from zerochat.group.membership import (
     CONTROL_MAX,
     READER,
     WRITER,
+    names,
 )
 from zerochat.group.relationship import Relationship, pack, unpack
 from zerochat.group.state import Join, JoinState, Word
@@ -400,7 +401,7 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
         fail(turn, link, "this group uses keys or a path that this version does not have", "Update zerochat.")
         return
     if group.view.forked and group.view.policy.agreement == "strict":
-        liars = seating.names(group.view, list(group.view.forked))
+        liars = names(group.view, list(group.view.forked))
         proof = agreement.fork_in(group.control, group.id, group.view.forked)
         why = f"{liars} has signed two histories of {group.name}"
         parting.begin(turn, link, events)

@@ -17,7 +17,7 @@ from zerochat.group.contact import member_link
 from zerochat.group.effects import Dispatch, Hangup, Notify, Revoke
 from zerochat.group.history import past
 from zerochat.group.joining import welcome
-from zerochat.group.membership import View
+from zerochat.group.membership import names
 from zerochat.group.notices import Disagreement, JoinPhase, JoinProgress, Seating, ViewChanged
 from zerochat.group.relationship import pack
 from zerochat.group.state import Contradiction, Group, Join, JoinState, Word
@@ -33,8 +33,6 @@ WATCH_MS = 26_000
 be reached."""
 NEVER_MS = 600_000
 """Whoever was let in so long ago and has never said anything will hardly come: its join has failed long since."""
-NAMES_MAX = 3
-"""So many of those who are awaited are named."""
 
 
 class JoinFailed(LocalError):
@@ -111,14 +109,6 @@ def fail(turn: Turn, link: bytes, why: str, remedy: str, contradiction: Contradi
     end(turn, link, "failed")
     join = change(turn, link, contradiction=contradiction)
     tell(turn, join, "failed", error.sentence(), error=error.code)
-
-
-def names(view: View, members: list[str]) -> str:
-    """Some members by their names, for a sentence."""
-    labels = [one.label for did in members if (one := view.known(did)) is not None]
-    more = len(labels) - NAMES_MAX
-    shown = labels[:NAMES_MAX] + ([f"{more} more"] if more > 0 else [])
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 # --- meeting --------------------------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ from zerochat.group.membership.view import (
     may_post,
     may_remove,
     may_vote,
+    names,
     quorum_met,
     votes_needed,
 )
@@ -95,6 +96,7 @@ __all__ = [
     "may_remove",
     "may_vote",
     "missing",
+    "names",
     "policy_of",
     "quorum_met",
     "remove_of",

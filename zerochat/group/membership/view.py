@@ -1,7 +1,7 @@
 """The members as one member believes them, and what each of them may do: the questions that the rights check asks, and
 that a face asks before it tries."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +9,9 @@ from zerochat.group.membership.bodies import Policy
 
 MEMBERS_MAX = 64
 """Pairwise keys cost one envelope a member and message; beyond this the other kinds of keys are the right choice."""
+
+NAMES_MAX = 3
+"""So many of several members are named in a sentence."""
 
 READER, WRITER, ADMIN, OWNER = "reader", "writer", "admin", "owner"
 _RANK: Final = {READER: 0, WRITER: 1, ADMIN: 2, OWNER: 3}
@@ -71,6 +74,14 @@ class View:
         """Who keeps the history for the others: as many as the group wants, those who have been in it longest."""
         eldest = sorted(self.members, key=lambda did: (self.members[did].joined, did))
         return eldest[: self.policy.keepers or None]
+
+
+def names(view: View, members: Iterable[str]) -> str:
+    """Some members by their names, for a sentence."""
+    labels = [one.label for did in members if (one := view.known(did)) is not None]
+    more = len(labels) - NAMES_MAX
+    shown = labels[:NAMES_MAX] + ([f"{more} more"] if more > 0 else [])
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def may_post(view: View, author: str, seq: int) -> bool:

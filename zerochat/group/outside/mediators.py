@@ -15,7 +15,7 @@ from zerochat.didcomm.protocols import mediated, mediation, pickup
 from zerochat.didcomm.protocols.mediated import Mediated, Said
 from zerochat.didcomm.service import routes
 from zerochat.errors import RemoteError
-from zerochat.group import mail, peers, sync
+from zerochat.group import mail, pairing, sync
 from zerochat.group.effects import Hold, Measure, Notify, Release
 from zerochat.group.notices import ConnectionChanged
 from zerochat.group.outside import connection
@@ -200,7 +200,7 @@ def tell_groups(turn: Turn) -> None:
     for name, group in turn.agent.groups.items():
         if group.state != "left":
             for member in group.peers:
-                peers.ask_anew(turn, name, member)
+                pairing.ask_anew(turn, name, member)
             sync.tell_reach(turn, name)
 
 

@@ -40,17 +40,13 @@ class Regain:
     """What we know of our own words that we may have lost (`history/regain.py`)."""
 
     unsure: bool = False
-    """This profile was restored from a backup, and nobody has told us yet where we stand."""
+    """This profile was restored from a backup, and not everybody has told us yet where we stand."""
     claims: dict[str, int] = field(default_factory=dict)
     """How far members say that they have our chain."""
     tries: int = 0
     """How often in a row we have asked for it in vain."""
-    away: int = 0
-    """How often in a row there was nobody there to ask, of those who have claimed that."""
     ignored: frozenset[str] = frozenset()
     """Members who have claimed that, and had nothing to show."""
-    since: int = 0
-    """When the first of them has said so, UTC ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,430 @@
+"""A profile that is older than itself: it says nothing before it knows what it has said, and is heard again by all."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.test_history import Cut
+from zerochat.errors import NotAMember
+from zerochat.group import pairing, sync
+from zerochat.group.contact import sign_proof
+from zerochat.group.effects import Changed, Recall, Refuse, Remember
+from zerochat.group.history import regain
+from zerochat.group.membership import Policy
+from zerochat.group.notices import JoinProgress, Regained
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    ChangeLabel,
+    CreateInvitation,
+    LeaveGroup,
+    Received,
+    ResumeGroup,
+    RotateDid,
+    SendPost,
+)
+
+
+def older(world, name, state, rows):
+    """The machine comes back as it was."""
+    node = world.nodes[name]
+    node.agent, node.log = state, list(rows)
+    world.restart(name)
+
+
+def restored(world, name, state, rows):
+    """The same, and it knows."""
+    world.nodes[name].agent, world.nodes[name].log = state, list(rows)
+    world.restart(name, restored=True)
+
+
+def test_r20_whoever_was_restored_says_nothing_before_it_knows_what_it_has_said():
+    world = Cut(members=2)
+    world.bring_in("n1")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    first = world.post("n0", "two", "three")
+    world.run(for_ms=5_000)
+    world.deaf.add(frozenset({"n0", "n1"}))
+    older(world, "n0", state, rows)
+    world.run(for_ms=100)
+    world.deaf.clear()
+    world.run(for_ms=200_000)
+    assert world.texts("n0") == ["one", "two", "three"]
+    assert any(isinstance(one, Regained) for one in world.notices["n0"])
+    world.post("n0", "four")
+    world.run(for_ms=20_000)
+    assert world.texts("n1") == world.texts("n0") == ["one", "two", "three", "four"]
+    assert world.nodes["n1"].agent.groups[world.id].chain(world.did("n0")).forked == 0
+    assert first
+
+
+def test_a_restored_profile_is_silent_until_somebody_has_told_it_where_it_stands():
+    world = Cut(members=2)
+    world.bring_in("n1")
+    turn = world.turn("n0")
+    world.deaf.add(frozenset({"n0", "n1"}))
+    regain.begin(turn, world.id)
+    world.perform("n0", turn)
+    refused = world.ask("n0", SendPost(world.id, "a second first word"))
+    assert isinstance(refused, Refuse)
+    assert "restored from a backup" in refused.error.sentence()
+    world.deaf.clear()
+    world.run(for_ms=100_000)
+    assert world.post("n0", "now")
+
+
+def test_whoever_was_restored_alone_lets_nobody_in_before_it_is_resumed():
+    world = Cut(members=3)
+    invited = world.ask("n0", CreateInvitation(world.id, 86_400, 2)).result.invitation
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.bring_in("n1")
+    assert world.nodes["n1"].agent.groups
+    world.kill("n1")
+    restored(world, "n0", state, rows)
+    before = world.nodes["n0"].agent.groups[world.id]
+    for command in (
+        SendPost(world.id, "a second history"),
+        ChangeLabel(world.id, "nemo"),
+        CreateInvitation(world.id, 3600, 1),
+        LeaveGroup(world.id),
+    ):
+        refused = world.ask("n0", command)
+        assert isinstance(refused, Refuse), command
+        assert "you were alone in friends when it was made" in refused.error.sentence()
+        assert "`zerochat resume friends` goes on" in refused.error.sentence()
+    world.ask("n2", AcceptInvitation(invited, "n2"))
+    world.run(for_ms=10_000)
+    failed = [one for one in world.notices["n2"] if isinstance(one, JoinProgress) and one.phase == "failed"]
+    assert len(failed) == 1 and "an older copy of its profile" in failed[0].text
+    assert "Try again later" in failed[0].text and not world.nodes["n2"].agent.groups
+    assert not any(one.claims for one in world.nodes["n0"].agent.invitations.values()), "the invitation is not used up"
+    world.run(for_ms=100_000)
+    after = world.nodes["n0"].agent.groups[world.id]
+    assert (after.seq, after.others) == (before.seq, []) and regain.suspended(after), "it does not end by itself"
+
+    answer = world.ask("n0", ResumeGroup("friends"))
+    assert answer.result == Changed(world.id) and world.notices["n0"][-1] == Regained(world.id, before.seq)
+    world.ask("n2", AcceptInvitation(invited, "n2"))
+    world.run(for_ms=20_000)
+    world.post("n0", "so be it")
+    world.run(for_ms=20_000)
+    assert world.texts("n2") == ["so be it"]
+
+
+def test_where_nobody_comes_back_a_person_goes_on():
+    world = Cut(members=3)
+    world.bring_in("n1", "n2")
+    turn = world.turn("n0")
+    regain.begin(turn, world.id)
+    regain.hear(turn, world.id, world.did("n1"), 1_000)
+    world.perform("n0", turn)
+    world.kill("n1")
+    world.kill("n2")
+    world.run(for_ms=300_000)
+    assert isinstance(world.ask("n0", SendPost(world.id, "silenced")), Refuse)
+    world.ask("n0", ResumeGroup(world.id))
+    assert world.group("n0").regain.ignored == {world.did("n1")}
+    assert world.post("n0", "on")
+    refused = world.ask("n0", ResumeGroup(world.id))
+    assert isinstance(refused.error, regain.NothingToResume) and "nothing to resume in friends" in str(refused.error)
+    world.ask("n0", LeaveGroup(world.id))
+    world.ask("n0", LeaveGroup(world.id))
+    assert isinstance(world.ask("n0", ResumeGroup(world.id)).error, NotAMember)
+
+
+def test_a_liar_does_not_make_us_forget_what_somebody_has_said_who_is_away(monkeypatch):
+    world = Cut()
+    world.bring_in("n1", "n2")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.deaf |= {frozenset({"n0", "n1"}), frozenset({"n1", "n2"})}
+    world.post("n0", "two", "three")
+    world.run(for_ms=5_000)
+    monkeypatch.setattr(world, "_accused", lambda node, notice: None)
+    world.kill("n2")
+    world.deaf.discard(frozenset({"n0", "n1"}))
+    hear, liar = regain.hear, world.did("n1")
+
+    def claimed(turn, name, member, upto):
+        hear(turn, name, member, turn.group(name).seq + 9 if member == liar else upto)
+
+    monkeypatch.setattr(regain, "hear", claimed)
+    older(world, "n0", state, rows)
+    turn = world.turn("n0")
+    regain.begin(turn, world.id)
+    hear(turn, world.id, world.did("n2"), turn.group(world.id).seq + 2)
+    world.perform("n0", turn)
+    world.run(for_ms=300_000)
+    refused = world.ask("n0", SendPost(world.id, "a second two"))
+    assert "told of more of your own messages in friends than it has" in refused.error.sentence()
+    world.deaf.clear()
+    world.restart("n2")
+    world.run(for_ms=120_000)
+    assert world.texts("n0") == ["one", "two", "three"]
+    refused = world.ask("n0", SendPost(world.id, "a fourth"))
+    assert "copy of the profile: n1 told of more" in refused.error.sentence(), "a person sees who silences it"
+    world.ask("n0", ResumeGroup(world.id))
+    assert world.post("n0", "four")
+
+
+def test_whoever_was_restored_waits_for_the_only_one_who_has_heard_its_last_words():
+    world = Cut()
+    world.bring_in("n1", "n2")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.deaf |= {frozenset({"n0", "n1"}), frozenset({"n1", "n2"})}
+    world.post("n0", "two", "three")
+    world.run(for_ms=5_000)
+    world.kill("n2")
+    world.deaf.clear()
+    restored(world, "n0", state, rows)
+    world.run(for_ms=3_600_000)
+    refused = world.ask("n0", SendPost(world.id, "a second two"))
+    assert "There is no word yet from n2;" in refused.error.sentence()
+    world.restart("n0")
+    world.run(for_ms=3_600_000)
+    assert isinstance(world.ask("n0", SendPost(world.id, "a second two")), Refuse)
+    world.restart("n2")
+    world.run(for_ms=120_000)
+    world.post("n0", "four")
+    world.run(for_ms=20_000)
+    assert world.texts("n0") == world.texts("n1") == world.texts("n2") == ["one", "two", "three", "four"]
+    assert all(world.group(name).chain(world.did("n0")).forked == 0 for name in ("n1", "n2"))
+
+
+def test_whoever_was_restored_asks_those_too_who_have_come_in_since():
+    world = Cut(members=3)
+    world.bring_in("n1")
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.bring_in("n2")
+    world.deaf |= {frozenset({"n0", "n1"}), frozenset({"n1", "n2"})}
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    world.kill("n2")
+    world.deaf.clear()
+    restored(world, "n0", state, rows)
+    world.run(for_ms=600_000)
+    refused = world.ask("n0", SendPost(world.id, "a second one"))
+    assert "There is no word yet from n2;" in refused.error.sentence()
+    world.restart("n2")
+    world.run(for_ms=120_000)
+    assert world.texts("n0") == ["one"] and world.post("n0", "two")
+
+
+def test_one_of_several_cannot_silence_a_member_and_two_not_for_long():
+    world = Cut(members=3)
+    world.bring_in("n1", "n2")
+    turn = world.turn("n0")
+    regain.hear(turn, world.id, world.did("n1"), 1_000)
+    world.perform("n0", turn)
+    assert world.post("n0", "still here")
+    turn = world.turn("n0")
+    regain.hear(turn, world.id, world.did("n2"), 2_000)
+    world.perform("n0", turn)
+    assert isinstance(world.ask("n0", SendPost(world.id, "silenced")), Refuse)
+    world.run(for_ms=300_000)
+    assert world.post("n0", "here again")
+
+
+# --- what it has with each of the others -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", ["n0", "n1"])
+def test_whoever_was_restored_is_heard_again_by_those_who_have_rotated_since(who):
+    world = Cut()
+    world.bring_in("n1", "n2")
+    world.post("n0", "one")
+    world.post("n1", "two")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    for _ in range(2):
+        world.ask(who, RotateDid(f"friends/{'n1' if who == 'n0' else 'n0'}"))
+        world.run(for_ms=5_000)
+    before = world.group("n1").relationships[world.did("n0")]
+    restored(world, "n0", state, rows)
+    world.run(for_ms=60_000)
+    world.post("n0", "three")
+    world.post("n1", "four")
+    world.run(for_ms=20_000)
+    assert all(set(world.texts(name)) == {"one", "two", "three", "four"} for name in world.nodes)
+    assert before.mine != world.group("n1").relationships[world.did("n0")].mine
+    assert world.group("n2").relationships[world.did("n0")].again == 0, "whoever understands it need not begin anew"
+
+
+def test_two_who_were_restored_at_once_begin_anew_with_each_other():
+    world = Cut()
+    world.bring_in("n1", "n2")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    old = {name: (world.nodes[name].agent, list(world.nodes[name].log)) for name in ("n0", "n1")}
+    world.ask("n0", RotateDid("friends/n1"))
+    world.post("n1", "two")
+    world.run(for_ms=5_000)
+    for name, (state, rows) in old.items():
+        restored(world, name, state, rows)
+    world.run(for_ms=120_000)
+    world.post("n0", "three")
+    world.post("n1", "four")
+    world.run(for_ms=20_000)
+    assert all(set(world.texts(name)) == {"one", "two", "three", "four"} for name in world.nodes)
+
+
+def test_nobody_else_begins_anew_for_a_member_and_no_request_counts_twice(monkeypatch):
+    world = Cut()
+    world.bring_in("n1", "n2")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.ask("n0", RotateDid("friends/n1"))
+    world.run(for_ms=5_000)
+    heard, hear = [], world.hear
+
+    def recording(name, stimulus):
+        if name == "n1" and isinstance(stimulus, Received):
+            heard.append(stimulus)
+        hear(name, stimulus)
+
+    monkeypatch.setattr(world, "hear", recording)
+    restored(world, "n0", state, rows)
+    world.run(for_ms=60_000)
+    monkeypatch.setattr(world, "hear", hear)
+    now = world.group("n1").relationships[world.did("n0")]
+    assert now.again and now.greeted
+    link = world.group("n2").peers[world.did("n1")].link
+    for stimulus in heard:
+        hear("n1", stimulus)
+        hear("n1", replace(stimulus, link=link))
+    assert world.group("n1").relationships[world.did("n0")].mine == now.mine
+
+    said, sign = [], sign_proof
+
+    def forging(seed, group, mine, asked, reader, again=0):
+        said.append(again)
+        return sign(world.group("n2").seed, group, mine, asked, reader, again)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pairing, "sign_proof", forging)
+        turn = world.turn("n0")
+        turn.moment = replace(turn.moment, now=world.now + 3_600_000)
+        pairing.renew(turn, world.id, world.did("n1"))
+        world.perform("n0", turn)
+        world.run(for_ms=2_000)
+    assert said[-1] > now.again
+    assert world.group("n1").relationships[world.did("n0")].mine == now.mine
+
+
+def test_an_old_copy_that_does_not_know_that_it_is_one_begins_anew_too():
+    world = Cut()
+    world.bring_in("n1", "n2")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.ask("n0", RotateDid("friends/n1"))
+    world.post("n1", "one")
+    world.run(for_ms=5_000)
+    older(world, "n0", state, rows)
+    world.run(for_ms=60_000)
+    world.post("n0", "two")
+    world.run(for_ms=20_000)
+    assert all(set(world.texts(name)) == {"one", "two"} for name in world.nodes)
+    assert world.group("n1").relationships[world.did("n0")].again
+    assert not world.group("n2").relationships[world.did("n0")].again
+
+
+def test_what_somebody_else_has_said_comes_back_to_the_old_copy_of_its_reader():
+    """Its author believes that everybody has it, and nobody else does."""
+    world = Cut(2)
+    world.bring_in("n1")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.post("n1", *map(str, range(100)))
+    world.run(for_ms=20_000)
+    assert len(world.texts("n0")) == 100
+    older(world, "n0", state, rows)
+    world.run(for_ms=120_000)
+    assert world.texts("n0") == world.texts("n1")
+
+
+def test_whoever_says_again_and_again_that_it_has_lost_something_is_not_believed_as_often(monkeypatch):
+    world = Cut(2)
+    world.bring_in("n1")
+    world.post("n0", *map(str, range(10)))
+    world.run(for_ms=20_000)
+    recalls, perform = [], world._perform
+    monkeypatch.setattr(world, "_perform", lambda node, said: (recalls.append(said), perform(node, said)))
+    turn = world.turn("n0")
+    for _ in range(20):
+        sync.note_loss(turn, world.id, world.did("n1"), 1)
+        sync.acknowledged(turn, world.id, world.did("n1"), {world.did("n0"): 99})
+        sync.note_loss(turn, world.id, world.did("n1"), 99)
+    world.perform("n0", turn)
+    assert len([one for one in recalls if isinstance(one, Recall)]) == 1
+
+
+# --- by lot ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_place_is_used_twice_whoever_is_there_and_whatever_has_happened_since(seed, monkeypatch):
+    dice = random.Random(f"restored {seed}")
+    world = Cut(5, Policy(history="all"))
+    world.dice = random.Random(seed)
+    names = ["n1", "n2", "n3", "n4"]
+    inside = names[: dice.randint(1, 3)]
+    world.bring_in(*inside)
+    me, places = world.did("n0"), {}
+    perform = world._perform
+
+    def watching(node, effect):
+        if isinstance(effect, Remember) and node.name != "n0" and effect.author == me:
+            first = places.setdefault(effect.seq, effect.id)
+            assert first == effect.id, f"two things in place {effect.seq}"
+        perform(node, effect)
+
+    monkeypatch.setattr(world, "_perform", watching)
+
+    def live(most):
+        for _ in range(dice.randint(1, most)):
+            deed = dice.random()
+            if deed < 0.5:
+                world.ask("n0", SendPost(world.id, f"word {dice.random()}"))
+            elif deed < 0.7:
+                world.ask(dice.choice(inside), SendPost(world.id, f"word {dice.random()}"))
+            elif deed < 0.8:
+                world.ask("n0", ChangeLabel(world.id, f"name {dice.randint(1, 10**6)}"))
+            elif deed < 0.9:
+                world.ask("n0", RotateDid(f"friends/{dice.choice(inside)}"))
+            elif len(inside) < len(names) and not world.deaf:
+                world.bring_in(names[len(inside)])
+                inside.append(names[len(inside)])
+            world.run(for_ms=dice.randint(0, 3_000))
+
+    def cut_off():
+        pairs = [frozenset({one, other}) for one in world.nodes for other in world.nodes if one < other]
+        world.deaf = {pair for pair in pairs if dice.random() < 0.5}
+
+    live(4)
+    world.run(for_ms=dice.choice((0, 5_000)))
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    live(5)
+    cut_off()
+    live(6)
+    cut_off()
+    restored(world, "n0", state, rows)
+    for _ in range(6):
+        live(2)
+        cut_off()
+        world.run(for_ms=dice.randint(0, 90_000))
+        if dice.random() < 0.3:
+            world.restart("n0")
+    world.deaf.clear()
+    world.run(for_ms=300_000)
+    assert not regain.suspended(world.group("n0"))
+    world.post("n0", "the last word")
+    world.run(for_ms=60_000)
+    everybody = ["n0", *inside]
+    texts = {name: world.texts(name) for name in everybody}
+    assert all(texts[name] == texts["n0"] for name in everybody)
+    assert all(world.group(name).chain(me).forked == 0 for name in inside)
