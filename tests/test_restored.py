@@ -352,15 +352,27 @@ def test_whoever_says_again_and_again_that_it_has_lost_something_is_not_believed
     world.bring_in("n1")
     world.post("n0", *map(str, range(10)))
     world.run(for_ms=20_000)
-    recalls, perform = [], world._perform
-    monkeypatch.setattr(world, "_perform", lambda node, said: (recalls.append(said), perform(node, said)))
-    turn = world.turn("n0")
-    for _ in range(20):
-        sync.note_loss(turn, world.id, world.did("n1"), 1)
-        sync.acknowledged(turn, world.id, world.did("n1"), {world.did("n0"): 99})
-        sync.note_loss(turn, world.id, world.did("n1"), 99)
-    world.perform("n0", turn)
-    assert len([one for one in recalls if isinstance(one, Recall)]) == 1
+    recalls = 0
+    for second in range(60):
+        turn = world.turn("n0")
+        turn.moment = replace(turn.moment, now=world.now + second * 1_000)
+        group = turn.group(world.id)
+        for have in (1, group.seq, 1):
+            theirs = [have if did == group.me else 0 for did in group.view.members]
+            sync.note_loss(turn, world.id, world.did("n1"), group.view.checksum, theirs)
+            sync.note(turn, world.id, world.did("n1"), group.view.checksum, theirs)
+        recalls += sum(isinstance(one, Recall) for one in turn.effects)
+        world.perform("n0", turn)
+    assert recalls == 0, "whoever has it all in between has not lost it"
+    for second in range(60, 120):
+        turn = world.turn("n0")
+        turn.moment = replace(turn.moment, now=world.now + second * 1_000)
+        group = turn.group(world.id)
+        theirs = [1 if did == group.me else 0 for did in group.view.members]
+        sync.note_loss(turn, world.id, world.did("n1"), group.view.checksum, theirs)
+        recalls += sum(isinstance(one, Recall) for one in turn.effects)
+        world.perform("n0", turn)
+    assert recalls == 1
 
 
 # --- by lot ----------------------------------------------------------------------------------------------------------

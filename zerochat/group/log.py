@@ -179,7 +179,7 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
         raise Malformed(why="sync: another group")
     _hear_reach(turn, name, sender, body.reach)
     start_chain(turn, name, sender, body.since, body.pre)
-    sync.note_loss(turn, name, sender, body.yours)
+    sync.note_loss(turn, name, sender, body.view, body.have)
     sync.note(turn, name, sender, body.view, body.have)
     group = turn.group(name)
     gone = {did: upto for did, upto in body.former if did in group.view.former}

@@ -35,8 +35,8 @@ MAIL_RETRY_MS, MAIL_RETRY_MS_MAX = 20_000, 24 * 3_600_000
 """The same where a mediator is in between: it keeps what its owner has not fetched, so repeating only piles it up."""
 REPAIR_EVENTS_MAX = 64
 """Events in one repair (UPSYCLE's answer to a need has the same bound); the acknowledgement asks for the next."""
-LOSS_MS = 60_000
-"""A member may lose something once in this time."""
+LOSS_MS = 8_000
+"""Whoever has lost something says so for as long at least."""
 NEED_MS = 500
 """Whatever somebody else has already mostly comes by itself within this time, give or take: 0.8 to 1.5 times that."""
 ASK_MS = 500
@@ -65,18 +65,24 @@ def note(turn: Turn, name: str, sender: str, view: str, theirs: Sequence[int]) -
         spread_view(turn, name)
 
 
-def note_loss(turn: Turn, name: str, member: str, upto: int) -> None:
-    """A member says up to where it has our chain for sure. Where that is less than before, it has gone back to an older
-    copy of its profile: take it at its word, and bring it what it has lost; not too often, for that costs it nothing.
+def note_loss(turn: Turn, name: str, member: str, view: str, theirs: Sequence[int]) -> None:
+    """A member tells its state. Where it goes on to have less of our chain than it had said before, it has gone back to
+    an older copy of its profile: take it at its word, and bring it what it has lost.
+
+    Once is not enough: what it says on two ways may overtake itself. Nor is it believed often: it costs it nothing.
     """
     group = turn.group(name)
-    peer, upto = group.peers[member], min(upto, group.seq)
-    if upto >= peer.ours:
-        if upto > peer.ours:
-            turn.edit_peer(name, member, ours=upto)
-    elif turn.now >= peer.lost_at + LOSS_MS:
-        acked = {group.me: upto}
-        turn.edit_peer(name, member, ours=upto, lost_at=turn.now, acked=acked, tries=0, retry_at=turn.now)
+    peer = group.peers[member]
+    if view != group.view.checksum:
+        return
+    upto = dict(zip(group.view.members, theirs, strict=False)).get(group.me, 0)
+    if upto >= peer.acked.get(group.me, 0):
+        if peer.less_at:
+            turn.edit_peer(name, member, less_at=0)
+    elif not peer.less_at:
+        turn.edit_peer(name, member, less_at=turn.now)
+    elif turn.now >= peer.less_at + LOSS_MS:
+        turn.edit_peer(name, member, less_at=0, acked={group.me: upto}, tries=0, retry_at=turn.now)
         repair(turn, name)
 
 
@@ -161,6 +167,14 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
     body["tips"] = tips(group, salt := new_id(turn.moment.random))
     message = Message(type=SYNC, id=salt, body=body)
     mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+
+
+def tell_all(turn: Turn, name: str) -> None:
+    """Tell everybody who can be reached."""
+    group = turn.group(name)
+    for member in group.peers:
+        if member in group.view.members:
+            send_sync(turn, name, member)
 
 
 def _former(group: Group) -> list[list[str | int]]:

@@ -21,7 +21,7 @@ from hmac import compare_digest
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import hkdf_sha256
 from zerochat.errors import LocalError, NotAMember, Refused
-from zerochat.group import pairing
+from zerochat.group import pairing, sync
 from zerochat.group.effects import Notify
 from zerochat.group.event import Event
 from zerochat.group.history import errands
@@ -150,6 +150,7 @@ def seek(turn: Turn, name: str) -> None:
         for member in group.others:
             if member not in state.claims:
                 pairing.renew(turn, name, member)
+        sync.tell_all(turn, name)
     errands.give_up(turn, name)
     believed = _believed(group)
     able = [member for member in believed if errands.free(turn, name, member)]

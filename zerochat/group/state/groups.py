@@ -48,10 +48,8 @@ class Peer:
     """The id of that event; empty: there is none, or we do not know any more."""
     acked: dict[str, int] = field(default_factory=dict)
     """Up to where this member has said that it has each author's chain."""
-    ours: int = 0
-    """Up to where it last said to have our chain for sure: less than before, and it has lost something."""
-    lost_at: int = 0
-    """When it last said less than before, UTC ms."""
+    less_at: int = 0
+    """Since when it says that it has less of our chain than it had said before, UTC ms; 0: it does not."""
     view: str = ""
     """The checksum of the view that it last told, if it has told of one since ours changed."""
     heard: int = 0
