@@ -34,6 +34,8 @@ MEET_MS, MEET_MS_MAX = 1_000, 30_000
 """An unanswered request for an exchange is repeated after this long, then ever more slowly."""
 LISTEN_MS = 10_000
 """Whoever has been connected for so long and has said nothing is asked to, and has as long to answer."""
+LISTEN_SLACK_MS = 500
+"""It may have noticed that we are connected so much sooner."""
 RENEW_MS, RENEW_MAIL_MS = 60_000, 3_600_000
 """A relationship that was asked for anew is not given up sooner for one more: where both sides have asked, one of the
 requests comes late. And whoever is not answered for so long, over a link or over a mediator, asks for another one."""
@@ -122,7 +124,7 @@ def listen(turn: Turn, name: str, member: str, since: int, asked: bool = False) 
     us has lost what we had together, because an older copy of its profile was put in the place of a newer one."""
     group = turn.group(name)
     peer, known = group.peers.get(member), group.relationships.get(member)
-    if peer is None or peer.link not in turn.agent.up or peer.heard >= since:
+    if peer is None or peer.link not in turn.agent.up or peer.heard >= since - LISTEN_SLACK_MS:
         return
     if known is not None and known.established and not asked:
         turn.edit_peer(name, member, view="")  # so that it is asked for its own
