@@ -21,7 +21,7 @@ from zerochat.didcomm.did.forms import DID_CHARS_MAX, same_did, short_form
 from zerochat.didcomm.did.identity import AGREEMENT_FRAGMENT, AUTHENTICATION_FRAGMENT, Identity, new_peer2, new_peer4
 from zerochat.didcomm.did.key import did_key_of
 from zerochat.didcomm.did.peer2 import peer2
-from zerochat.didcomm.did.peer4 import peer4
+from zerochat.didcomm.did.peer4 import peer4, peer4_document
 from zerochat.didcomm.did.resolver import DOCUMENTS_CACHED, resolve
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "new_peer4",
     "peer2",
     "peer4",
+    "peer4_document",
     "read_document",
     "resolve",
     "same_did",

@@ -17,12 +17,17 @@ def peer4(document: bytes) -> str:
     return f"{PREFIX}{peer4_hash(encoded)}:{encoded}"
 
 
-def resolve_peer4(did: str) -> Document:
-    """The document of a did:peer:4 in its long form. Raises Malformed."""
+def peer4_document(did: str) -> bytes:
+    """What `peer4` has made this long form of. Raises Malformed."""
     encoded = did[len(short_form(did)) + 1 :]
     if not encoded.startswith("z"):
         raise Malformed(why="the short form of a did:peer:4 whose long form is not known")
     data = base58_bytes(encoded[1:], DID_CHARS_MAX)
     if not data.startswith(JSON):
         raise Malformed(why="a did:peer:4 that does not hold JSON")
-    return read_document(did, strict_json(data[len(JSON) :], DID_CHARS_MAX))
+    return data[len(JSON) :]
+
+
+def resolve_peer4(did: str) -> Document:
+    """The document of a did:peer:4 in its long form. Raises Malformed."""
+    return read_document(did, strict_json(peer4_document(did), DID_CHARS_MAX))

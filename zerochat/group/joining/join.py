@@ -57,7 +57,6 @@ from zerochat.group.wire.messages import (
     WelcomeBody,
     read_body,
 )
-from zerochat.group.wire.run import read_runs, runs_in
 from zerochat.names import fault_of
 
 JOIN_MS_MAX = 60_000
@@ -369,9 +368,9 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
     if body.group != join.group:
         fail(turn, link, OTHER_GROUP, "Ask for a fresh invitation.")
         return
-    records = [event.record for event in read_runs(body.group, runs_in(body.runs, body.packed))]
-    evidence = {**join.evidence, body.part: records}
-    words = {**join.words, **{one.member: Word(tuple(one.heads), one.word) for one in body.words}}
+    events, said = welcome.told(body)
+    evidence = {**join.evidence, body.part: [event.record for event in events]}
+    words = {**join.words, **{one.member: Word(tuple(one.heads), one.word) for one in said}}
     size = sum(len(one) for part in evidence.values() for one in part)
     if size > EVIDENCE_BYTES_MAX or len(words) > HAVE_MAX or len(evidence) > WELCOME_PARTS_MAX:
         raise Refused(why="a welcome without end")

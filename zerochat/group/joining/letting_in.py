@@ -96,7 +96,6 @@ def give_welcome(turn: Turn, link: bytes, claimant: str, thread: str, answer: An
     since, parts = group.peers[member].base, welcome.parts(past, words)
     for number, events in enumerate(parts):
         part = {"group": group.id, "since": since, "part": number, "parts": len(parts), "runs": write_runs(events)}
-        if number == 0:
-            part["words"] = words
-        reply = squeezed(Message(type=WELCOME, id=new_id(turn.moment.random), thid=thread, body=part))
+        part["words"] = words if number == 0 else []
+        reply = squeezed(Message(type=WELCOME, id=new_id(turn.moment.random), thid=thread, body=part), "words")
         answer(claim.relationship.theirs, pack(claim.relationship, reply, turn.packer_of(group.id), turn.moment.random))

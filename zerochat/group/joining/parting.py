@@ -18,14 +18,14 @@ from zerochat.errors import LocalError, RemoteError, Unauthentic
 from zerochat.group import leave
 from zerochat.group.effects import Dispatch
 from zerochat.group.event import ADD, LEAVE, Event, load_event
-from zerochat.group.joining import seating
+from zerochat.group.joining import seating, welcome
 from zerochat.group.membership import add_of
 from zerochat.group.relationship import pack, unpack
 from zerochat.group.state import Join
 from zerochat.group.turn import Turn
 from zerochat.group.wire.envelope import open_first, pack_to
 from zerochat.group.wire.messages import EVENTS, PROBLEM, PROBLEMS, WELCOME, WelcomeBody, read_body
-from zerochat.group.wire.run import read_runs, runs_in, write_runs
+from zerochat.group.wire.run import write_runs
 
 PARTING_MS, RETRY_MS, MAIL_RETRY_MS = 15_000, 1_500, 5_000
 """How long it is told, and how often; a mediator would keep every copy."""
@@ -75,13 +75,13 @@ def _find(turn: Turn, wanted: str) -> tuple[bytes, Join]:
     return found[0]
 
 
-def begin(turn: Turn, link: bytes, welcome: Iterable[Event] = ()) -> None:
-    """A join is about to fail: begin to tell whoever has invited us. `welcome`: what it has given us."""
+def begin(turn: Turn, link: bytes, known: Iterable[Event] = ()) -> None:
+    """A join is about to fail: begin to tell whoever has invited us. `known`: what it has given us."""
     join = turn.agent.joins[link]
     if join.phase == "exchanging" and link not in turn.agent.up and not join.invitation.mail:
         return  # it has not heard of us
     seating.change(turn, link, parting=turn.now + PARTING_MS)
-    _take_leave(turn, link, welcome)
+    _take_leave(turn, link, known)
     again(turn, link)
 
 
@@ -139,7 +139,7 @@ def hear(turn: Turn, link: bytes, envelope: bytes) -> None:
             elif message.type == WELCOME:
                 body = read_body(message, WelcomeBody)
                 if body.group == join.group:
-                    _take_leave(turn, link, read_runs(body.group, runs_in(body.runs, body.packed)))
+                    _take_leave(turn, link, welcome.told(body)[0])
                     again(turn, link)
             return
     message = open_first([join.relationship.mine], envelope, packer).message
@@ -147,12 +147,12 @@ def hear(turn: Turn, link: bytes, envelope: bytes) -> None:
         _over(turn, link)
 
 
-def _take_leave(turn: Turn, link: bytes, welcome: Iterable[Event]) -> None:
+def _take_leave(turn: Turn, link: bytes, known: Iterable[Event]) -> None:
     """Sign that we leave, if what we were given shows that we were let in: once, as a second leave would be a second
     history."""
     join = turn.agent.joins[link]
     inviter = join.relationship.member
-    for event in welcome:
+    for event in known:
         if join.farewell or event.type != ADD or event.author != inviter or event.group_id != join.group:
             continue
         try:

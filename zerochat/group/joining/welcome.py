@@ -12,8 +12,8 @@ from zerochat.group import agreement
 from zerochat.group.event import ADD, Event
 from zerochat.group.membership import add_of, ancestors, check_all, genesis_of, heads_of, resolve_view
 from zerochat.group.state import Chain, Group, Join, Profile
-from zerochat.group.wire.messages import WELCOME_BYTES_MAX
-from zerochat.group.wire.run import RUNS_MAX
+from zerochat.group.wire.messages import WELCOME_BYTES_MAX, WelcomeBody, WordBody
+from zerochat.group.wire.run import RUNS_MAX, Run, read_runs, unpacked
 
 WORDS_EACH = 2
 """A newcomer is given so many of the other members' words for each, if there are as many."""
@@ -65,6 +65,14 @@ def parts(past: Mapping[str, Event], said: Sequence[Mapping[str, object]]) -> li
 
 
 # --- taking ---------------------------------------------------------------------------------------------------------
+
+
+def told(body: WelcomeBody) -> tuple[list[Event], Sequence[WordBody]]:
+    """The events and the words in a part of a welcome. Raises Malformed."""
+    runs, said = body.runs, body.words
+    if body.packed:
+        runs, said = unpacked(body.packed, tuple[list[Run], list[WordBody]])
+    return list(read_runs(body.group, runs)), said
 
 
 def founded(join: Join, events: list[Event], since: int) -> Group:

@@ -213,7 +213,7 @@ class WelcomeBody(msgspec.Struct, frozen=True):
     parts: Annotated[int, msgspec.Meta(ge=1, le=WELCOME_PARTS_MAX)]
     runs: Annotated[list[Run], msgspec.Meta(max_length=RUNS_MAX)] = []
     packed: str = ""
-    """The same as compressed JSON, in base64url."""
+    """The runs and the words as compressed JSON, in base64url."""
     words: Annotated[list[WordBody], msgspec.Meta(max_length=HAVE_MAX)] = []
     """What the others have signed of it, as far as the sender knows, and the sender's own word that this is all."""
 

@@ -10,15 +10,18 @@ What is heard is the same record that was written, to the byte: its id is comput
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
 from zerochat.crypto.compression import compress, decompress
 from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, strict_json
+from zerochat.didcomm.did import DID_CHARS_MAX, peer4, peer4_document
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
 from zerochat.errors import Malformed
 from zerochat.group.event import POST, VERSION, Did, Event, parse_event
+
+_T = TypeVar("_T")
 
 RUN_EVENTS_MAX = 256
 """Events in one message."""
@@ -97,33 +100,62 @@ def read_runs(group: str, runs: Sequence[Run], sender: str = "") -> Iterator[Eve
                 "conc": conc,
                 "lamport": lamport,
                 "time": lamport + item[1],
-                "body": item[2],
+                "body": _clad(item[2]),
             }
             event = parse_event({**record, "sig": sig} if sig else record)
             pre = event.id
             yield event
 
 
-def squeezed(message: Message) -> Message:
-    """The same message, with its runs compressed where that is shorter; for an envelope that does not compress."""
-    plain = compact_json(message.body.get("runs"))
-    if len(plain) <= SQUEEZED_BYTES_MIN:
+def squeezed(message: Message, words: str = "") -> Message:
+    """The same message, with its runs compressed where that is shorter; for an envelope that does not compress. With
+    them go the words about them, where the message has such a field."""
+    runs = message.body.get("runs")
+    plain = compact_json(runs)
+    if runs is None or len(plain) <= SQUEEZED_BYTES_MIN:
         return message
-    packed = b64url(compress(plain))
+    bare = [{**run, "items": [_bare(item) for item in run["items"]]} for run in runs]
+    said = message.body.get(words)
+    packed = b64url(compress(compact_json(bare if said is None else [bare, said])))
     if len(packed) >= len(plain):
         return message
-    return replace(message, body={**{k: v for k, v in message.body.items() if k != "runs"}, "packed": packed})
+    rest = {name: value for name, value in message.body.items() if name not in ("runs", words)}
+    return replace(message, body={**rest, "packed": packed})
 
 
 def runs_in(runs: Sequence[Run], packed: str) -> Sequence[Run]:
     """The runs of a message, compressed or not. Raises Malformed."""
-    if not packed:
-        return runs
+    return unpacked(packed, list[Run]) if packed else runs
+
+
+def unpacked(packed: str, shape: type[_T]) -> _T:
+    """What `squeezed` has compressed, which must have this shape. Raises Malformed."""
     plain = decompress(b64url_bytes(packed), MESSAGE_BYTES_MAX)
     try:
-        return msgspec.convert(strict_json(plain, MESSAGE_BYTES_MAX), list[Run])
+        return msgspec.convert(strict_json(plain, MESSAGE_BYTES_MAX), shape)
     except msgspec.ValidationError as error:
         raise Malformed(why=f"runs of events: {error}") from None
+
+
+def _bare(item: Item) -> Item:
+    """An item whose contact, if it has one, is the document itself: the DID is the same in letters that nothing can
+    compress, behind its hash."""
+    body = item[2]
+    if not (isinstance(body, dict) and isinstance(contact := body.get("contact"), str)):
+        return item
+    try:
+        document = peer4_document(contact).decode()
+    except (Malformed, UnicodeDecodeError):
+        return item
+    return [*item[:2], {**body, "contact": [document]}, *item[3:]]
+
+
+def _clad(body: Any) -> Any:
+    """The body of a bare item, as it stands in the log. Raises Malformed."""
+    match body:
+        case {"contact": [str(document)]} if len(document) <= DID_CHARS_MAX:
+            return {**body, "contact": peer4(document.encode())}
+    return body
 
 
 def portions(events: Sequence[Event], bytes_max: int = RUN_BYTES_MAX) -> Iterator[list[Event]]:
