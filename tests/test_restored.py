@@ -7,8 +7,7 @@ import pytest
 
 from tests.test_history import Cut
 from zerochat.errors import NotAMember
-from zerochat.group import pairing, sync
-from zerochat.group.contact import sign_proof
+from zerochat.group import sync
 from zerochat.group.effects import Changed, Recall, Refuse, Remember
 from zerochat.group.history import regain
 from zerochat.group.membership import Policy
@@ -63,15 +62,13 @@ def test_r20_whoever_was_restored_says_nothing_before_it_knows_what_it_has_said(
 def test_a_restored_profile_is_silent_until_somebody_has_told_it_where_it_stands():
     world = Cut(members=2)
     world.bring_in("n1")
-    turn = world.turn("n0")
     world.deaf.add(frozenset({"n0", "n1"}))
-    regain.begin(turn, world.id)
-    world.perform("n0", turn)
+    restored(world, "n0", world.nodes["n0"].agent, world.nodes["n0"].log)
     refused = world.ask("n0", SendPost(world.id, "a second first word"))
     assert isinstance(refused, Refuse)
     assert "restored from a backup" in refused.error.sentence()
     world.deaf.clear()
-    world.run(for_ms=100_000)
+    world.run(for_ms=60_000)
     assert world.post("n0", "now")
 
 
@@ -233,26 +230,27 @@ def test_one_of_several_cannot_silence_a_member_and_two_not_for_long():
 # --- what it has with each of the others -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("who", ["n0", "n1"])
-def test_whoever_was_restored_is_heard_again_by_those_who_have_rotated_since(who):
+@pytest.mark.parametrize("who", ["n0", "n1", ""])
+def test_whoever_was_restored_is_heard_again_also_by_those_who_have_rotated_since(who):
     world = Cut()
     world.bring_in("n1", "n2")
     world.post("n0", "one")
     world.post("n1", "two")
     world.run(for_ms=5_000)
     state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
-    for _ in range(2):
+    for _ in range(2 if who else 0):
         world.ask(who, RotateDid(f"friends/{'n1' if who == 'n0' else 'n0'}"))
         world.run(for_ms=5_000)
     before = world.group("n1").relationships[world.did("n0")]
     restored(world, "n0", state, rows)
-    world.run(for_ms=60_000)
+    world.run(for_ms=15_000)
     world.post("n0", "three")
     world.post("n1", "four")
     world.run(for_ms=20_000)
     assert all(set(world.texts(name)) == {"one", "two", "three", "four"} for name in world.nodes)
-    assert before.mine != world.group("n1").relationships[world.did("n0")].mine
-    assert world.group("n2").relationships[world.did("n0")].again == 0, "whoever understands it need not begin anew"
+    after = world.group("n1").relationships[world.did("n0")]
+    assert before.mine != after.mine and before.theirs != after.theirs
+    assert not any(world.group(name).offers for name in world.nodes)
 
 
 def test_two_who_were_restored_at_once_begin_anew_with_each_other():
@@ -273,54 +271,108 @@ def test_two_who_were_restored_at_once_begin_anew_with_each_other():
     assert all(set(world.texts(name)) == {"one", "two", "three", "four"} for name in world.nodes)
 
 
-def test_nobody_else_begins_anew_for_a_member_and_no_request_counts_twice(monkeypatch):
-    world = Cut()
-    world.bring_in("n1", "n2")
-    world.run(for_ms=5_000)
-    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
-    world.ask("n0", RotateDid("friends/n1"))
-    world.run(for_ms=5_000)
+def kept(world, monkeypatch, name):
+    """What comes to a node from now on."""
     heard, hear = [], world.hear
 
-    def recording(name, stimulus):
-        if name == "n1" and isinstance(stimulus, Received):
+    def recording(to, stimulus):
+        if to == name and isinstance(stimulus, Received):
             heard.append(stimulus)
-        hear(name, stimulus)
+        hear(to, stimulus)
 
     monkeypatch.setattr(world, "hear", recording)
+    return heard
+
+
+def test_what_is_said_again_takes_no_relationship_away(monkeypatch):
+    """Whoever keeps what others have said, a mediator say, has old requests for an exchange too."""
+    world = Cut()
+    first = kept(world, monkeypatch, "n1")
+    second = kept(world, monkeypatch, "n0")
+    world.bring_in("n1", "n2")
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    restored(world, "n0", state, rows)
+    world.run(for_ms=30_000)
+    pair = [world.group("n1").relationships[world.did("n0")], world.group("n0").relationships[world.did("n1")]]
+    links = {name: [peer.link for peer in world.group(name).peers.values()] for name in ("n0", "n1")}
+    for name, said in (("n1", first), ("n0", second)):
+        for stimulus in list(said):
+            for link in links[name]:
+                world.hear(name, replace(stimulus, link=link))
+    world.run(for_ms=120_000)
+    assert all(len(offers) <= 4 for name in ("n0", "n1") for offers in world.group(name).offers.values())
+    world.post("n0", "two")
+    world.post("n1", "three")
+    world.run(for_ms=20_000)
+    assert pair == [world.group("n1").relationships[world.did("n0")], world.group("n0").relationships[world.did("n1")]]
+    assert all(set(world.texts(name)) == {"one", "two", "three"} for name in world.nodes)
+
+
+def test_what_was_said_before_the_restore_is_no_word_about_it(monkeypatch):
+    """Somebody keeps back what is said now, and says again that a member had not heard our last word."""
+    world = Cut(2)
+    world.bring_in("n1")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    said = kept(world, monkeypatch, "n0")
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.ask("n1", ChangeLabel(world.id, "bob"))
+    world.run(for_ms=5_000)
+    assert said
+    world.post("n0", "two")
+    world.run(for_ms=5_000)
+    world.deaf.add(frozenset({"n0", "n1"}))
+    restored(world, "n0", state, rows)
+    for stimulus in list(said):
+        world.hear("n0", stimulus)
+    world.run(for_ms=60_000)
+    assert isinstance(world.ask("n0", SendPost(world.id, "a second two")), Refuse)
+    world.deaf.clear()
+    world.run(for_ms=60_000)
+    assert world.texts("n0") == ["one", "two"] and world.post("n0", "three")
+
+
+@pytest.mark.parametrize("how", ["it waits for what comes before it", "somebody else has brought it"])
+def test_what_a_member_has_seen_of_us_counts_and_not_only_what_it_is_sure_of(how):
+    world = Cut(3)
+    world.bring_in("n1", "n2")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    if how.startswith("it waits"):
+        world.kill("n2")
+        world.deaf.add(frozenset({"n0", "n1"}))
+        world.post("n0", "two")
+        world.run(for_ms=10)
+        world.deaf.discard(frozenset({"n0", "n1"}))
+        world.post("n0", "three")
+        world.run(for_ms=1_000)
+        assert world.group("n1").limbo
+    else:
+        world.deaf.add(frozenset({"n0", "n2"}))
+        world.post("n0", "two", "three")
+        world.run(for_ms=300_000)
+        assert world.texts("n2", vouched=True)
+        world.kill("n1")
+        world.deaf.discard(frozenset({"n0", "n2"}))
     restored(world, "n0", state, rows)
     world.run(for_ms=60_000)
-    monkeypatch.setattr(world, "hear", hear)
-    now = world.group("n1").relationships[world.did("n0")]
-    assert now.again and now.greeted
-    link = world.group("n2").peers[world.did("n1")].link
-    for stimulus in heard:
-        hear("n1", stimulus)
-        hear("n1", replace(stimulus, link=link))
-    assert world.group("n1").relationships[world.did("n0")].mine == now.mine
-
-    said, sign = [], sign_proof
-
-    def forging(seed, group, mine, asked, reader, again=0):
-        said.append(again)
-        return sign(world.group("n2").seed, group, mine, asked, reader, again)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pairing, "sign_proof", forging)
-        turn = world.turn("n0")
-        turn.moment = replace(turn.moment, now=world.now + 3_600_000)
-        pairing.renew(turn, world.id, world.did("n1"))
-        world.perform("n0", turn)
-        world.run(for_ms=2_000)
-    assert said[-1] > now.again
-    assert world.group("n1").relationships[world.did("n0")].mine == now.mine
+    refused = world.ask("n0", SendPost(world.id, "a second two"))
+    assert isinstance(refused, Refuse)
+    if how.startswith("it waits"):
+        assert "n1 told of more" in refused.error.sentence(), "and nobody has all of it"
+    else:
+        assert world.texts("n0") == ["one", "two", "three"]
 
 
-def test_an_old_copy_that_does_not_know_that_it_is_one_begins_anew_too():
+def test_an_old_copy_that_does_not_know_that_it_is_one_begins_anew_where_it_must():
     world = Cut()
     world.bring_in("n1", "n2")
     world.run(for_ms=5_000)
     state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    before = {name: world.group(name).relationships[world.did("n0")].mine for name in ("n1", "n2")}
     world.ask("n0", RotateDid("friends/n1"))
     world.post("n1", "one")
     world.run(for_ms=5_000)
@@ -329,8 +381,8 @@ def test_an_old_copy_that_does_not_know_that_it_is_one_begins_anew_too():
     world.post("n0", "two")
     world.run(for_ms=20_000)
     assert all(set(world.texts(name)) == {"one", "two"} for name in world.nodes)
-    assert world.group("n1").relationships[world.did("n0")].again
-    assert not world.group("n2").relationships[world.did("n0")].again
+    after = {name: world.group(name).relationships[world.did("n0")].mine for name in ("n1", "n2")}
+    assert before["n1"] != after["n1"] and before["n2"] == after["n2"]
 
 
 def test_what_somebody_else_has_said_comes_back_to_the_old_copy_of_its_reader():
@@ -343,36 +395,34 @@ def test_what_somebody_else_has_said_comes_back_to_the_old_copy_of_its_reader():
     world.run(for_ms=20_000)
     assert len(world.texts("n0")) == 100
     older(world, "n0", state, rows)
-    world.run(for_ms=120_000)
+    world.run(for_ms=200_000)
     assert world.texts("n0") == world.texts("n1")
 
 
-def test_whoever_says_again_and_again_that_it_has_lost_something_is_not_believed_as_often(monkeypatch):
+def test_whoever_says_again_and_again_that_it_has_lost_something_is_not_believed_as_often():
     world = Cut(2)
     world.bring_in("n1")
     world.post("n0", *map(str, range(10)))
     world.run(for_ms=20_000)
-    recalls = 0
-    for second in range(60):
+
+    def told(second, *haves, at=None):
+        """How often that leads to a repair."""
         turn = world.turn("n0")
         turn.moment = replace(turn.moment, now=world.now + second * 1_000)
         group = turn.group(world.id)
-        for have in (1, group.seq, 1):
+        for place, have in enumerate(haves):
             theirs = [have if did == group.me else 0 for did in group.view.members]
-            sync.note_loss(turn, world.id, world.did("n1"), group.view.checksum, theirs)
+            when = world.now + second * 1_000 + place if at is None else at
+            sync.note_loss(turn, world.id, world.did("n1"), group.view.checksum, theirs, when)
             sync.note(turn, world.id, world.did("n1"), group.view.checksum, theirs)
-        recalls += sum(isinstance(one, Recall) for one in turn.effects)
         world.perform("n0", turn)
-    assert recalls == 0, "whoever has it all in between has not lost it"
-    for second in range(60, 120):
-        turn = world.turn("n0")
-        turn.moment = replace(turn.moment, now=world.now + second * 1_000)
-        group = turn.group(world.id)
-        theirs = [1 if did == group.me else 0 for did in group.view.members]
-        sync.note_loss(turn, world.id, world.did("n1"), group.view.checksum, theirs)
-        recalls += sum(isinstance(one, Recall) for one in turn.effects)
-        world.perform("n0", turn)
-    assert recalls == 1
+        return sum(isinstance(one, Recall) for one in turn.effects)
+
+    whole = world.group("n0").seq
+    assert sum(told(second, 1, whole, 1) for second in range(60)) == 0, "whoever has it all in between has lost nothing"
+    assert told(60, whole) == 0
+    assert sum(told(second, 1, at=1) for second in range(60, 120)) == 0, "an old word is none"
+    assert sum(told(second, 1) for second in range(120, 180)) == 1
 
 
 # --- by lot ----------------------------------------------------------------------------------------------------------

@@ -190,24 +190,21 @@ def check_consent(
     ed25519_verify(did_key_bytes(member), message, b64url_bytes(signature))
 
 
-def _proof_bytes(group: str, mine: str, asked: str, reader: str, again: int) -> bytes:
-    if again:
-        return canonical_json(["zerochat/contact/again/1", group, mine, asked, reader, again])
+def _proof_bytes(group: str, mine: str, asked: str, reader: str) -> bytes:
     return canonical_json(["zerochat/contact/1", group, mine, asked, reader])
 
 
-def sign_proof(seed: bytes, group: str, mine: str, asked: str, reader: str, again: int = 0) -> str:
-    """A member's word that the DID `mine` is its own, in an exchange begun at the DID `asked` (base64url, Ed25519);
-    where it takes the place of an earlier one, that it does so `again` (UTC ms).
+def sign_proof(seed: bytes, group: str, mine: str, asked: str, reader: str) -> str:
+    """A member's word that the DID `mine` is its own, in an exchange begun at the DID `asked` (base64url, Ed25519).
 
     It is meant for the member `reader` alone: contacts can be copied, and a copy must lead nowhere.
     """
-    return b64url(ed25519_sign(seed, _proof_bytes(group, mine, asked, reader, again)))
+    return b64url(ed25519_sign(seed, _proof_bytes(group, mine, asked, reader)))
 
 
-def check_proof(signature: str, member: str, group: str, theirs: str, asked: str, reader: str, again: int = 0) -> None:
+def check_proof(signature: str, member: str, group: str, theirs: str, asked: str, reader: str) -> None:
     """Raise Unauthentic unless `member` has signed for `reader` that `theirs` is its DID."""
-    ed25519_verify(did_key_bytes(member), _proof_bytes(group, theirs, asked, reader, again), b64url_bytes(signature))
+    ed25519_verify(did_key_bytes(member), _proof_bytes(group, theirs, asked, reader), b64url_bytes(signature))
 
 
 # --- names of connections -------------------------------------------------------------------------------------------

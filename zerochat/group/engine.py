@@ -71,9 +71,9 @@ def step(
             case Started(pair, queue, server_key, web, hidden, cover, restored):
                 # One key is for all our groups: whoever cannot be dialled tells it to nobody, and stays unrecognised.
                 reach = Reach(b"", None, None) if hidden else Reach(server_key, pair, queue)
-                _start(turn, reach, web)
                 for name in turn.agent.groups if restored else ():
                     regain.begin(turn, name)
+                _start(turn, reach, web)
                 if cover:
                     turn.timer("cover", "", sync.cover_delay(turn))
             case Received(link, envelope, handle):
@@ -155,7 +155,7 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
         turn.timer("history", name, sync.RETRY_MS)
         seconds.soon(turn, name)
         if group.regain:
-            turn.timer("regain", name, sync.RETRY_MS)
+            turn.timer("regain", name, 1)
         if group.agree_by:
             turn.timer("agree", name, group.agree_by - turn.now)
         if group.requests:

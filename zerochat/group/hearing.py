@@ -1,7 +1,9 @@
 """From an envelope to whoever it is for: over a link, whose owner is known, or by mail, where its key ids say it."""
 
+from contextlib import suppress
 from typing import Literal, TypeAlias, assert_never
 
+from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import addressed_to
 from zerochat.didcomm.protocols import routing
 from zerochat.errors import (
@@ -13,7 +15,8 @@ from zerochat.group import conduct, leave, log, mail, members, pairing, peers, p
 from zerochat.group.history import compare, needs
 from zerochat.group.joining import admission, join, seating
 from zerochat.group.outside import connection, mediators, questions
-from zerochat.group.state import Agent, Whom
+from zerochat.group.relationship import Relationship
+from zerochat.group.state import Agent, Group, Whom
 from zerochat.group.turn import Turn
 from zerochat.group.wire.envelope import open_first
 from zerochat.group.wire.frame import is_frame
@@ -70,44 +73,12 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
         return
     group = turn.group(name)
     relationship = group.relationships.get(member)
-    if relationship is not None and relationship.established:
-        try:
-            relationship, message = group.mode.open(group.place, envelope, relationship, turn.packer_of(name))
-        except Unauthentic:
-            pass
-        else:
-            pairing.heard(turn, name, relationship)
-            match message.type:
-                case _ if not relationship.established:
-                    pass  # its last word: whatever else it says has nobody who says it
-                case kind if kind == EVENTS:
-                    log.hear(turn, name, member, read_body(message, EventsBody))
-                case kind if kind == STATUS:
-                    log.hear_status(turn, name, member, read_body(message, StatusBody))
-                case kind if kind == SYNC:
-                    body = read_body(message, SyncBody)
-                    seating.hear_heads(turn, name, member, body)
-                    log.hear_sync(turn, name, member, body)
-                    compare.hear_tips(turn, name, member, message.id, body)
-                case kind if kind == NEED:
-                    needs.hear_need(turn, name, member, message, read_body(message, NeedBody))
-                case kind if kind == SHARE:
-                    if needs.hear_share(turn, name, member, message, read_body(message, ShareBody)):
-                        conduct.give_back(turn, name, member, len(envelope))
-                case kind if kind == COMPARE:
-                    compare.hear(turn, name, member, message, read_body(message, CompareBody))
-                case kind if kind == PROOF:
-                    proof.hear(turn, name, member, read_body(message, ProofBody))
-                case kind if kind == SEATING:
-                    seating.hear_seating(turn, name, member, read_body(message, SeatingBody))
-                case kind if kind == JOIN_REQUEST or admission.is_withdrawal(message):
-                    admission.hear_again(turn, name, member, message)
-                case _:
-                    questions.hear(turn, Whom(name, member), message, relationship)
-            leave.settle(turn, name)
-            members.settle(turn, name)
-            seating.progress_all(turn, name)
-            return
+    if (found := _opened(turn, group, member, envelope)) is not None:
+        _hear_message(turn, name, member, *found, len(envelope))
+        leave.settle(turn, name)
+        members.settle(turn, name)
+        seating.progress_all(turn, name)
+        return
     if is_frame(envelope):
         raise Unauthentic()  # it has come before we could read it, and comes again
     identities = [group.contact] + ([relationship.mine] if relationship else [])
@@ -118,6 +89,55 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
     else:
         pairing.hear_exchange(turn, name, member, opened)
     seating.progress_all(turn, name)
+
+
+def _opened(turn: Turn, group: Group, member: str, envelope: bytes) -> tuple[Relationship, Message] | None:
+    """What a member has said in the relationship that we have with it, or in one that it was offered and takes up by
+    that. None: in neither."""
+    packer = turn.packer_of(group.id)
+    for offer in group.offers.get(member, ()):
+        with suppress(Unauthentic, Malformed):
+            after, message = group.mode.open(group.place, envelope, offer.relationship, packer)
+            if after.established:
+                pairing.taken_up(turn, group.id, after)
+            return after, message
+    known = group.relationships.get(member)
+    if known is not None and known.established:
+        with suppress(Unauthentic):
+            after, message = group.mode.open(group.place, envelope, known, packer)
+            pairing.heard(turn, group.id, after)
+            return after, message
+    return None
+
+
+def _hear_message(turn: Turn, name: str, member: str, relationship: Relationship, message: Message, size: int) -> None:
+    match message.type:
+        case _ if not relationship.established:
+            pass  # its last word: whatever else it says has nobody who says it
+        case kind if kind == EVENTS:
+            log.hear(turn, name, member, read_body(message, EventsBody))
+        case kind if kind == STATUS:
+            log.hear_status(turn, name, member, read_body(message, StatusBody))
+        case kind if kind == SYNC:
+            body = read_body(message, SyncBody)
+            seating.hear_heads(turn, name, member, body)
+            log.hear_sync(turn, name, member, body)
+            compare.hear_tips(turn, name, member, message.id, body)
+        case kind if kind == NEED:
+            needs.hear_need(turn, name, member, message, read_body(message, NeedBody))
+        case kind if kind == SHARE:
+            if needs.hear_share(turn, name, member, message, read_body(message, ShareBody)):
+                conduct.give_back(turn, name, member, size)
+        case kind if kind == COMPARE:
+            compare.hear(turn, name, member, message, read_body(message, CompareBody))
+        case kind if kind == PROOF:
+            proof.hear(turn, name, member, read_body(message, ProofBody))
+        case kind if kind == SEATING:
+            seating.hear_seating(turn, name, member, read_body(message, SeatingBody))
+        case kind if kind == JOIN_REQUEST or admission.is_withdrawal(message):
+            admission.hear_again(turn, name, member, message)
+        case _:
+            questions.hear(turn, Whom(name, member), message, relationship)
 
 
 Via: TypeAlias = Literal["web", "mediator"] | mail.Owner

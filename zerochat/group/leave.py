@@ -79,7 +79,7 @@ def close(turn: Turn, name: str, *, goodbye: bool = True) -> None:
         turn.say(Hangup(peer.link))
         peers.shut(turn, name, member)
     # What the peers had acknowledged stays: it says who has what was said.
-    turn.edit(name, state="left", relationships={}, limbo={}, waiting={})
+    turn.edit(name, state="left", relationships={}, offers={}, limbo={}, waiting={})
     turn.say(Notify(ViewChanged(name)))
 
 

@@ -179,12 +179,12 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
         raise Malformed(why="sync: another group")
     _hear_reach(turn, name, sender, body.reach)
     start_chain(turn, name, sender, body.since, body.pre)
-    sync.note_loss(turn, name, sender, body.view, body.have)
+    sync.note_loss(turn, name, sender, body.view, body.have, body.reach.at)
     sync.note(turn, name, sender, body.view, body.have)
     group = turn.group(name)
     gone = {did: upto for did, upto in body.former if did in group.view.former}
     sync.acknowledged(turn, name, sender, {**gone, group.me: body.yours})
-    regain.hear(turn, name, sender, body.yours)
+    regain.hear(turn, name, sender, max(body.yours, body.seen))
     if body.gap:
         sync.answer_gap(turn, name, sender)
     sync.answer_lag(turn, name, sender)

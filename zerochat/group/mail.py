@@ -235,7 +235,8 @@ def _owners(turn: Turn, packer: Packer) -> Iterator[tuple[str, Owner]]:
         for member, one in group.relationships.items():
             if member not in group.peers:
                 continue
-            for identity in (one.mine, one.handover.old) if one.handover else (one.mine,):
+            offered = [offer.relationship.mine for offer in group.offers.get(member, ())]
+            for identity in (one.mine, one.handover.old, *offered) if one.handover else (one.mine, *offered):
                 for kid, key in own_keys(packer, identity).items():
                     yield kid, Owner("member", key, group=name, member=member)
     for link, open_ in agent.invitations.items():

@@ -1,8 +1,12 @@
 """How two members come to have a DID each for the other, and how they replace it.
 
 Of each pair, the one who joined later asks the other for the exchange: both can tell from the view who that is, so
-requests never cross. Whoever comes back from a backup may have lost what it had with the other: then either may ask
-again, and where both do, it is as the first time.
+requests never cross.
+
+Whoever comes back from a backup has lost what it had with the others since, and either may ask anew. The request proves
+who has made it, not when: a mediator could say an old one again. So what there is stays until the other side has said
+something in what it was offered, and that takes keys that it has just made. Where both ask at once, the one who joined
+later is heard, as the first time.
 """
 
 from dataclasses import replace
@@ -26,7 +30,7 @@ from zerochat.group.membership import Member
 from zerochat.group.notices import Rotated
 from zerochat.group.relationship import Relationship, pack
 from zerochat.group.relationship import rotate as rotated
-from zerochat.group.state import Group
+from zerochat.group.state import Group, Offer
 from zerochat.group.turn import Turn
 from zerochat.group.wire.envelope import Opened, pack_to
 
@@ -36,9 +40,12 @@ LISTEN_MS = 10_000
 """Whoever has been connected for so long and has said nothing is asked to, and has as long to answer."""
 LISTEN_SLACK_MS = 500
 """It may have noticed that we are connected so much sooner."""
-RENEW_MS, RENEW_MAIL_MS = 60_000, 3_600_000
-"""A relationship that was asked for anew is not given up sooner for one more: where both sides have asked, one of the
-requests comes late. And whoever is not answered for so long, over a link or over a mediator, asks for another one."""
+RENEW_MS = 60_000
+"""What a member says nothing in is not given up sooner for one more."""
+OFFER_MS = 2_000
+"""A member is offered another relationship once in this time."""
+OFFERS_MAX = 4
+"""And so many at once: whoever keeps its mail could say that many old requests again."""
 
 
 def request(turn: Turn, name: str, member: str) -> None:
@@ -52,11 +59,11 @@ def request(turn: Turn, name: str, member: str) -> None:
     _begin(turn, name, theirs)
 
 
-def _begin(turn: Turn, name: str, theirs: Member, again: int = 0) -> None:
+def _begin(turn: Turn, name: str, theirs: Member) -> None:
     group = turn.group(name)
     identity = pair_identity(turn, group)
     asking = exchange.request(identity, theirs.contact, name, {}, turn.moment.random)
-    relationship = Relationship(theirs.did, identity, "", asking.id, theirs.contact, requester=True, again=again)
+    relationship = Relationship(theirs.did, identity, "", asking.id, theirs.contact, requester=True)
     turn.edit(name, relationships={**group.relationships, theirs.did: relationship})
     ask_again(turn, name, theirs.did)
 
@@ -88,19 +95,14 @@ def ask_again(turn: Turn, name: str, member: str) -> None:
         return
     if member not in group.view.members:
         return  # it has left before it answered
-    patience = RENEW_MS if peer.link in turn.agent.up else RENEW_MAIL_MS
-    if relationship.again and turn.now >= relationship.again + patience:  # the other side may have asked meanwhile
-        _begin(turn, name, group.view.members[member], max(turn.now, group.lamport))
-        return
     if reachable(turn, name, member):
-        again = {"again": relationship.again} if relationship.again else {}
-        proof = sign_proof(group.seed, name, relationship.mine.did, relationship.asked, member, relationship.again)
+        proof = sign_proof(group.seed, name, relationship.mine.did, relationship.asked, member)
         message = Message(
             type=exchange.REQUEST,
             id=relationship.thid,
             thid=relationship.thid,
             pthid=name,
-            body={"goal_code": "org.zerochat.contact", "member": group.me, "proof": proof, **again},
+            body={"goal_code": "org.zerochat.contact", "member": group.me, "proof": proof},
         )
         packer = turn.packer_of(name)
         send(turn, name, member, pack_to(relationship.mine, relationship.asked, message, packer, turn.moment))
@@ -112,11 +114,17 @@ def renew(turn: Turn, name: str, member: str) -> None:
     """We do not know what we have had with this member since our profile was copied: ask for a relationship in the
     place of that, unless we have just done so."""
     group = turn.group(name)
-    theirs, known = group.view.members.get(member), group.relationships.get(member)
-    if theirs is None or member not in group.peers or not reachable(turn, name, member):
+    theirs, known, peer = group.view.members.get(member), group.relationships.get(member), group.peers.get(member)
+    if theirs is None or peer is None or turn.agent.reach is None:
         return
-    if known is None or turn.now >= known.again + RENEW_MS:
-        _begin(turn, name, theirs, max(turn.now, group.lamport))
+    if known is None or (known.established and turn.now >= peer.renewed_at + RENEW_MS):
+        turn.edit_peer(name, member, renewed_at=turn.now)
+        _begin(turn, name, theirs)
+
+
+def listen_from_now(turn: Turn, name: str, member: str) -> None:
+    """See to it that something is heard from a member that is connected."""
+    turn.timer("listen", f"{name} {member} {turn.now}", LISTEN_MS)
 
 
 def listen(turn: Turn, name: str, member: str, since: int, asked: bool = False) -> None:
@@ -171,30 +179,55 @@ def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
 
 def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relationship | None) -> None:
     group = turn.group(name)
-    proof, again = opened.message.body.get("proof"), opened.message.body.get("again", 0)
-    if not isinstance(proof, str) or not _is_moment(again) or turn.agent.reach is None:
+    proof = opened.message.body.get("proof")
+    if not isinstance(proof, str) or turn.agent.reach is None:
         raise Refused(why="a request for an exchange without proof of membership")
-    check_proof(proof, member, name, opened.sender, group.contact.did, group.me, again)
-    fresh = known is None or not known.established or not same_did(known.theirs, opened.sender)
-    if known is None or fresh:
-        if known is not None and known.greeted and not (again and again >= known.again + RENEW_MS):
-            raise Refused(why="a second relationship with the same member")
-        if known is not None and known.again and not known.established and _later(group, member):
-            raise Refused(why="an exchange that we have asked for too")
-        identity = pair_identity(turn, group)
-        known = Relationship(member, identity, opened.sender, opened.message.id, "", requester=False, again=again)
+    check_proof(proof, member, name, opened.sender, group.contact.did, group.me)
+    found = next((one for one in _answered(group, member) if same_did(one.theirs, opened.sender)), None)
+    fresh = found or Relationship(
+        member, pair_identity(turn, group), opened.sender, opened.message.id, "", requester=False
+    )
+    if found is None and known is not None:
+        _offer(turn, name, fresh)
+    elif found is None:
         _learn_reach(turn, name, member, opened.sender)
-        turn.edit(name, relationships={**turn.group(name).relationships, member: known})
+        turn.edit(name, relationships={**turn.group(name).relationships, member: fresh})
     prior = Prior(group.contact.short, group.contact.kid_signing_short, group.contact.signing_seed)
-    answer = exchange.response(opened.message, known.mine, prior, {}, now_s=turn.now // 1000, random=turn.moment.random)
-    envelope = pack(known, answer, turn.packer_of(name), turn.moment.random)
-    send(turn, name, member, envelope)
-    if fresh:
-        established(turn, name, known)  # after the answer, or the other side could not read what is said first
+    answer = exchange.response(opened.message, fresh.mine, prior, {}, now_s=turn.now // 1000, random=turn.moment.random)
+    send(turn, name, member, pack(fresh, answer, turn.packer_of(name), turn.moment.random))
+    if found is None and known is None:
+        established(turn, name, fresh)  # after the answer, or the other side could not read what is said first
 
 
-def _is_moment(given: object) -> bool:
-    return type(given) is int and 0 <= given < 1 << 53
+def _answered(group: Group, member: str) -> list[Relationship]:
+    """What this member has asked for and was given, or offered."""
+    known = group.relationships.get(member)
+    given = [known] if known is not None and known.established else []
+    return given + [offer.relationship for offer in group.offers.get(member, ())]
+
+
+def _offer(turn: Turn, name: str, relationship: Relationship) -> None:
+    """What there is stays, until the member has said something in this one. Raises Refused where it asks too often."""
+    group, member = turn.group(name), relationship.member
+    offers, known, peer = group.offers.get(member, ()), group.relationships[member], group.peers[member]
+    if offers and turn.now < offers[-1].at + OFFER_MS:
+        raise Refused(why="one relationship after the other")
+    crossed = known.requester and peer.heard <= peer.renewed_at
+    offers = (*offers, Offer(relationship, turn.now, crossed))[-OFFERS_MAX:]
+    turn.edit(name, offers={**group.offers, member: offers})
+
+
+def taken_up(turn: Turn, name: str, relationship: Relationship) -> None:
+    """A member has said something in what we have offered it: that takes the place of what there was. It may have lost
+    more than that, and says so soon. Raises Refused where it is ours to ask, and we do."""
+    group, member = turn.group(name), relationship.member
+    offer = next(one for one in group.offers[member] if one.relationship.mine == relationship.mine)
+    if offer.crossed and _later(group, member):
+        raise Refused(why="a relationship that we have asked for too")
+    _learn_reach(turn, name, member, relationship.theirs)
+    turn.edit(name, offers={did: offers for did, offers in turn.group(name).offers.items() if did != member})
+    turn.edit_peer(name, member, acked={}, less_at=0)
+    established(turn, name, relationship)
 
 
 def pair_identity(turn: Turn, group: Group) -> Identity:
@@ -230,6 +263,7 @@ def established(turn: Turn, name: str, relationship: Relationship) -> None:
     sync.send_sync(turn, name, relationship.member)
     turn.edit_peer(name, relationship.member, retry_at=turn.now + sync.RETRY_MS, tries=0)
     sync.repair(turn, name)
+    listen_from_now(turn, name, relationship.member)
 
 
 def heard(turn: Turn, name: str, relationship: Relationship) -> None:
@@ -260,5 +294,9 @@ def rotate(turn: Turn, name: str, member: str) -> None:
 
 def forget(turn: Turn, name: str, member: str) -> None:
     """There is no relationship with this member any more."""
-    relationships = turn.group(name).relationships
-    turn.edit(name, relationships={did: one for did, one in relationships.items() if did != member})
+    group = turn.group(name)
+    turn.edit(
+        name,
+        relationships={did: one for did, one in group.relationships.items() if did != member},
+        offers={did: one for did, one in group.offers.items() if did != member},
+    )

@@ -131,7 +131,7 @@ def link_up(turn: Turn, name: str, member: str) -> None:
         sync.repair(turn, name)
     else:
         pairing.ask_again(turn, name, member)
-    turn.timer("listen", f"{name} {member} {turn.now}", pairing.LISTEN_MS)
+    pairing.listen_from_now(turn, name, member)
 
 
 def mail_up(turn: Turn, name: str, member: str) -> None:

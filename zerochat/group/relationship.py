@@ -48,9 +48,6 @@ class Relationship:
     handover: Handover | None = None
     rotated: int = 0
     """When the peer last rotated its DID by its own word, UTC seconds; 0: never."""
-    again: int = 0
-    """When this was asked for in the place of an earlier one that one of the two has lost, UTC ms; 0: it is the first.
-    """
 
     @property
     def established(self) -> bool:

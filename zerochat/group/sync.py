@@ -65,25 +65,25 @@ def note(turn: Turn, name: str, sender: str, view: str, theirs: Sequence[int]) -
         spread_view(turn, name)
 
 
-def note_loss(turn: Turn, name: str, member: str, view: str, theirs: Sequence[int]) -> None:
-    """A member tells its state. Where it goes on to have less of our chain than it had said before, it has gone back to
-    an older copy of its profile: take it at its word, and bring it what it has lost.
+def note_loss(turn: Turn, name: str, member: str, view: str, theirs: Sequence[int], at: int) -> None:
+    """A member tells its state, as it was `at` that time by its own clock (UTC ms). Where it goes on to have less of
+    our chain than it had said before, it has gone back to an older copy of its profile: take it at its word, and bring
+    it what it has lost.
 
-    Once is not enough: what it says on two ways may overtake itself. Nor is it believed often: it costs it nothing.
+    Once is not enough: what it says on two ways may overtake itself. An old word that somebody says again counts for
+    nothing. Nor is it believed often: it costs it nothing.
     """
     group = turn.group(name)
     peer = group.peers[member]
-    if view != group.view.checksum:
+    if view != group.view.checksum or at <= peer.said_at:
         return
     upto = dict(zip(group.view.members, theirs, strict=False)).get(group.me, 0)
-    if upto >= peer.acked.get(group.me, 0):
-        if peer.less_at:
-            turn.edit_peer(name, member, less_at=0)
-    elif not peer.less_at:
-        turn.edit_peer(name, member, less_at=turn.now)
-    elif turn.now >= peer.less_at + LOSS_MS:
-        turn.edit_peer(name, member, less_at=0, acked={group.me: upto}, tries=0, retry_at=turn.now)
+    less = upto < peer.acked.get(group.me, 0)
+    if less and peer.less_at and turn.now >= peer.less_at + LOSS_MS:
+        turn.edit_peer(name, member, said_at=at, less_at=0, acked={group.me: upto}, tries=0, retry_at=turn.now)
         repair(turn, name)
+    else:
+        turn.edit_peer(name, member, said_at=at, less_at=(peer.less_at or turn.now) if less else 0)
 
 
 def acknowledged(turn: Turn, name: str, member: str, reported: dict[str, int]) -> None:
@@ -156,6 +156,8 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         "word": word,
         "reach": _reach(turn, group),
     }
+    if (seen := _seen(group, member)) > body["yours"]:
+        body["seen"] = seen
     if peer.view:
         body["told"] = peer.view
     if peer.base_id:
@@ -169,12 +171,10 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
     mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
 
 
-def tell_all(turn: Turn, name: str) -> None:
-    """Tell everybody who can be reached."""
-    group = turn.group(name)
-    for member in group.peers:
-        if member in group.view.members:
-            send_sync(turn, name, member)
+def _seen(group: Group, member: str) -> int:
+    """The last place of a member's chain of which we have anything, be it what waits or what others have brought."""
+    held = group.limbo.get(member)
+    return max(group.chain(member).seq, max(held.records, default=0) if held is not None else 0)
 
 
 def _former(group: Group) -> list[list[str | int]]:

@@ -6,8 +6,10 @@ two histories. They know better, and say with every `sync` how far they have our
 than it has says nothing new until it has fetched that from whoever has it.
 
 A profile that knows that it was restored asks all the others, and waits for the last of them: whoever is away may be
-the only one who has heard our last words. Where one of them is gone for good, or we were alone when the backup was made
-and whoever has joined since is somebody whom we do not know, only a person can tell whether we may go on (`resume`).
+the only one who has heard our last words. It begins anew with each of them (`pairing.py`): so nobody can say again what
+one of them had said before, and what was on its way from us to them is not understood any more. Where one of them is
+gone for good, or we were alone when the backup was made and whoever has joined since is somebody whom we do not know,
+only a person can tell whether we may go on (`resume`).
 
 A member could claim that without reason, to keep us silent. After a restored backup anybody is believed, until a person
 knows better. Else two members are, or the only other one: until they were asked, and have shown nothing. Nor can it put
@@ -21,7 +23,7 @@ from hmac import compare_digest
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import hkdf_sha256
 from zerochat.errors import LocalError, NotAMember, Refused
-from zerochat.group import pairing, sync
+from zerochat.group import mail, pairing, sync
 from zerochat.group.effects import Notify
 from zerochat.group.event import Event
 from zerochat.group.history import errands
@@ -78,10 +80,10 @@ def _mark(group: Group, event: Event) -> str:
 
 
 def begin(turn: Turn, name: str) -> None:
-    """This profile was restored from a backup: say nothing in this group until somebody has said where we stand."""
+    """This profile was restored from a backup, and starts: say nothing in this group until all have said where we
+    stand, and listen to nobody before it has answered us now."""
     if turn.group(name).state == "active":
-        turn.edit(name, regain=Regain(unsure=True))
-        turn.timer("regain", name, RETRY_MS)
+        turn.edit(name, regain=Regain(unsure=True), relationships={}, offers={})
 
 
 def suspended(group: Group) -> bool:
@@ -96,7 +98,7 @@ def check(group: Group) -> None:
     if not group.others:
         raise RestoredAlone(group=group.name)
     assert group.regain is not None
-    if ahead := sorted(member for member, upto in group.regain.claims.items() if upto > group.seq):
+    if ahead := _ahead(group):
         raise OlderCopy(who=names(group.view, ahead), group=group.name)
     raise Unheard(missing=names(group.view, _unheard(group)), group=group.name)
 
@@ -117,9 +119,15 @@ def resume(turn: Turn, group: Group) -> str:
 def _believed(group: Group) -> list[str]:
     """Those who are believed to have more of our chain than we have."""
     assert group.regain is not None
-    claimants = [m for m, upto in group.regain.claims.items() if upto > group.seq and m in group.view.members]
-    enough = 1 if group.regain.unsure else min(2, len(group.others))
-    return sorted(claimants) if len(claimants) >= enough else []
+    ahead = _ahead(group)
+    return ahead if len(ahead) >= (1 if group.regain.unsure else min(2, len(group.others))) else []
+
+
+def _ahead(group: Group) -> list[str]:
+    """The members who say that they have more of our chain than we have."""
+    assert group.regain is not None
+    claims = group.regain.claims.items()
+    return sorted(member for member, upto in claims if upto > group.seq and member in group.view.members)
 
 
 def hear(turn: Turn, name: str, member: str, upto: int) -> None:
@@ -147,10 +155,7 @@ def seek(turn: Turn, name: str) -> None:
     if state is None:
         return
     if state.unsure:
-        for member in group.others:
-            if member not in state.claims:
-                pairing.renew(turn, name, member)
-        sync.tell_all(turn, name)
+        _ask(turn, name)
     errands.give_up(turn, name)
     believed = _believed(group)
     able = [member for member in believed if errands.free(turn, name, member)]
@@ -164,6 +169,18 @@ def seek(turn: Turn, name: str) -> None:
         turn.edit(name, regain=replace(state, tries=state.tries + 1))
     if suspended(turn.group(name)):
         turn.timer("regain", name, RETRY_MS if believed and state.tries < TRIES_MAX else SELDOM_MS)
+
+
+def _ask(turn: Turn, name: str) -> None:
+    """Begin anew with everybody; and ask those who are connected, and have not said where we stand, to do so."""
+    group = turn.group(name)
+    for member in _unheard(group):
+        known = group.relationships.get(member)
+        if known is None:
+            pairing.renew(turn, name, member)
+        elif known.established and not mail.by_mail(turn, name, member):
+            turn.edit_peer(name, member, view="")  # so that it is asked for its own
+            sync.send_sync(turn, name, member)
 
 
 def progressed(turn: Turn, name: str) -> None:
@@ -183,7 +200,7 @@ def settle(turn: Turn, name: str) -> None:
         return
     if state.unsure and (not group.others or _unheard(group)):
         return
-    if any(upto > group.seq for upto in state.claims.values()):
+    if _ahead(group):
         return  # one alone says so
     turn.edit(name, regain=Regain(ignored=state.ignored) if state.ignored else None)
     if state.unsure or state.tries or state.claims:

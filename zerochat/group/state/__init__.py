@@ -7,7 +7,18 @@ reach her" is news, and `up` is empty after every start.
 
 from zerochat.group.state.agent import Agent
 from zerochat.group.state.chains import Chain, Limbo, Past, Spot
-from zerochat.group.state.groups import Conduct, Contradiction, Group, GroupState, Peer, Profile, Request, Waiting, Word
+from zerochat.group.state.groups import (
+    Conduct,
+    Contradiction,
+    Group,
+    GroupState,
+    Offer,
+    Peer,
+    Profile,
+    Request,
+    Waiting,
+    Word,
+)
 from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second
 from zerochat.group.state.joins import Claim, Join, JoinState, OpenInvitation
 from zerochat.group.state.outside import Connection, Fault, Letter, Question, Whom
@@ -31,6 +42,7 @@ __all__ = [
     "Letter",
     "Limbo",
     "Need",
+    "Offer",
     "OpenInvitation",
     "Past",
     "Peer",

@@ -50,6 +50,10 @@ class Peer:
     """Up to where this member has said that it has each author's chain."""
     less_at: int = 0
     """Since when it says that it has less of our chain than it had said before, UTC ms; 0: it does not."""
+    said_at: int = 0
+    """When it wrote the newest state that it has told us, in UTC ms by its own clock."""
+    renewed_at: int = 0
+    """When we last asked it for a relationship in the place of one that we had, UTC ms."""
     view: str = ""
     """The checksum of the view that it last told, if it has told of one since ours changed."""
     heard: int = 0
@@ -73,6 +77,17 @@ class Peer:
     """Not a part of what we know: it also counts what was refused, which changes nothing else."""
     breaker: Breaker = Breaker()
     """Problem reports between us: a conversation about errors must end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A relationship that a member has asked for anew, and that counts as soon as it says something in it."""
+
+    relationship: Relationship
+    at: int
+    """When it was made, UTC ms."""
+    crossed: bool = False
+    """We had asked for one ourselves when it came, and had heard nothing in that yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +168,8 @@ class Group:
     """UTC ms, the genesis event's own time."""
     peers: dict[str, Peer] = field(default_factory=dict)
     relationships: dict[str, Relationship] = field(default_factory=dict)
+    offers: dict[str, tuple[Offer, ...]] = field(default_factory=dict)
+    """By member: relationships that we have offered it in the place of the one that there is (`pairing.py`)."""
     chains: dict[str, Chain] = field(default_factory=dict)
     lamport: int = 0
     heads: tuple[str, ...] = ()

@@ -115,7 +115,7 @@ class SyncBody(msgspec.Struct, frozen=True):
     since: _Count
     """The sender's own chain begins, for the reader, after this event."""
     yours: _Count
-    """How far the sender has the reader's chain."""
+    """How far the sender has the reader's chain, by the reader's own word."""
     heads: Annotated[list[Id], msgspec.Meta(max_length=HEADS_MAX)]
     """The heads of the sender's membership events."""
     reach: ReachBody
@@ -129,6 +129,8 @@ class SyncBody(msgspec.Struct, frozen=True):
     """The sender misses something of the reader's chain: do not wait for the timer."""
     former: Annotated[list[tuple[Did, _Count]], msgspec.Meta(max_length=HEIGHTS_MAX)] = []
     """How far the sender has the chains of those who are members no more; as many as go in."""
+    seen: _Count = 0
+    """The last place of the reader's chain of which the sender has anything at all, if that is more than `yours`."""
     tips: Annotated[str, msgspec.Meta(max_length=HAVE_MAX * 3)] = ""
     """What stands at the ends of all chains that `have` tells of, two bytes each (`history/tips.py`)."""
 
