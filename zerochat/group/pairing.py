@@ -34,8 +34,9 @@ from zerochat.group.state import Group, Offer
 from zerochat.group.turn import Turn
 from zerochat.group.wire.envelope import Opened, pack_to
 
-MEET_MS, MEET_MS_MAX = 1_000, 30_000
-"""An unanswered request for an exchange is repeated after this long, then ever more slowly."""
+MEET_MS, MEET_MS_MAX, MEET_MAIL_MS_MAX = 1_000, 30_000, 3_600_000
+"""An unanswered request for an exchange is repeated after this long, then ever more slowly; over a mediator, which
+keeps it, more slowly still."""
 LISTEN_MS = 10_000
 """Whoever has been connected for so long and has said nothing is asked to, and has as long to answer."""
 LISTEN_SLACK_MS = 500
@@ -107,7 +108,8 @@ def ask_again(turn: Turn, name: str, member: str) -> None:
         packer = turn.packer_of(name)
         send(turn, name, member, pack_to(relationship.mine, relationship.asked, message, packer, turn.moment))
     turn.edit_peer(name, member, tries=peer.tries + 1)
-    turn.timer("meet", f"{name} {member}", min(MEET_MS << min(peer.tries, 10), MEET_MS_MAX))
+    most = MEET_MAIL_MS_MAX if by_mail(turn, name, member) else MEET_MS_MAX
+    turn.timer("meet", f"{name} {member}", min(MEET_MS << min(peer.tries, 12), most))
 
 
 def renew(turn: Turn, name: str, member: str) -> None:
