@@ -192,8 +192,8 @@ def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relations
     if found is None and known is not None:
         _offer(turn, name, fresh)
     elif found is None:
-        _learn_reach(turn, name, member, opened.sender)
-        turn.edit(name, relationships={**turn.group(name).relationships, member: fresh})
+        turn.edit(name, relationships={**group.relationships, member: fresh})
+    _learn_reach(turn, name, member, opened.sender)  # or it might not hear the answer
     prior = Prior(group.contact.short, group.contact.kid_signing_short, group.contact.signing_seed)
     answer = exchange.response(opened.message, fresh.mine, prior, {}, now_s=turn.now // 1000, random=turn.moment.random)
     send(turn, name, member, pack(fresh, answer, turn.packer_of(name), turn.moment.random))
@@ -226,8 +226,7 @@ def taken_up(turn: Turn, name: str, relationship: Relationship) -> None:
     offer = next(one for one in group.offers[member] if one.relationship.mine == relationship.mine)
     if offer.crossed and _later(group, member):
         raise Refused(why="a relationship that we have asked for too")
-    _learn_reach(turn, name, member, relationship.theirs)
-    turn.edit(name, offers={did: offers for did, offers in turn.group(name).offers.items() if did != member})
+    turn.edit(name, offers={did: offers for did, offers in group.offers.items() if did != member})
     turn.edit_peer(name, member, acked={}, less_at=0)
     established(turn, name, relationship)
 
