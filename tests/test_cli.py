@@ -249,6 +249,7 @@ def test_version(run) -> None:
         ("tail hikers -n 1 --since 2", "not allowed with"),
         ("history hikers -n -1", "argument"),
         ("history hikers --al", "unrecognized"),
+        ("send hikers hello", "The text goes behind -m"),
         ("locate moon", "invalid choice"),
         ("new hikers --envelope mime", "invalid choice"),
         ("new hikers --removal everybody", "invalid choice"),

@@ -113,6 +113,8 @@ class Parser(argparse.ArgumentParser):
 
     takes_id = False
     """Whether a connection's or an event's id is among the arguments."""
+    stray_hint = ""
+    """What somebody may have meant who has given more than the verb takes."""
 
     def error(self, message: str) -> NoReturn:
         text = message.replace(_ID_MARK, "")
@@ -125,7 +127,7 @@ class Parser(argparse.ArgumentParser):
             given = [_ID_MARK + one if _HYPHEN_ID.fullmatch(one) else one for one in given]
         found, unknown = super().parse_known_args(given, namespace)
         if unknown:
-            self.error("unrecognized arguments: " + " ".join(unknown))
+            self.error("unrecognized arguments: " + " ".join(unknown) + self.stray_hint)
         for name, value in vars(found).items():
             if isinstance(value, str):
                 setattr(found, name, value.removeprefix(_ID_MARK))

@@ -185,6 +185,7 @@ zerochat send ops -m "deployed" --wait all --timeout 60
 zerochat send ops -m "deployed" --wait 2 --format jsonl | jq .members
 """,
     )
+    send.stray_hint = ". The text goes behind -m, in quotes."
     group_argument(send)
     send.add_argument(
         "-m", "--message", metavar="TEXT", help="the text (otherwise, or with -, standard input is read to its end)"
