@@ -377,7 +377,7 @@ def test_an_old_copy_that_does_not_know_that_it_is_one_begins_anew_where_it_must
     world.post("n1", "one")
     world.run(for_ms=5_000)
     older(world, "n0", state, rows)
-    world.run(for_ms=60_000)
+    world.run(for_ms=120_000)
     world.post("n0", "two")
     world.run(for_ms=20_000)
     assert all(set(world.texts(name)) == {"one", "two"} for name in world.nodes)

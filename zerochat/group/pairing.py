@@ -37,7 +37,7 @@ from zerochat.group.wire.envelope import Opened, pack_to
 MEET_MS, MEET_MS_MAX, MEET_MAIL_MS_MAX = 1_000, 30_000, 3_600_000
 """An unanswered request for an exchange is repeated after this long, then ever more slowly; over a mediator, which
 keeps it, more slowly still."""
-LISTEN_MS = 10_000
+LISTEN_MS = 30_000
 """Whoever has been connected for so long and has said nothing is asked to, and has as long to answer."""
 LISTEN_SLACK_MS = 500
 """It may have noticed that we are connected so much sooner."""
