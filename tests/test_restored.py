@@ -7,8 +7,8 @@ import pytest
 
 from tests.test_history import Cut
 from zerochat.errors import NotAMember
-from zerochat.group import sync
-from zerochat.group.effects import Changed, Recall, Refuse, Remember
+from zerochat.group import pairing, sync
+from zerochat.group.effects import Changed, Dispatch, Recall, Refuse, Remember
 from zerochat.group.history import regain
 from zerochat.group.membership import Policy
 from zerochat.group.notices import JoinProgress, Regained
@@ -253,8 +253,12 @@ def test_whoever_was_restored_is_heard_again_also_by_those_who_have_rotated_sinc
     assert not any(world.group(name).offers for name in world.nodes)
 
 
-def test_two_who_were_restored_at_once_begin_anew_with_each_other():
+@pytest.mark.parametrize("seed", range(12))
+def test_two_who_were_restored_begin_anew_with_each_other(seed):
+    """Whichever of their requests and answers comes first, or not at all."""
+    dice = random.Random(f"both {seed}")
     world = Cut()
+    world.dice = random.Random(seed)
     world.bring_in("n1", "n2")
     world.post("n0", "one")
     world.run(for_ms=5_000)
@@ -262,13 +266,56 @@ def test_two_who_were_restored_at_once_begin_anew_with_each_other():
     world.ask("n0", RotateDid("friends/n1"))
     world.post("n1", "two")
     world.run(for_ms=5_000)
-    for name, (state, rows) in old.items():
-        restored(world, name, state, rows)
-    world.run(for_ms=120_000)
+    for name in dice.choices(("n0", "n1"), k=dice.randint(0, 2)) + dice.sample(("n0", "n1"), 2):
+        restored(world, name, *old[name])
+        world.run(for_ms=dice.choice((0, dice.randint(0, 60), dice.randint(0, 5_000))))
+    world.run(for_ms=400_000)
     world.post("n0", "three")
     world.post("n1", "four")
     world.run(for_ms=20_000)
     assert all(set(world.texts(name)) == {"one", "two", "three", "four"} for name in world.nodes)
+
+
+def test_whoever_has_left_is_not_answered():
+    """Its request may be an old one that somebody says again."""
+    world = Cut()
+    world.bring_in("n1", "n2")
+    world.run(for_ms=5_000)
+    restored(world, "n0", world.nodes["n0"].agent, world.nodes["n0"].log)
+    link = world.group("n0").peers[world.did("n2")].link
+    turn = world.turn("n2")
+    pairing.forget(turn, world.id, world.did("n0"))
+    turn.effects.clear()
+    pairing.renew(turn, world.id, world.did("n0"))
+    (asked,) = [one for one in turn.effects if isinstance(one, Dispatch)]
+    world.ask("n2", LeaveGroup(world.id))
+    world.run(for_ms=2_000)
+    assert world.did("n2") in world.group("n0").view.former and world.did("n2") in world.group("n0").peers
+    world.hear("n0", Received(link, asked.envelope))
+    assert world.nodes["n0"].dropped["dropped Refused"]
+
+
+def test_what_it_has_signed_itself_counts_whoever_brings_it(monkeypatch):
+    """A name that it gave itself comes back at once; the words before it may be nowhere."""
+    world = Cut()
+    world.bring_in("n1", "n2")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.deaf.add(frozenset({"n0", "n1"}))
+    monkeypatch.setattr("zerochat.group.history.needs.seek", lambda turn, name: None)
+    world.post("n0", "one", "two")
+    world.ask("n0", ChangeLabel(world.id, "alice"))
+    world.run(for_ms=20_000)
+    signed = {event.seq for event in world.group("n1").control.values() if event.author == world.did("n0")}
+    assert max(signed) > world.chain("n1", "n0").seq
+    world.ask("n2", LeaveGroup(world.id))
+    world.run(for_ms=20_000)
+    world.deaf.clear()
+    restored(world, "n0", state, rows)
+    world.run(for_ms=60_000)
+    assert world.group("n0").view.members[world.did("n0")].label == "alice"
+    refused = world.ask("n0", SendPost(world.id, "a second one"))
+    assert "n1 told of more of your own messages" in refused.error.sentence()
 
 
 def kept(world, monkeypatch, name):

@@ -74,7 +74,9 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
     group = turn.group(name)
     relationship = group.relationships.get(member)
     if (found := _opened(turn, group, member, envelope)) is not None:
-        _hear_message(turn, name, member, *found, len(envelope))
+        relationship, message = found
+        if message is not None:
+            _hear_message(turn, name, member, relationship, message, len(envelope))
         leave.settle(turn, name)
         members.settle(turn, name)
         seating.progress_all(turn, name)
@@ -91,16 +93,15 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
     seating.progress_all(turn, name)
 
 
-def _opened(turn: Turn, group: Group, member: str, envelope: bytes) -> tuple[Relationship, Message] | None:
+def _opened(turn: Turn, group: Group, member: str, envelope: bytes) -> tuple[Relationship, Message | None] | None:
     """What a member has said in the relationship that we have with it, or in one that it was offered and takes up by
-    that. None: in neither."""
+    that; no message, where that does not come about. None: in neither."""
     packer = turn.packer_of(group.id)
     for offer in group.offers.get(member, ()):
         with suppress(Unauthentic, Malformed):
             after, message = group.mode.open(group.place, envelope, offer.relationship, packer)
-            if after.established:
-                pairing.taken_up(turn, group.id, after)
-            return after, message
+            heard = after.established and pairing.taken_up(turn, group.id, after)
+            return after, message if heard else None
     known = group.relationships.get(member)
     if known is not None and known.established:
         with suppress(Unauthentic):
@@ -168,7 +169,8 @@ def hear_mail(
             member = opened.message.body.get("member")
             if not isinstance(member, str) or member not in turn.group(owner.group).peers:
                 raise Refused(why="a request for an exchange by somebody who is not a member")
-            pairing.hear_exchange(turn, owner.group, member, opened)
+            if conduct.spend(turn, owner.group, member, len(envelope)):
+                pairing.hear_exchange(turn, owner.group, member, opened)
             seating.progress_all(turn, owner.group)
         case "knock":
             admission.hear_knock(turn, owner.link, envelope, None, mailed=True)

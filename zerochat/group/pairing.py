@@ -44,8 +44,8 @@ LISTEN_SLACK_MS = 500
 RENEW_MS = 60_000
 """What a member says nothing in is not given up sooner for one more."""
 OFFER_MS = 2_000
-"""A member is offered another relationship once in this time."""
-OFFERS_MAX = 4
+"""Who has a relationship with us, and asks for another, is answered once in this time."""
+OFFERS_MAX = 8
 """And so many at once: whoever keeps its mail could say that many old requests again."""
 
 
@@ -66,6 +66,7 @@ def _begin(turn: Turn, name: str, theirs: Member) -> None:
     asking = exchange.request(identity, theirs.contact, name, {}, turn.moment.random)
     relationship = Relationship(theirs.did, identity, "", asking.id, theirs.contact, requester=True)
     turn.edit(name, relationships={**group.relationships, theirs.did: relationship})
+    turn.edit_peer(name, theirs.did, renewed_at=turn.now)
     ask_again(turn, name, theirs.did)
 
 
@@ -119,9 +120,13 @@ def renew(turn: Turn, name: str, member: str) -> None:
     theirs, known, peer = group.view.members.get(member), group.relationships.get(member), group.peers.get(member)
     if theirs is None or peer is None or turn.agent.reach is None:
         return
-    if known is None or (known.established and turn.now >= peer.renewed_at + RENEW_MS):
-        turn.edit_peer(name, member, renewed_at=turn.now)
+    if known is None or (known.established and not _lately(turn, peer.renewed_at, RENEW_MS)):
         _begin(turn, name, theirs)
+
+
+def _lately(turn: Turn, at: int, ms: int) -> bool:
+    """Whether it was less than this long ago; what seems to be to come was before somebody has set the clock back."""
+    return 0 <= turn.now - at < ms
 
 
 def listen_from_now(turn: Turn, name: str, member: str) -> None:
@@ -150,9 +155,8 @@ def ask_anew(turn: Turn, name: str, member: str) -> None:
     relationship = group.relationships.get(member)
     if relationship is None:
         request(turn, name, member)
-    elif not relationship.established and relationship.requester:
-        forget(turn, name, member)
-        request(turn, name, member)
+    elif not relationship.established and relationship.requester and member in group.view.members:
+        _begin(turn, name, group.view.members[member])
 
 
 def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
@@ -184,7 +188,11 @@ def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relations
     proof = opened.message.body.get("proof")
     if not isinstance(proof, str) or turn.agent.reach is None:
         raise Refused(why="a request for an exchange without proof of membership")
+    if member not in group.view.members:
+        raise Refused(why="a request for an exchange by somebody who has left")
     check_proof(proof, member, name, opened.sender, group.contact.did, group.me)
+    if known is not None and _lately(turn, group.peers[member].offered_at, OFFER_MS):
+        raise Refused(why="one request for an exchange after the other")
     found = next((one for one in _answered(group, member) if same_did(one.theirs, opened.sender)), None)
     fresh = found or Relationship(
         member, pair_identity(turn, group), opened.sender, opened.message.id, "", requester=False
@@ -193,6 +201,7 @@ def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relations
         _offer(turn, name, fresh)
     elif found is None:
         turn.edit(name, relationships={**group.relationships, member: fresh})
+    turn.edit_peer(name, member, offered_at=turn.now)
     _learn_reach(turn, name, member, opened.sender)  # or it might not hear the answer
     prior = Prior(group.contact.short, group.contact.kid_signing_short, group.contact.signing_seed)
     answer = exchange.response(opened.message, fresh.mine, prior, {}, now_s=turn.now // 1000, random=turn.moment.random)
@@ -209,26 +218,30 @@ def _answered(group: Group, member: str) -> list[Relationship]:
 
 
 def _offer(turn: Turn, name: str, relationship: Relationship) -> None:
-    """What there is stays, until the member has said something in this one. Raises Refused where it asks too often."""
+    """What there is stays, until the member has said something in this one."""
     group, member = turn.group(name), relationship.member
-    offers, known, peer = group.offers.get(member, ()), group.relationships[member], group.peers[member]
-    if offers and turn.now < offers[-1].at + OFFER_MS:
-        raise Refused(why="one relationship after the other")
-    crossed = known.requester and peer.heard <= peer.renewed_at
-    offers = (*offers, Offer(relationship, turn.now, crossed))[-OFFERS_MAX:]
+    known, peer = group.relationships[member], group.peers[member]
+    crossed = known.requester and peer.heard <= peer.renewed_at <= turn.now
+    offers = (*group.offers.get(member, ()), Offer(relationship, crossed))[-OFFERS_MAX:]
     turn.edit(name, offers={**group.offers, member: offers})
 
 
-def taken_up(turn: Turn, name: str, relationship: Relationship) -> None:
-    """A member has said something in what we have offered it: that takes the place of what there was. It may have lost
-    more than that, and says so soon. Raises Refused where it is ours to ask, and we do."""
+def taken_up(turn: Turn, name: str, relationship: Relationship) -> bool:
+    """A member has said something in what we have offered it: that takes the place of what there was, and of what was
+    offered before. It may have lost more than that, and says so soon. False where it is ours to ask, and we have: then
+    we do so again if that leads nowhere."""
     group, member = turn.group(name), relationship.member
-    offer = next(one for one in group.offers[member] if one.relationship.mine == relationship.mine)
-    if offer.crossed and _later(group, member):
-        raise Refused(why="a relationship that we have asked for too")
-    turn.edit(name, offers={did: offers for did, offers in group.offers.items() if did != member})
+    offers = group.offers[member]
+    place = next(place for place, one in enumerate(offers) if one.relationship.mine == relationship.mine)
+    if offers[place].crossed and _later(group, member):
+        renew(turn, name, member)
+        return False
+    rest = {did: each for did, each in group.offers.items() if did != member}
+    later = offers[place + 1 :]
+    turn.edit(name, offers={**rest, member: later} if later else rest)
     turn.edit_peer(name, member, acked={}, less_at=0)
     established(turn, name, relationship)
+    return True
 
 
 def pair_identity(turn: Turn, group: Group) -> Identity:

@@ -172,9 +172,12 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
 
 
 def _seen(group: Group, member: str) -> int:
-    """The last place of a member's chain of which we have anything, be it what waits or what others have brought."""
+    """The last place of a member's chain of which we have anything, be it what waits, what others have brought, or what
+    it has signed about who is in."""
     held = group.limbo.get(member)
-    return max(group.chain(member).seq, max(held.records, default=0) if held is not None else 0)
+    waiting = [load_event(one.record) for one in group.waiting.values()]
+    signed = [event.seq for event in (*group.control.values(), *waiting) if event.author == member]
+    return max(group.chain(member).seq, *signed, max(held.records, default=0) if held is not None else 0)
 
 
 def _former(group: Group) -> list[list[str | int]]:

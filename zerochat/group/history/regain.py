@@ -124,10 +124,16 @@ def _believed(group: Group) -> list[str]:
 
 
 def _ahead(group: Group) -> list[str]:
-    """The members who say that they have more of our chain than we have."""
+    """The members who say that they have more of our chain than we have; all who have said anything, where we know it
+    ourselves, because somebody has brought us something that we have signed."""
     assert group.regain is not None
-    claims = group.regain.claims.items()
-    return sorted(member for member, upto in claims if upto > group.seq and member in group.view.members)
+    claims = {member: upto for member, upto in group.regain.claims.items() if member in group.view.members}
+    return sorted(member for member, upto in claims.items() if max(upto, _signed(group)) > group.seq)
+
+
+def _signed(group: Group) -> int:
+    """The place in our chain of our last membership event."""
+    return max((event.seq for event in group.control.values() if event.author == group.me), default=0)
 
 
 def hear(turn: Turn, name: str, member: str, upto: int) -> None:
@@ -164,7 +170,7 @@ def seek(turn: Turn, name: str) -> None:
         turn.edit(name, regain=replace(state, claims=claims, ignored=state.ignored | set(able), tries=0))
     elif able:
         member = able[state.tries % len(able)]
-        want = [(group.me, group.seq, state.claims[member])]
+        want = [(group.me, group.seq, max(state.claims[member], _signed(group)))]
         errands.ask_for(turn, name, member, want, EVENTS_MAX)
         turn.edit(name, regain=replace(state, tries=state.tries + 1))
     if suspended(turn.group(name)):

@@ -53,7 +53,9 @@ class Peer:
     said_at: int = 0
     """When it wrote the newest state that it has told us, in UTC ms by its own clock."""
     renewed_at: int = 0
-    """When we last asked it for a relationship in the place of one that we had, UTC ms."""
+    """When we last asked it for a relationship, UTC ms."""
+    offered_at: int = 0
+    """When we last answered such a request of its, UTC ms."""
     view: str = ""
     """The checksum of the view that it last told, if it has told of one since ours changed."""
     heard: int = 0
@@ -84,8 +86,6 @@ class Offer:
     """A relationship that a member has asked for anew, and that counts as soon as it says something in it."""
 
     relationship: Relationship
-    at: int
-    """When it was made, UTC ms."""
     crossed: bool = False
     """We had asked for one ourselves when it came, and had heard nothing in that yet."""
 
