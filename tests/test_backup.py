@@ -563,7 +563,7 @@ def test_a_restored_profile_that_is_alone_goes_on_when_a_person_says_so(tmp_path
         back_to(alice, target)
         alice.wake()
         assert {one.name: one.suspended for one in alice.client.groups()} == {"mine": True, "friends": True}
-        assert "`zerochat resume GROUP`" in alice.client.status().warning
+        assert "`resume`" in alice.client.status().warning
         with pytest.raises(AgentError, match=r"you were alone in mine when it was made.*`zerochat resume mine`"):
             alice.client.send("mine", "too early")
         with pytest.raises(

@@ -14,7 +14,7 @@ CLOCKS_S: Final = 120.0
 OLDER_COPY: Final = (
     "This is an older copy of the profile, from a backup say, and others may have more of your own messages than it"
     " has. You can write again in a group when all its members have told what they have of you; where one of them is"
-    " gone for good, `zerochat resume GROUP` goes on without."
+    " gone for good, `resume` goes on without."
 )
 SHUT_OUT: Final = (
     "Somebody has sent so much that had to be refused that nothing is heard from there for ten minutes. `zerochat"

@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from zerochat.agent.schema import Completeness, GapInfo, GapState, Heard
 from zerochat.agent.stamp import timestamp
+from zerochat.group.history import regain
 from zerochat.group.history.needs import TRIES_MAX, lacking
 from zerochat.group.state import Group, Limbo, Need
 
@@ -25,6 +26,9 @@ def completeness(group: Group, near: Collection[str], now: int) -> Completeness 
     everybody = sorted(group.view.members.values(), key=lambda one: (one.joined, one.did))
     labels = {one.did: one.label for one in (group.view.former | group.view.members).values()}
     told = lacking(group)
+    if (ours := regain.told(group)) > group.seq:
+        told = {**told, group.me: ours}
+    unsure = group.regain is not None and group.regain.unsure
     authors = sorted(told.keys() | group.limbo.keys())
     gaps = [_gap(group, author, labels.get(author, ""), told.get(author, 0)) for author in authors]
     found = [gap for gap in gaps if gap is not None]
@@ -34,6 +38,8 @@ def completeness(group: Group, near: Collection[str], now: int) -> Completeness 
         peer = group.peers.get(one.did)
         heard = peer.heard if peer is not None else 0
         present = heard > 0 and (one.did in near or now - heard <= PRESENT_MS)
+        if unsure and group.regain is not None and one.did not in group.regain.claims:
+            present = False  # what it said before the backup says nothing of what we had since
         if present and one.did not in missing:
             words.append(heard)
         members.append(

@@ -164,7 +164,7 @@ def sentences(fate: Fate, nicks: dict[str, str], name: Name, clock: Clock) -> li
     who = "You" if event.self else name(event.author.nick)
     wrote = "wrote this" if event.type == "message" else "did this"
     come = "" if event.self else f"; it came here at {clock(event.received_at)}"
-    late = ", after others that stand below it" if event.late else ""
+    late = ", and it came to this log after what stands below it" if event.late else ""
     said = [f"{who} {wrote} at {clock(event.sent_at)}{come}{late}.", *_word(fate, who, name), *_place(fate, who)]
     if fate.forked:
         said.append(f"Careful: {who} has said two different things in one place.")

@@ -74,7 +74,8 @@ bytes), and when it was made (UTC milliseconds, in decimal)."""
 
 
 class NoProfile(LocalError):
-    """There is no profile {profile} yet. Make it with `zerochat --profile {profile} init --name NAME`."""
+    """There is no profile {profile} yet. `zerochat --profile {profile} init --name NAME` makes it, or `zerochat
+    --profile {profile} restore FILE` from a backup."""
 
     exit_code: ClassVar[int] = 6
 

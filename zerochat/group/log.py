@@ -339,7 +339,8 @@ def hear_shared(turn: Turn, name: str, sender: str, event: Event) -> None:
         begun = replace(Chain.after(event.seq - 1), own=Spot(), untold=True)
         turn.edit(name, chains={**group.chains, event.author: begun})
     if _is_next(turn.group(name), event):
-        _take(turn, name, event, by="" if event.sig else sender)
+        ours = event.author == group.me  # our mark is under it
+        _take(turn, name, event, by="" if event.sig or ours else sender)
         _release(turn, name, event.author)
         if event.author == group.me:
             regain.progressed(turn, name)

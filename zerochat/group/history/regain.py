@@ -91,6 +91,13 @@ def suspended(group: Group) -> bool:
     return group.regain is not None and (group.regain.unsure or bool(_believed(group)))
 
 
+def told(group: Group) -> int:
+    """Up to where our own chain goes, as far as those say who are believed; 0: nobody says anything of it."""
+    if group.regain is None or not (ahead := _believed(group)):
+        return 0
+    return max(_signed(group), *(group.regain.claims[member] for member in ahead))
+
+
 def check(group: Group) -> None:
     """Raise Unheard, OlderCopy or RestoredAlone where we must say nothing new yet."""
     if not suspended(group):
@@ -178,10 +185,13 @@ def seek(turn: Turn, name: str) -> None:
 
 
 def _ask(turn: Turn, name: str) -> None:
-    """Begin anew with everybody; and ask those who are connected, and have not said where we stand, to do so."""
+    """Begin anew with everybody; and ask those who are connected to say where we stand, and that they have what others
+    have brought us back."""
     group = turn.group(name)
-    for member in _unheard(group):
+    for member in group.others:
         known = group.relationships.get(member)
+        if known is not None and member not in _unheard(group) and not sync.lacks(group, member):
+            continue  # it has said all that we want to know
         if known is None:
             pairing.renew(turn, name, member)
         elif known.established and not mail.by_mail(turn, name, member):
