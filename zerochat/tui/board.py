@@ -13,7 +13,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
 
-from zerochat.agent.schema import Hello, InvitationNews, JoinStatus, NoParams, Status
+from zerochat.agent.schema import Hello, InvitationNews, JoinStatus, Status
 from zerochat.terminal import Printable, cells, printable, printable_line
 from zerochat.tui.answers import Answers, PeerNews
 from zerochat.tui.bars import Banner, Notice, StatusLine, TopBar
@@ -149,7 +149,7 @@ class Board(Screen[None]):
 
     def _ask_status(self) -> None:
         async def ask() -> None:
-            self.status_told(await self.link.ask("status", NoParams(), Status))
+            self.status_told(await self.feed.status())
 
         if self.link.state.up:
             self.attempt(ask())

@@ -167,7 +167,7 @@ def _status(chat: Board, rest: str) -> None:
     from zerochat.tui.sheet import Sheet, rows
 
     async def ask() -> None:
-        status = await chat.link.ask("status", NoParams(), Status)
+        status = await chat.feed.status()
         chat.status_told(status)
         hours, seconds = divmod(status.uptime_s, 3600)
         facts = [

@@ -105,6 +105,7 @@ class Feed:
         """The groups of which something has come from before my time that was not read yet."""
         self._seq: int | None = None
         self._refreshing = False
+        self._joins_told = 0
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -118,9 +119,17 @@ class Feed:
         except AgentError as error:  # What can be read all the same is shown, and this said.
             trouble = error
         await self._reload()
-        self.watcher.status_told(await self.link.ask("status", NoParams(), Status))
+        self.watcher.status_told(await self.status())
         if trouble is not None:
             raise trouble
+
+    async def status(self) -> Status:
+        """What the agent says of itself; asked again where a join has moved on meanwhile, or that would seem undone."""
+        while True:
+            told = self._joins_told
+            status = await self.link.ask("status", NoParams(), Status)
+            if told == self._joins_told:
+                return status
 
     async def _reload(self) -> None:
         await self.refresh()
@@ -291,6 +300,7 @@ class Feed:
                 self.stale = True
             case JoinStatus() as status:
                 self.stale = self.stale or status.phase == "joined"
+                self._joins_told += 1
                 self.watcher.join_told(status)
             case InvitationNews() as invitation:
                 self.watcher.invitation_told(invitation)
