@@ -275,7 +275,7 @@ def test_it_would_notice_shares_that_nobody_has_asked_for(monkeypatch):
 
 def test_it_would_notice_words_put_into_somebodys_mouth(monkeypatch):
     monkeypatch.setattr(regain, "is_ours", lambda *_: True)
-    with pytest.raises(Violation, match="never said"):
+    with pytest.raises(Violation, match=r"never said|accuses a member who keeps the rules"):
         found_out("tall claims", 30)
 
 
