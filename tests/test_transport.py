@@ -109,6 +109,7 @@ def test_dialling_and_admitting_again_changes_nothing():
     with peers(2) as (a, b):
         befriend(a, b, LINK)
         state = a.transport._links[LINK]
+        until(lambda: len(state.lines) == 2, a, b)  # the line to its queue is dialled once the first one is up
         sockets_before, dial = list(state.lines), state.dial
         assert dial is not None
         a.do(dial, Admit(LINK, public_key(b"z" * 32)), Admit(LINK, public_key(b"z" * 32)))
