@@ -63,7 +63,7 @@ def test_two_members_whose_link_is_cut_all_the_time(tmp_path, chaos, count, free
         talk((alice, bob), count)
         everybody_has((alice, bob), 2 * count, 300)  # and it is still being cut
         check((alice, bob))
-        assert chaos.cuts > count / 10
+        assert chaos.cuts > count / 20  # fewer on a fast machine, which is through sooner
         chaos.heal()
         acknowledged((alice, bob))
 
