@@ -218,6 +218,22 @@ def test_scenario_2_whoever_only_the_acceptor_knows_gets_nothing(skip):
     assert [(who, n.member) for who, n in world.disagreements if who == BOB] == [(BOB, world.alice)], "once"
 
 
+def test_whoever_was_let_in_once_in_each_of_two_histories_is_confirmed_by_those_who_know_the_other_one():
+    """Seed 602 of the byzantine simulator: Dave stayed in quarantine for good, since Bob knew of another event."""
+    world = Byzantine(members=5)
+    world.sneak(world.eve(), two_faced=True)
+    assert world.join("n4", world.invite(world.id, ALICE), "dave").phase == "joined"
+    dave = world.group("n4").me
+    assert world.carol_joins().phase == "joined"
+    world.run(for_ms=300_000)
+    carol, bob = world.group(CAROL), world.group(BOB)
+    assert carol.quarantine == (EVE,)
+    silent = {member: word for member, word in carol.words.items() if member != dave}
+    begun = world.group("n4").entry  # as if Alice had brought her in without a look at what Bob knows
+    assert begun not in bob.control and dave in bob.view.members, "else this shows nothing"
+    assert agreement.unconfirmed(replace(carol, words=silent, entry=begun), late=True) == (EVE,)
+
+
 def test_what_casts_doubt_is_known_until_somebody_has_dismissed_it():
     world = Byzantine()
     world.sneak(world.eve(), two_faced=True)

@@ -90,25 +90,27 @@ def unconfirmed(group: Group, *, late: bool) -> tuple[str, ...]:
     whom most members have said something, then the one who came first; each can then speak for the others. `late`:
     whoever has not talked to us by now is not waited for.
     """
-    begun = ancestors(group.control, [group.entry])
-    adds = {
-        add_of(event).member: event
-        for name in sorted(begun, key=lambda name: (group.control[name].lamport, name), reverse=True)
-        if (event := group.control[name]).type == ADD
-    }
+    adds: dict[str, list[Event]] = {}
+    for name in ancestors(group.control, [group.entry]):
+        if (event := group.control[name]).type == ADD:
+            adds.setdefault(add_of(event).member, [])
+    for event in group.control.values():  # whoever signs two histories may bring somebody in once in each
+        if event.type == ADD and add_of(event).member in adds:
+            adds[add_of(event).member].append(event)
     acceptor, view = acceptor_of(group), group.view.members
     vouches = _pasts(group)
 
     def could(other: str, member: str) -> bool:
-        return other not in (member, adds[member].author, acceptor)
+        return other not in (member, acceptor) and any(other != event.author for event in adds[member])
 
     def confirms(other: str, member: str) -> bool:
-        return could(other, member) and adds[member].id in vouches[other]
+        said = any(event.id in vouches[other] and other != event.author for event in adds[member])
+        return said and could(other, member)
 
     def silent(member: str) -> bool:
         return late and (member not in group.words or group.words[member].at == 0)
 
-    rest = [did for did in adds if did in view and did not in (group.me, acceptor)]
+    rest = [did for did in sorted(adds) if did in view and did not in (group.me, acceptor)]
     trusted = [did for did in view if did not in adds or did == acceptor]
     trusted = [did for did in trusted if view[did].added_by is None or did == acceptor]
     while rest:
