@@ -128,6 +128,23 @@ def fake_agent(tmp_path: Path) -> Iterator[Callable[..., FakeAgent]]:
         agent.stop()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--budget",
+        type=float,
+        default=1.0,
+        metavar="TIMES",
+        help="how many slices the searches (-m sim, crash, chaos, fuzz, soak) go through: 30 is thirty times the usual",
+    )
+
+
+@pytest.fixture
+def budget(request: pytest.FixtureRequest) -> Callable[[float], int]:
+    """How much of something a search goes through: what its slice has, times what is asked for, and at least one."""
+    times: float = request.config.getoption("--budget")
+    return lambda slice_: max(1, round(slice_ * times))
+
+
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's own settings reach a test."""

@@ -19,9 +19,10 @@ from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule
 from zerochat.group.modes import MODES
 from zerochat.group.turn import changed
 from zerochat.sim import Faults, Violation, World, main, play
+from zerochat.sim.batch import Plan, play_all
 from zerochat.sim.shortcuts import remembering
 
-EVERYDAY, THOROUGH = 60, 1000
+EVERYDAY = 60
 EVERYTHING = {*CONTROL, *MODES, *get_args(JoinRule), *get_args(RemoveRule), *get_args(AgreementRule), "active", "left"}
 
 
@@ -31,11 +32,10 @@ def test_everybody_converges(first):
         play(seed)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("first", range(0, THOROUGH, 100))
-def test_everybody_converges_a_thousand_times(first):
-    for seed in range(first, first + 100):
-        play(seed)
+@pytest.mark.sim
+def test_everybody_converges_in_many_more(budget):
+    failed = [one.violation for one in play_all(Plan(), range(EVERYDAY, EVERYDAY + budget(120)), 2) if one.violation]
+    assert not failed
 
 
 def test_a_seed_replays_exactly_in_another_process_too():
