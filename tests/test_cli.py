@@ -66,6 +66,7 @@ VERBS = [
     *("delivery", "why", "audit", "export", "import"),
     *("members", "requests", "admit", "refuse", "remove", "role", "rename", "verify"),
     *("ping", "features", "rotate", "connect", "connections", "tell", "letters", "disconnect", "route", "mediator"),
+    "sim",
 ]
 
 

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -25,9 +24,10 @@ from zerochat.agent import report, schema
 from zerochat.agent.address import EVERYWHERE, own_address, parse_listen, told
 from zerochat.agent.attention import Attention
 from zerochat.agent.backup import RESTORED_AT
+from zerochat.agent.clock import Clock
 from zerochat.agent.control import ControlServer
 from zerochat.agent.desk import Desk
-from zerochat.agent.diary import Discreet
+from zerochat.agent.diary import Discreet, LogFile
 from zerochat.agent.journal import Journal, fault_of_disk
 from zerochat.agent.net.bans import gravity
 from zerochat.agent.net.transport import Transport
@@ -67,6 +67,7 @@ from zerochat.group.notices import Forked, Notice
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
     Ask,
+    ClockSet,
     LinkDown,
     LinkUp,
     Moment,
@@ -145,6 +146,7 @@ class AgentThread(threading.Thread):
         self._timers: dict[str, float] = {}
         self._timer_heap: list[tuple[float, str]] = []
         self._pending: list[Stimulus] = []
+        self._clock = Clock()
         self._deferred: dict[bytes | str, tuple[float, Connectivity]] = {}
         """The last news of each link that could not be remembered, and when to try again."""
         self._log = logging.Logger("zerochat.agent")
@@ -218,7 +220,7 @@ class AgentThread(threading.Thread):
 
     def _open_log(self) -> None:
         self._places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handler = RotatingFileHandler(self._places.log, maxBytes=1 << 20, backupCount=2, encoding="utf-8")
+        handler = LogFile(self._places.log, maxBytes=1 << 20, backupCount=2, encoding="utf-8")
         handler.setFormatter(Discreet("%(asctime)s %(levelname)s %(message)s"))
         self._log.addHandler(handler)
         self._log.propagate = False
@@ -233,6 +235,7 @@ class AgentThread(threading.Thread):
             self._shares = Shares(journal)
             label = (journal.meta_get("label") or b"").decode()
             self._agent = journal.load(Agent) or Agent(label)
+            self._clock.recall(journal.meta_get("clock") or b"")
             self._restored = bool(journal.meta_get(RESTORED_AT))
             if self._restored:
                 self._log.warning("this profile was restored from a backup")
@@ -289,7 +292,8 @@ class AgentThread(threading.Thread):
                 timeout = min(timeout, max(0, int((moment - time.monotonic()) * 1000) + 1))
         self._watch_faces()
         heard, ready = self._transport.poll(timeout)
-        stimuli: list[Stimulus] = [*self._pending, *self._in_order([*heard, *self._postman.take()])]
+        stimuli: list[Stimulus] = [ClockSet(by_ms)] if (by_ms := self._clock.set_by()) else []
+        stimuli += [*self._pending, *self._in_order([*heard, *self._postman.take()])]
         self._pending = []
         for fd in ready:
             if fd == self._ear.fileno():
@@ -350,13 +354,15 @@ class AgentThread(threading.Thread):
         self._shares.note(remembered)
         if remembered or self._agent is not before:
             self._attention.fault = ""  # the disk has just taken something
+        if any(isinstance(stimulus, Started | ClockSet) for stimulus in stimuli):
+            self._settle("clock", self._clock.mark)
         if self._restored and any(isinstance(stimulus, Started) for stimulus in stimuli):
             self._warned()
         self._speak(effects)
         self._postman.settle(stimuli, kept=True)
 
     def _step(self, stimulus: Stimulus) -> list[Effect]:
-        moment = Moment(int(time.time() * 1000), os.urandom)
+        moment = Moment(self._clock.now(), os.urandom)
         try:
             self._agent, effects = step(self._agent, stimulus, moment)
         except Exception:  # noqa: BLE001
@@ -376,7 +382,7 @@ class AgentThread(threading.Thread):
     def _undo(self, before: Agent, stimuli: list[Stimulus], error: LocalError) -> None:
         """The turn could not be remembered, so it has not happened."""
         self._agent = before
-        self._attention.fault = error.sentence()
+        self._attention.failed(error.sentence())
         self._log.error("a turn could not be remembered: %s", error.code)
         self._postman.settle(stimuli, kept=False)
         for stimulus in stimuli:
@@ -384,6 +390,8 @@ class AgentThread(threading.Thread):
                 self._desk.fail(stimulus, error)
             elif isinstance(stimulus, TimerFired):
                 self._set_timer(stimulus.key, RETRY_MS)
+            elif isinstance(stimulus, ClockSet):
+                self._clock.unset(stimulus.by_ms)
             elif isinstance(stimulus, LinkUp | LinkDown | WebUp | WebDown | Started):
                 # Peers repeat what was not acknowledged, but nobody repeats that a link came up.
                 self._deferred[_subject(stimulus)] = (time.monotonic() + RETRY_MS / 1000, stimulus)
@@ -433,10 +441,14 @@ class AgentThread(threading.Thread):
     def _warned(self) -> None:
         """Every group that was restored knows that it was, and remembers it; those that are begun later were not."""
         self._restored = False
+        self._settle(RESTORED_AT, b"")
+
+    def _settle(self, name: str, value: bytes) -> None:
+        """Note something outside of any turn; where that fails, the core is told once more after the next start."""
         try:
-            self._journal.meta_set(RESTORED_AT, b"")
-        except LocalError as error:  # then they are told so once more
-            self._log.error("that the profile was restored could not be settled: %s", error.code)
+            self._journal.meta_set(name, value)
+        except LocalError as error:
+            self._log.error("%s could not be noted: %s", name, error.code)
 
     def _fetch(self, asked: Fetch | Compare) -> None:
         try:
@@ -455,6 +467,7 @@ class AgentThread(threading.Thread):
     def status(self, agent: Agent) -> schema.Status:
         shut_out = bool(self._transport.shut_out)
         older = any(group.state == "active" and regain.suspended(group) for group in agent.groups.values())
+        attention = self._attention.sentence(older=older, shut_out=shut_out, leap_ms=agent.leap)
         return schema.Status(
             profile=self._places.profile,
             nick=agent.label,
@@ -464,7 +477,7 @@ class AgentThread(threading.Thread):
             pair=str(self._pair),
             queue=str(self._queue),
             closed=not self._transport.gatekeeper_alive,
-            warning=self._journal.damage or self._attention.sentence(older=older, shut_out=shut_out),
+            warning=self._journal.damage or attention,
             groups=[report.group_info(agent, group) for group in agent.groups.values()],
             hidden=report.hidden(agent),
             web=list(agent.web),

@@ -147,6 +147,10 @@ def _verb(options: Options, out: "Output") -> int:
             from zerochat.cli import mediator
 
             return mediator.mediator(options, out)
+        case "sim":
+            from zerochat.cli.sim import sim
+
+            return sim(options, out)
         case _:
             from zerochat.cli import talk
 

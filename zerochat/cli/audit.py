@@ -1,6 +1,7 @@
 """The verbs about a group's whole log: audit, export, import; and reading one from a file."""
 
 import io
+import os
 import sys
 import time
 from array import array
@@ -147,15 +148,22 @@ def export(options: Options, out: Output) -> ExitCode:
 
 
 def _to_file(path: Path, header: "Header", client: "Client") -> int:
-    """Write a new file, whole or not at all."""
+    """Write a new file, whole or not at all; it is on disk when this returns."""
     from zerochat.agent import archive
+    from zerochat.agent.database import fault_of_disk
 
-    with archive.create(path) as file:
-        try:
-            return archive.write(header, _watched(client.log(header.ledger), header.ledger.events), file)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+    file = archive.create(path)
+    try:
+        with file:  # what it has still in its buffer may be what the disk has no room for
+            count = archive.write(header, _watched(client.log(header.ledger), header.ledger.events), file)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise fault_of_disk(error, path) from error
+        raise
+    return count
 
 
 def import_(options: Options, out: Output) -> ExitCode:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from textwrap import fill
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from zerochat.cli.exits import ExitCode
 
@@ -105,6 +105,15 @@ class Options(argparse.Namespace):
     messages: int | None
     megabytes: int | None
     keep_s: int | None
+
+    seeds: int
+    first: int
+    seed: int | None
+    trace: bool
+    kind: Literal["episodes", "histories", "byzantine"]
+    loss: float | None
+    twice: bool
+    jobs: int
 
 
 class Parser(argparse.ArgumentParser):

@@ -27,6 +27,7 @@ from zerochat.cli.parser_log import add_log, history_source
 from zerochat.cli.parser_mediator import add_mediator
 from zerochat.cli.parser_members import add_members
 from zerochat.cli.parser_peers import add_peers
+from zerochat.cli.parser_sim import add_sim
 
 __all__ = ["INVITATION_FORMATS", "PLACES", "Options", "parse"]
 
@@ -71,7 +72,7 @@ exit codes:
     common(parser, FORMATS)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     own = (_faces, _profile, add_keeping, add_groups, add_members, _talk, add_log)
-    for add in (*own, add_peers, add_mediator, add_didcomm):
+    for add in (*own, add_peers, add_mediator, add_didcomm, add_sim):
         add(verbs)
     return parser
 

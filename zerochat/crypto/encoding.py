@@ -85,7 +85,7 @@ _B58_RUN = 10
 
 def base58(data: bytes) -> str:
     """base58btc (the Bitcoin alphabet); every leading zero byte is a leading `1`."""
-    number, width = int.from_bytes(data, "big"), 4
+    number, width = int.from_bytes(data, "big"), 8
     while _power58(width) <= number:
         width *= 2
     zeros = len(data) - len(data.lstrip(b"\0"))
@@ -99,9 +99,10 @@ def _power58(digits: int) -> int:
 
 def _base58_digits(number: int, width: int) -> str:
     """So many digits of a number, by halves: a DID of the greatest size takes a third of the time that way."""
-    if width == 4:
-        first, last = divmod(number, 58**2)
-        return _B58_PAIRS[first] + _B58_PAIRS[last]
+    if width == 8:
+        high, low = divmod(number, 58**4)
+        first, second, third, fourth = *divmod(high, 58**2), *divmod(low, 58**2)
+        return _B58_PAIRS[first] + _B58_PAIRS[second] + _B58_PAIRS[third] + _B58_PAIRS[fourth]
     high, low = divmod(number, _power58(width // 2))
     return _base58_digits(high, width // 2) + _base58_digits(low, width // 2)
 
@@ -213,6 +214,10 @@ CONTAINERS_MAX = 32 * 1024
 """Objects and arrays in one text. An object costs as much time as fifty digits, and its check for members that stand
 twice is not the parser's own: half a megabyte of `{},` would take longer than a stranger's bytes may."""
 
+FRACTIONS_MAX = 2048
+"""Numbers with a fraction or an exponent in one text that is not spelled as libraries spell it. Some take ten
+microseconds each (`1e+308`): half a megabyte of them would take most of a second."""
+
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _STRING = re.compile(rb'"[^"]*"')
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'"[]{}'))
@@ -243,15 +248,21 @@ def _no_constant(name: str) -> object:
     raise ValueError(name)
 
 
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number
+class _Finite:
+    """Reads the fractions of one text, as many as there may be."""
+
+    def __init__(self) -> None:
+        self._left = FRACTIONS_MAX
+
+    def __call__(self, text: str) -> float:
+        self._left -= 1
+        number = float(text) if self._left >= 0 else math.inf
+        if not math.isfinite(number):
+            raise ValueError(text)
+        return number
 
 
 _READ, _WRITE = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode
-_DECODER = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_no_constant, parse_float=_finite)
 _COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _CANONICAL = msgspec.json.Encoder(order="sorted").encode
 
@@ -276,7 +287,8 @@ def strict_json(data: bytes, size_max: int, depth_max: int = DEPTH_MAX) -> objec
     except (ValueError, RecursionError):
         pass
     try:
-        value = _DECODER.decode(data.decode())
+        lenient = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_no_constant, parse_float=_Finite())
+        value = lenient.decode(data.decode())
         if b"\\" in data and (b"\\ud" in data or b"\\uD" in data):  # one byte is found faster than three
             _COMPACT.encode(value).encode()
     except (ValueError, RecursionError):

@@ -6,6 +6,7 @@ nothing forces it away, and sorts a conversation the same way at every member: b
 """
 
 from zerochat.errors import Refused
+from zerochat.group.turn import Turn
 
 AHEAD_MS_MAX = 5 * 60 * 1000
 """How far a peer's timestamp may run ahead of ours. Without a bound one member could use up everybody's clock; five
@@ -30,3 +31,10 @@ def check(lamport: int, now: int) -> None:
     """
     if lamport > now + AHEAD_MS_MAX:
         raise AheadOfTime
+
+
+def hear(turn: Turn, at: int) -> None:
+    """A member has told what time it is for it (UTC ms), as every `sync` does. Where our clock was set: if that is
+    nearer to it than to the time as it has gone on for us, the clock is right, and we go by it from now on."""
+    if turn.agent.leap and abs(at - turn.now) < abs(at - turn.time):
+        turn.change(leap=0)

@@ -15,7 +15,7 @@ from zerochat.errors import (
     Refused,
     RemoteError,
 )
-from zerochat.group import commands, conduct, hearing, leave, log, mail, pairing, peers, sync
+from zerochat.group import commands, conduct, hearing, leave, log, mail, pairing, peers, sync, timekeeping
 from zerochat.group.contact import Reach
 from zerochat.group.effects import (
     Answer,
@@ -29,6 +29,7 @@ from zerochat.group.outside import connection, mediators
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
     Ask,
+    ClockSet,
     Compared,
     Fetched,
     LinkDown,
@@ -73,9 +74,12 @@ def step(
                 reach = Reach(b"", None, None) if hidden else Reach(server_key, pair, queue)
                 for name in turn.agent.groups if restored else ():
                     regain.begin(turn, name)
+                timekeeping.started(turn)
                 _start(turn, reach, web)
                 if cover:
                     turn.timer("cover", "", sync.cover_delay(turn))
+            case ClockSet(by_ms):
+                timekeeping.was_set(turn, by_ms)
             case Received(link, envelope, handle):
                 hearing.receive(turn, link, envelope, handle)
             case LinkUp(link):

@@ -61,8 +61,8 @@ def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
         chain.tip,
         tuple(deps),
         tuple(conc),
-        clock.tick(group.lamport, turn.now),
-        max(1, turn.now),
+        clock.tick(group.lamport, turn.time),
+        max(1, turn.time),
         dict(body),
     )
     if event.is_control:
@@ -178,6 +178,7 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     if body.group != name:
         raise Malformed(why="sync: another group")
     _hear_reach(turn, name, sender, body.reach)
+    clock.hear(turn, body.reach.at)
     start_chain(turn, name, sender, body.since, body.pre)
     sync.note_loss(turn, name, sender, body.view, body.have, body.reach.at)
     sync.note(turn, name, sender, body.view, body.have)
@@ -216,7 +217,7 @@ def _hear_control(turn: Turn, name: str, sender: str, event: Event) -> bool:
         sync.ask(turn, name, sender)
         return False
     check_control(event, group.control)
-    clock.check(event.lamport, turn.now)
+    clock.check(event.lamport, turn.time)
     _apply(turn, name, event)
     return True
 
@@ -227,7 +228,7 @@ def _apply(turn: Turn, name: str, event: Event) -> None:
     while (follower := _unblocked(turn, name)) is not None:
         try:
             check_control(follower, turn.group(name).control)
-            clock.check(follower.lamport, turn.now)
+            clock.check(follower.lamport, turn.time)
         except RemoteError as error:
             turn.say(Measure("dropped", error.code))
         else:
@@ -357,7 +358,7 @@ def _take(turn: Turn, name: str, event: Event, by: str = "") -> None:
         return
     if event.lamport <= chain.lamport:
         raise Refused(why="a clock that runs backwards")
-    clock.check(event.lamport, turn.now)
+    clock.check(event.lamport, turn.time)
     _deliver(turn, name, event, by)
     if not by:
         sync.owe(turn, name, event.author)

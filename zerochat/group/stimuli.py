@@ -270,6 +270,13 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockSet:
+    """Somebody has set the clock of this machine: it says so many ms more than it would have otherwise."""
+
+    by_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Received:
     """One envelope came in over `link`. `handle` is set when it came in on a connection that the peer dialled."""
 
@@ -371,6 +378,7 @@ class WebDown:
 
 Input: TypeAlias = (
     Started
+    | ClockSet
     | Received
     | LinkUp
     | LinkDown

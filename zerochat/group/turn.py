@@ -5,10 +5,7 @@ or two; handing them one mutable turn reads better than threading a pair through
 thrown away whole, so a refused message leaves nothing behind.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields as fields_of
-from functools import cache
-from operator import attrgetter
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from zerochat.didcomm.packer import Packer
@@ -20,23 +17,13 @@ from zerochat.group.stimuli import Moment
 _S = TypeVar("_S", Agent, Group, Peer)
 
 
-@cache
-def _fields(kind: type) -> tuple[Callable[[object], tuple[object, ...]], dict[str, Callable[[object, object], None]]]:
-    """What reads all fields of a state at once, and what writes each although it is frozen."""
-    names = [field.name for field in fields_of(kind)]
-    return attrgetter(*names), {name: getattr(kind, name).__set__ for name in names}
-
-
 def changed(state: _S, fields: Mapping[str, Any]) -> _S:
-    """`dataclasses.replace` for a state in a quarter of its time, which was a sixth of that of a step. Nothing is
-    checked when a state is made, so nothing is when it is copied."""
-    kind: type = type(state)
-    read, writes = _fields(kind)
-    copy: _S = object.__new__(kind)
-    for write, value in zip(writes.values(), read(state), strict=True):
-        write(copy, value)
-    for name, value in fields.items():
-        writes[name](copy, value)
+    """`dataclasses.replace` for a state in a tenth of its time, which was a sixth of that of a step. Nothing is checked
+    when a state is made, so nothing is when it is copied."""
+    copy: _S = object.__new__(type(state))
+    copy.__dict__.update(state.__dict__)
+    copy.__dict__.update(fields)
+    assert len(copy.__dict__) == len(state.__dict__), f"no such field: {', '.join(fields)}"
     return copy
 
 
@@ -52,6 +39,11 @@ class Turn:
     @property
     def now(self) -> int:
         return self.moment.now
+
+    @property
+    def time(self) -> int:
+        """The time that others know us by, UTC ms: by it events are dated and judged (`timekeeping.py`)."""
+        return self.moment.now - self.agent.leap
 
     def say(self, *effects: Effect) -> None:
         self.effects += effects

@@ -2,12 +2,18 @@
 
 The core is the one that runs behind the sockets (`group/engine.py`); what is simulated is the machine room around it:
 clock, dice, links, queues and the log on disk, and beside it mediators (`mediator.py`) and the web (`web.py`). One seed
-gives one history, to the last byte, so whatever goes wrong can be played again: `python -m zerochat.sim --seed 7
---trace`. In one run of four some members only dial out, behind simulated mediators. There, and in some other runs,
-envelopes are really encrypted; elsewhere a transparent packer of the same shape stands in for them, so that a thousand
-histories fit into a minute or two.
+gives one history, to the last byte, so whatever goes wrong can be played again: `zerochat sim --seed 7 --trace`.
 
-    history     those in which everybody keeps the rules (`--byzantine`: those of byzantine.py)
+An *episode* begins with a group that stands already, takes some milliseconds, and has at least four faults in it, from
+a cut line to a clock that is a year wrong. A *history* goes from the founding of a group to its end; in one of four,
+some members only dial out, behind simulated mediators. There, and in some of the others, envelopes are really
+encrypted; elsewhere a transparent packer of the same shape stands in for them.
+
+    episode     what goes wrong in an episode and what people do meanwhile, as a script
+    beginnings  the groups that episodes begin with
+    ordeal      a world in which lines, machines, disks and clocks fail
+    shrink      what of a script it takes to break a promise
+    history     histories in which everybody keeps the rules (`--byzantine`: those of byzantine.py)
     doings      what people do in them
     byzantine   those in which some members break the rules, and what must hold for the others all the same
     adversary   a member that breaks the rules
@@ -15,11 +21,12 @@ histories fit into a minute or two.
     world       nodes, their network and their clock
     node        one node, and what must hold of what it has kept (handed.py: of what others have handed it)
     shortcuts   what all members may work out once
-    batch       many histories, in several processes
+    story       what nodes notice, in sentences
+    batch       many of them, in several processes
 """
 
-from zerochat.sim.batch import main
 from zerochat.sim.byzantine import play_byzantine
+from zerochat.sim.episode import play_episode
 from zerochat.sim.history import play
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.world import EPOCH_MS, SIMULATED_PACKERS, Faults, Node, Violation, World
@@ -32,7 +39,7 @@ __all__ = [
     "TransparentPacker",
     "Violation",
     "World",
-    "main",
     "play",
     "play_byzantine",
+    "play_episode",
 ]

@@ -1,28 +1,34 @@
 """Many histories, one after the other or several at a time in processes of their own; what is said of them has one
 order."""
 
-import argparse
-import sys
+import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
+from typing import Literal, TypeAlias
 
+from zerochat.sim.beginnings import beginning_of, begun
 from zerochat.sim.byzantine import Tally, play_byzantine
+from zerochat.sim.episode import play_episode, script_of
 from zerochat.sim.history import play
+from zerochat.sim.ordeal import Ordeal
+from zerochat.sim.shrink import Script, shrunk
 from zerochat.sim.world import Faults, Violation, World
 
-PROGRESS_S = 10.0
-"""How often it is said how far it has come."""
+CHUNK = 50
+"""Episodes that a process plays before it says so: each takes some milliseconds."""
+Kind: TypeAlias = Literal["episodes", "histories", "byzantine"]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How each history of a batch is played."""
 
-    faults: Faults = Faults()
-    byzantine: bool = False
+    kind: Kind = "histories"
+    faults: Faults | None = None
+    """What happens to frames; None: what is usual."""
     twice: bool = False
     trace: bool = False
 
@@ -34,27 +40,33 @@ class Played:
     seed: int
     steps: int = 0
     violation: str = ""
+    faults: int = 0
+    """How often something went wrong in an episode, beside what happened to frames."""
     tally: Tally = field(default_factory=Tally)
 
 
 def play_one(plan: Plan, seed: int) -> Played:
     """Play the history of one seed; twice where it is to be compared."""
-    tally, steps = Tally(), 0
+    tally, steps, faults = Tally(), 0, 0
     try:
         world = _play(plan, seed, tally)
-        steps = world.steps
+        steps, faults = world.steps, world.done if isinstance(world, Ordeal) else 0
         if plan.twice and _play(plan, seed, Tally()).digest.digest() != world.digest.digest():
             raise Violation(f"seed {seed}: a second run went another way")
     except Violation as violation:
-        return Played(seed, steps, str(violation), tally)
-    return Played(seed, steps, "", tally)
+        return Played(seed, steps, str(violation), faults, tally)
+    return Played(seed, steps, "", faults, tally)
 
 
 def _play(plan: Plan, seed: int, tally: Tally) -> World:
     say = print if plan.trace else None
-    if plan.byzantine:
-        return play_byzantine(seed, faults=plan.faults, say=say, tally=tally)
-    return play(seed, faults=plan.faults, say=say)
+    match plan.kind:
+        case "episodes":
+            return play_episode(seed, faults=plan.faults, say=say)
+        case "byzantine":
+            return play_byzantine(seed, faults=plan.faults, say=say, tally=tally)
+        case "histories":
+            return play(seed, faults=plan.faults, say=say)
 
 
 def play_all(plan: Plan, seeds: Sequence[int], jobs: int) -> Iterator[Played]:
@@ -62,41 +74,49 @@ def play_all(plan: Plan, seeds: Sequence[int], jobs: int) -> Iterator[Played]:
     if jobs == 1:
         yield from map(partial(play_one, plan), seeds)
         return
-    with get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap(partial(play_one, plan), seeds)
+    chunk = max(1, min(CHUNK, len(seeds) // (4 * jobs))) if plan.kind == "episodes" else 1
+    with get_context("spawn").Pool(jobs, _collect_seldom) as pool:
+        yield from pool.imap(partial(play_one, plan), seeds, chunk)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """`python -m zerochat.sim`: play many seeds, or tell the story of one."""
-    parser = argparse.ArgumentParser(prog="python -m zerochat.sim", description=main.__doc__)
-    parser.add_argument("--seeds", type=int, default=100, help="how many histories, from --first on (default 100)")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int, help="play this one only")
-    parser.add_argument("--loss", type=float, default=Faults().loss)
-    parser.add_argument("--duplication", type=float, default=Faults().duplication)
-    parser.add_argument("--byzantine", action="store_true", help="have some members break the rules")
-    parser.add_argument("--trace", "--verbose", action="store_true", help="tell what happens (in one process)")
-    parser.add_argument("--twice", action="store_true", help="play each seed twice and compare")
-    parser.add_argument("--jobs", type=int, default=1, help="how many at a time, each in a process of its own")
-    options = parser.parse_args(arguments)
-    plan = Plan(Faults(options.loss, options.duplication), options.byzantine, options.twice, options.trace)
-    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
-    kind, tally = " --byzantine" if options.byzantine else "", Tally()
-    begun, steps, broken = time.monotonic(), 0, 0
-    told = begun
-    for count, one in enumerate(play_all(plan, seeds, 1 if options.trace else options.jobs), 1):
-        steps += one.steps
+def _collect_seldom() -> None:
+    """A tenth of the time went into looking for cycles in groups that stand for as long as the process does."""
+    gc.set_threshold(50_000, 20, 100)
+
+
+def least(seed: int, faults: Faults | None = None) -> Script:
+    """The part of a seed's script that it takes to break a promise; the seed has to break one."""
+    *names, outsider = begun(beginning_of(seed)).nodes
+
+    def broken(script: Script) -> bool:
+        try:
+            play_episode(seed, script, faults)
+        except Violation:
+            return True
+        return False
+
+    return shrunk(script_of(seed, names, outsider), broken)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What came of a batch."""
+
+    kind: Kind
+    played: int
+    broken: int
+    faults: int
+    """In episodes, beside what happened to frames."""
+    steps: int
+    seconds: float
+    tally: Tally
+
+
+def run(plan: Plan, seeds: Sequence[int], jobs: int, heed: Callable[[Played], None]) -> Summary:
+    """Play all of these, and have each heard (`heed`) as it comes."""
+    tally, steps, broken, faults, begun_at = Tally(), 0, 0, 0, time.monotonic()
+    for one in play_all(plan, seeds, 1 if plan.trace else min(jobs, len(seeds))):
+        steps, faults, broken = steps + one.steps, faults + one.faults, broken + bool(one.violation)
         tally.add(one.tally)
-        if one.violation:
-            broken += 1
-            again = f"python -m zerochat.sim{kind} --seed {one.seed} --verbose"
-            print(f"{one.violation}\n  again: {again}", file=sys.stderr)
-        now = time.monotonic()
-        if now >= told + PROGRESS_S:
-            told = now
-            pace = count / (now - begun)
-            print(f"{count} of {len(seeds)} histories, {broken} broken, {pace:.1f} a second", file=sys.stderr)
-    if options.byzantine:
-        print(tally.table())
-    print(f"{len(seeds)} histories, {broken} broken, {steps} steps, {time.monotonic() - begun:.1f} s")
-    return 1 if broken else 0
+        heed(one)
+    return Summary(plan.kind, len(seeds), broken, faults, steps, time.monotonic() - begun_at, tally)

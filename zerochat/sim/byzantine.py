@@ -16,7 +16,7 @@ from zerochat.group import agreement
 from zerochat.group.contact import member_link
 from zerochat.group.effects import Admit, Dial, Dispatch, Effect, Notify, Publish, Refuse, Reply
 from zerochat.group.engine import NotPossible
-from zerochat.group.event import ADD, Event, load_event
+from zerochat.group.event import ADD, REMOVE, Event, load_event
 from zerochat.group.history import regain
 from zerochat.group.membership import add_of, may_post, resolve_view
 from zerochat.group.modes import MODES
@@ -211,7 +211,7 @@ class Arena(World):
             self.tries.append((name, attack))
             self.spoils.append((attack, spoils))
             if self.say:
-                self.say(f"{(self.now) % 10**8 / 1000:9.3f} {name} tries: {attack}")
+                self.say(f"{self.told_time()} {name} tries: {attack}")
 
     # --- what the honest say ----------------------------------------------------------------------------------------
 
@@ -331,7 +331,9 @@ class Arena(World):
     def troubles(self) -> Iterator[str]:
         """What the honest still lack."""
         for circle in self.circles():
-            yield from self.lacking(circle)
+            put_out = any(event.type == REMOVE for group in circle.values() for event in group.control.values())
+            for part in self.parts(circle) if put_out else [circle]:
+                yield from self.lacking(part)
 
     def check(self) -> None:
         for lack in self.troubles():

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from typing import get_args
 
-from zerochat.group.effects import Answer, Effect, InvitationCreated
+from zerochat.group.effects import Answer, Effect, InvitationCreated, Refuse
 from zerochat.group.membership import (
     ADMIN,
     OWNER,
@@ -67,6 +67,12 @@ class People:
             answer = AnswerRequest(notice.group, notice.member, admit=True)
             self.world.after(self.dice.randint(0, DECIDE_MS_MAX), lambda: self._command(name, answer))
 
+    def look(self, name: str) -> None:
+        """One who comes back looks who has asked to come in meanwhile."""
+        for group in self.world.nodes[name].agent.groups.values():
+            for member, request in group.requests.items():
+                self.heed(name, JoinAsked(group.id, member, request.label, request.role))
+
     def active(self, among: Sequence[str] | None = None) -> list[str]:
         """Those who are in a group, as far as they know themselves."""
         nodes = self.world.nodes
@@ -77,7 +83,9 @@ class People:
         return self.world.ask(name, command)
 
     def _command(self, name: str, command: Command) -> None:
-        self._ask(name, command)
+        """Have it done; where that is not possible just now (a full disk), a person tries again."""
+        if isinstance(self._ask(name, command), Refuse) and not self.over:
+            self.world.after(DECIDE_MS_MAX, lambda: self._command(name, command))
 
     # --- joining ----------------------------------------------------------------------------------------------------
 

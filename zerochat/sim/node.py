@@ -1,7 +1,7 @@
 """One simulated machine, and what must hold of what it has kept."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import msgspec
 
@@ -55,6 +55,12 @@ class Node:
     handed: set[str] = field(default_factory=set)
     """The events that others than their authors have brought: these may come once more, from the author."""
     receipts: list[Receipt] = field(default_factory=list)
+
+    def copy(self) -> "Node":
+        """Another node that knows the same, and goes its own way from here on."""
+        kept = {each.name: getattr(self, each.name) for each in fields(self)}
+        own = {name: value.copy() for name, value in kept.items() if isinstance(value, list | dict | set)}
+        return Node(**kept | own)
 
     def remember(self, effect: Remembered) -> None:
         """What the journal does with it."""

@@ -44,7 +44,7 @@ from zerochat.group.effects import (
 from zerochat.group.engine import step
 from zerochat.group.event import REMOVE, Event
 from zerochat.group.membership import View, may_post, resolve_view
-from zerochat.group.notices import Delivered, Differs, Disagreement, Forked, Notice
+from zerochat.group.notices import Differs, Disagreement, Forked, Notice
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import (
     Ask,
@@ -62,6 +62,7 @@ from zerochat.group.stimuli import (
 )
 from zerochat.sim.mediator import SimulatedMediator
 from zerochat.sim.node import Node, Violation, check_logs
+from zerochat.sim.story import told, who_is
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.web import SimulatedWeb
 
@@ -113,7 +114,7 @@ class World:
         """Told what each node tells its faces."""
         self.made: set[str] = set()
         """The ids of everything that somebody here has really said."""
-        self.now = EPOCH_MS
+        self.now = self.began = EPOCH_MS
         self.digest = hashlib.sha256()
         self.steps = 0
         self._queue: list[tuple[int, int, str, Stimulus | str | Callable[[], None]]] = []
@@ -151,6 +152,11 @@ class World:
 
     def restart(self, name: str, *, restored: bool = False) -> None:
         """The node's process ends without a word and starts again with what its disk has, or a backup of that."""
+        self.stop(name)
+        self.start(name, restored=restored)
+
+    def stop(self, name: str) -> None:
+        """The node's process ends without a word."""
         node = self.nodes[name]
         for link in list(node.connected):
             del node.connected[link]
@@ -162,7 +168,6 @@ class World:
         node.admitted.clear()
         self.web.forget(name)
         node.agent = msgspec.msgpack.decode(msgspec.msgpack.encode(node.agent), type=Agent)
-        self.start(name, restored=restored)
 
     def behind(self, name: str, mediator: str) -> None:
         """Have a simulated mediator take in what is for a node, and wait until it does."""
@@ -187,13 +192,19 @@ class World:
     def hear(self, name: str, stimulus: Stimulus) -> None:
         """One turn of one core, of one stimulus, and everything that it says."""
         node = self.nodes[name]
-        moment, effects = Moment(self.now, self.dice.randbytes), []
+        for effect in self._step(node, stimulus):
+            self._perform(node, effect)
+
+    def _step(self, node: Node, stimulus: Stimulus) -> list[Effect]:
+        """What comes of a turn; from here on the node's agent is what it is after that."""
+        moment, effects = Moment(self._clock(node), self.dice.randbytes), []
         before = {key: group.seq for key, group in node.agent.groups.items()}
         for heard in (stimulus, TurnOver()):
             try:
                 node.agent, said = step(node.agent, heard, moment, SIMULATED_PACKERS)
             except Exception as error:
-                raise Violation(f"seed {self.seed}: {name} stumbles over {type(heard).__name__}: {error!r}") from error
+                kind = type(heard).__name__
+                raise Violation(f"seed {self.seed}: {node.name} stumbles over {kind}: {error!r}") from error
             effects += said
         for effect in effects:
             if isinstance(effect, Remember) and not effect.vouched:  # else somebody says that we have said it
@@ -201,16 +212,26 @@ class World:
                 if group.me == effect.author and before.get(effect.group, 0) < effect.seq <= group.seq:
                     self.made.add(effect.id)
         self.steps += 1
-        self.digest.update(f"{self.now} {name} {type(stimulus).__name__} {len(effects)}\n".encode())
-        for effect in effects:
-            self._perform(node, effect)
+        self.digest.update(f"{self.now} {node.name} {type(stimulus).__name__} {len(effects)}\n".encode())
+        return effects
 
-    def run(self, until: Callable[[], bool] | None = None, for_ms: int = 600_000) -> bool:
-        """Let time pass until the condition holds (True) or so many virtual milliseconds are over (False)."""
-        end = self.now + for_ms
+    def _clock(self, node: Node) -> int:
+        """What the node takes for the time, UTC milliseconds."""
+        return self.now
+
+    def told_time(self) -> str:
+        """How long ago the story began, in seconds."""
+        return f"{(self.now - self.began) / 1000:9.3f}"
+
+    def run(self, until: Callable[[], bool] | None = None, for_ms: int = 600_000, every_ms: int = 0) -> bool:
+        """Let time pass until the condition holds (True) or so many virtual milliseconds are over (False). `every_ms`:
+        how often the condition is looked at; 0: before each turn."""
+        end, look = self.now + for_ms, self.now
         while self._queue and self._queue[0][0] <= end:
-            if until is not None and until():
-                return True
+            if until is not None and self._queue[0][0] >= look:
+                if until():
+                    return True
+                look = self._queue[0][0] + every_ms
             when, _, name, what = heapq.heappop(self._queue)
             self.now = max(self.now, when)
             if callable(what):
@@ -290,8 +311,8 @@ class World:
                     self._accused(node, notice)
                 if self.heed is not None:
                     self.heed(node.name, notice)
-                if self.say and not isinstance(notice, Delivered):
-                    self.say(f"{(self.now - EPOCH_MS) / 1000:9.3f} {node.name} {notice}")
+                if self.say:
+                    self.say(f"{self.told_time()} {told(node, notice, who_is(self.nodes))}")
             case Measure(name, detail):
                 node.dropped[f"{name} {detail}"] = node.dropped.get(f"{name} {detail}", 0) + 1
 
@@ -393,7 +414,7 @@ class World:
 
     def seated(self) -> bool:
         """Whether everybody who is in the group is in everybody's view, with a relationship to each."""
-        if any(not node.agent.groups for node in self.nodes.values()):
+        if any(self._outside()):
             return False
         active = self.inside().values()
         return len({group.view.checksum for group in active}) == 1 and all(

@@ -8,7 +8,7 @@ from zerochat.group.state.joins import Join, OpenInvitation
 from zerochat.group.state.outside import Connection, Fault, Question
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `turn.changed` copies it whole
 class Agent:
     """One person's or bot's agent: its groups, its open invitations and its joins."""
 
@@ -30,6 +30,8 @@ class Agent:
     """By URI: those that did not take what we posted."""
     questions: dict[str, Question] = field(default_factory=dict)
     """By thread; as short-lived as the connections they went over."""
+    leap: int = 0
+    """By how many ms the clock was set since anybody has agreed with it; until then the time goes on as before."""
     calls: dict[bytes, bytes] = field(default_factory=dict)
     """Joiners whom we have dialled because they answered by mail (`invite.call`): our link to each, and the link of
     the invitation that it has answered. As short-lived as any connection."""

@@ -37,7 +37,7 @@ class Conduct:
     """When the two were worked out, UTC ms; a first message finds them full."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `turn.changed` copies it whole
 class Peer:
     """What we know and owe of one other member."""
 
@@ -149,7 +149,7 @@ class Contradiction:
     """Membership events that the one has and the other has not, or that cannot both be."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `turn.changed` copies it whole
 class Group:
     """One group, as this member has it."""
 

@@ -1,0 +1,146 @@
+"""Somebody sets the clock of a machine, by a year: what is said stays acceptable, and nothing waits for a year."""
+
+import pytest
+
+from zerochat.agent import clock
+from zerochat.agent.attention import Attention
+from zerochat.agent.clock import Clock
+from zerochat.group import sync
+from zerochat.group.clock import AHEAD_MS_MAX
+from zerochat.group.stimuli import SendPost
+from zerochat.group.timekeeping import NEGLIGIBLE_MS
+from zerochat.sim import Faults
+from zerochat.sim.beginnings import beginning_of, begun
+from zerochat.sim.ordeal import Ordeal
+
+YEAR_MS = 365 * 24 * 3_600_000
+STILL = Faults(loss=0, duplication=0, delay_ms_max=5)
+SEED = 3
+
+
+@pytest.fixture
+def world():
+    return Ordeal.fork(begun(beginning_of(SEED)), SEED, STILL)
+
+
+def say(world, name, text="hello"):
+    return world.ask(name, SendPost(world.group(name).id, text)).result.id
+
+
+def has(world, name, post):
+    return any(row.id == post for row in world.nodes[name].log)
+
+
+@pytest.mark.parametrize("by_ms", [YEAR_MS, -YEAR_MS, AHEAD_MS_MAX + 1])
+def test_what_is_said_after_the_clock_was_set_wrong_is_accepted_at_once(world, by_ms):
+    world.set_clock("n0", by_ms)
+    post = say(world, "n0")
+    answer = say(world, "n1")
+    world.run(for_ms=2_000)
+    assert has(world, "n1", post) and has(world, "n0", answer)
+    assert abs(world.group("n0").lamport - world.now) < AHEAD_MS_MAX
+    assert world.nodes["n0"].agent.leap == by_ms, "nobody agrees with the new time"
+
+
+def test_a_clock_that_was_wrong_and_is_set_right_is_believed_when_a_member_agrees(world):
+    world.set_clock("n0", -YEAR_MS)
+    world.set_clock("n0", 0)
+    assert world.nodes["n0"].agent.leap == 0, "it is what it was"
+    world.machines["n0"].ahead_ms = world.machines["n0"].known_ms = -2 * AHEAD_MS_MAX  # wrong from the start
+    world.set_clock("n0", 0)
+    assert world.nodes["n0"].agent.leap == 2 * AHEAD_MS_MAX
+    say(world, "n0")
+    world.run(for_ms=5_000)
+    assert world.nodes["n0"].agent.leap == 0
+
+
+def test_a_minute_is_nothing(world):
+    world.set_clock("n0", NEGLIGIBLE_MS)
+    assert world.nodes["n0"].agent.leap == 0
+
+
+def test_what_was_to_be_repeated_is_repeated_when_the_clock_is_right_again(world):
+    world.set_clock("n0", YEAR_MS)
+    world.cut([("n0", "n1"), ("n1", "n0")], 1_000)
+    post = say(world, "n0")
+    world.run(for_ms=500)
+    assert world.group("n0").peers[world.group("n1").me].retry_at > world.now + YEAR_MS // 2
+    world.set_clock("n0", 0)
+    world.run(for_ms=4 * sync.RETRY_MS)
+    assert has(world, "n1", post)
+
+
+def test_the_time_goes_on_as_before_over_a_restart_too(world):
+    world.set_clock("n0", YEAR_MS)
+    world.switch_off("n0", 100)
+    world.run(for_ms=3_000)
+    post = say(world, "n0")
+    world.run(for_ms=3_000)
+    assert has(world, "n1", post)
+
+
+# --- noticing it ----------------------------------------------------------------------------------------------------
+
+
+class Hands:
+    """Two clocks that a test moves."""
+
+    def __init__(self):
+        self.wall, self.steady = 1_750_000_000.0, 1_000.0
+
+    def pass_time(self, seconds, drift=0.0):
+        self.wall += seconds + drift
+        self.steady += seconds
+
+
+@pytest.fixture
+def hands():
+    return Hands()
+
+
+def clock_of(hands):
+    return Clock(lambda: hands.wall, lambda: hands.steady)
+
+
+def test_a_step_is_told_once_and_a_drift_never(hands):
+    one = clock_of(hands)
+    for _ in range(100):
+        hands.pass_time(1, drift=0.0005)
+        assert one.set_by() == 0
+    hands.wall += 3_600
+    assert (one.set_by(), one.set_by()) == (3_600_000, 0)
+    hands.wall -= 7_200
+    assert one.set_by() == -7_200_000
+    assert one.now() == int(hands.wall * 1000)
+    one.unset(-7_200_000)
+    assert one.set_by() == -7_200_000
+
+
+def test_a_step_while_no_process_was_there_is_noticed_by_the_next_one(hands, monkeypatch):
+    monkeypatch.setattr(clock, "_boot", lambda: "this-start")
+    mark = clock_of(hands).mark
+    hands.wall += 3_600
+    later = clock_of(hands)
+    later.recall(mark)
+    assert later.set_by() == 3_600_000
+    monkeypatch.setattr(clock, "_boot", lambda: "another-start")
+    anew = clock_of(hands)
+    anew.recall(mark)
+    assert anew.set_by() == 0, "how long the machine was off nobody knows"
+    anew.recall(b"")
+    assert anew.set_by() == 0
+
+
+@pytest.mark.parametrize(
+    ("leap_ms", "told"),
+    [
+        (YEAR_MS, "forward by 365 days"),
+        (-YEAR_MS, "back by 365 days"),
+        (3 * 3_600_000, "forward by 3 hours"),
+        (-61_000, "back by 1 minute "),
+        (10 * 60_000, "forward by 10 minutes"),
+    ],
+)
+def test_a_person_is_told(tmp_path, leap_ms, told):
+    sentence = Attention(tmp_path).sentence(older=False, shut_out=False, leap_ms=leap_ms)
+    assert told in sentence and "no member has confirmed" in sentence

@@ -1,0 +1,159 @@
+"""Episodes: whatever goes wrong with lines, machines, disks and clocks, everybody gets everything, once, in one order.
+
+And the search finds what it is there to find: small faults of our own are each found by it.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.mutants import MUTANTS, Mutant
+from zerochat.cli import main
+from zerochat.group import sync
+from zerochat.sim import Faults, Violation, play_episode
+from zerochat.sim.batch import Plan, Played, least, run
+from zerochat.sim.beginnings import KINDS, REAL_EVERY, REAL_KINDS, Beginning, beginning_of, begun
+from zerochat.sim.episode import CLOCK, CRASH, CUT, DEEDS, FAULTS, FAULTS_MIN, FULL, JOIN, SAY, Act, script_of
+from zerochat.sim.shrink import shrunk
+
+EVERYDAY, SLICE = 150, 30_000
+MUTANT_SEEDS = 5_000
+FOUND = [1010, 1091, 2095, 3142, 3564, 10067, 11536]
+"""Seeds of the first hour that broke a promise, all after a clock was set; each is played every day."""
+
+
+def script(seed: int) -> tuple[Act, ...]:
+    *names, outsider = begun(beginning_of(seed)).nodes
+    return script_of(seed, names, outsider)
+
+
+@pytest.mark.parametrize("first", range(0, EVERYDAY, 50))
+def test_whatever_goes_wrong_everybody_gets_everything(first):
+    for seed in range(first, first + 50):
+        assert play_episode(seed).done >= FAULTS_MIN
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_is_mended(seed):
+    play_episode(seed)
+
+
+@pytest.mark.sim
+def test_thirty_thousand_episodes_break_no_promise(budget, capsys):
+    broken: list[Played] = []
+    found = run(Plan("episodes"), range(budget(SLICE)), 2, lambda one: broken.append(one) if one.violation else None)
+    with capsys.disabled():
+        pace = found.played / found.seconds
+        print(f"\n{found.played:,} episodes, {found.faults / found.played:.1f} faults each, {pace:.0f} a second")
+    assert not [one.violation for one in broken]
+    assert found.faults >= FAULTS_MIN * found.played
+
+
+def test_an_episode_replays_exactly_in_another_process_too():
+    code = "from zerochat.sim import play_episode as p; print([p(seed).digest.hexdigest() for seed in range(12)])"
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1
+
+
+def test_the_scripts_have_everything_in_them():
+    seen = {act.kind for seed in range(300) for act in script(seed)}
+    assert seen == {SAY, *DEEDS, *FAULTS}
+    assert all(act.sentence() for seed in range(300) for act in script(seed))
+
+
+def test_a_tenth_of_the_groups_have_real_envelopes_and_the_others_are_of_all_kinds():
+    groups = [beginning_of(seed) for seed in range(KINDS * REAL_EVERY * REAL_KINDS)]
+    real = [one for one in groups if one.envelope.startswith("didcomm/")]
+    assert len(real) == len(groups) // REAL_EVERY and {one.envelope[-2:] for one in real} == {"v1", "v2"}
+    assert {one.members for one in groups} == {2, 3, 4} and len({one.keys for one in groups}) == 2
+    assert len({one.policy for one in groups}) > KINDS // 3
+
+
+def test_an_episode_leaves_the_group_that_it_begins_with_as_it_is():
+    before = begun(beginning_of(3))
+    kept = {name: (node.agent, list(node.log), dict(node.timers)) for name, node in before.nodes.items()}
+    play_episode(3)
+    assert begun(beginning_of(3)) is before
+    assert kept == {name: (node.agent, node.log, node.timers) for name, node in before.nodes.items()}
+    assert isinstance(beginning_of(3), Beginning)
+
+
+# --- it would notice ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_is_killed(mutant: Mutant, monkeypatch, budget, capsys):
+    for seed in range(KINDS * REAL_EVERY):
+        begun(beginning_of(seed))  # with nothing wrong yet
+    mutant.apply(monkeypatch)
+    for seed in range(budget(MUTANT_SEEDS)):
+        if mutant.kind and all(act.kind != mutant.kind for act in script(seed)):
+            continue
+        try:
+            play_episode(seed, lazy_turns=mutant.lazy_turns)
+        except Violation as violation:
+            with capsys.disabled():
+                print(f"\n{mutant.name:34} killed by seed {seed:5}: {str(violation).partition(': ')[2][:60]}", end="")
+            return
+    raise AssertionError(f"{mutant.name} survives")
+
+
+def test_there_are_mutants_enough():
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 12
+
+
+def test_without_repair_it_takes_one_lost_word_and_a_short_script_says_so(monkeypatch):
+    monkeypatch.setattr(sync, "repair", lambda turn, name: None)
+    seed = next(seed for seed in range(1, 50) if broken(seed))
+    short = least(seed)
+    assert 1 <= len(short) <= 3 and any(act.kind == SAY for act in short) and len(short) < len(script(seed))
+
+
+def broken(seed: int) -> bool:
+    try:
+        play_episode(seed)
+    except Violation:
+        return True
+    return False
+
+
+def test_a_script_is_cut_down_to_what_it_takes():
+    acts = tuple(Act(at, kind, "n0", "n1", 15_000) for at, kind in enumerate((SAY, CUT, FULL, CRASH, SAY, CLOCK, JOIN)))
+
+    def needs_two(some):
+        return {CUT, CLOCK} <= {act.kind for act in some} and any(act.for_ms > 500 for act in some if act.kind == CUT)
+
+    short = shrunk(acts, needs_two)
+    assert [(act.kind, act.for_ms) for act in short] == [(CUT, 2_000), (CLOCK, 500)]
+
+
+def test_the_verb_says_what_it_takes_and_ends_with_a_code_of_its_own(monkeypatch, capsys):
+    monkeypatch.setattr(sync, "repair", lambda turn, name: None)
+    assert main(["sim", "--seeds", "8", "--jobs", "1"]) == 7
+    out, err = capsys.readouterr()
+    assert "broke a promise" in out and "lacks a post" in err and "It takes no more than this" in err
+    assert "zerochat sim --seed" in err
+
+
+def test_a_story_is_told_in_sentences(capsys):
+    assert main(["sim", "--seed", "10", "--trace"]) == 0
+    out = capsys.readouterr().out
+    assert "n0 says something" in out and "from here on nothing goes wrong" in out and "No promise was broken." in out
+    assert "did:key" not in out and "(group=" not in out
+
+
+def test_more_loss_is_more_steps():
+    quiet, noisy = (sum(play_episode(seed, faults=Faults(loss=p)).steps for seed in range(1, 9)) for p in (0, 0.5))
+    assert noisy > quiet

@@ -1,0 +1,202 @@
+"""Episodes: some seconds in the life of a group, in which at least four things go wrong while people talk.
+
+A seed stands for a group (`beginnings.py`) and a script: what people do and what goes wrong, each at its moment. The
+script is data, so that it can be told, and cut down to what it takes to break a promise (`shrink.py`). Then nothing
+more goes wrong but that frames get lost, and by a deadline everybody must have everything.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from zerochat.group.stimuli import SendPost
+from zerochat.sim.beginnings import beginning_of, begun
+from zerochat.sim.doings import People
+from zerochat.sim.handed import check_bounds
+from zerochat.sim.ordeal import Ordeal, Pair
+from zerochat.sim.shortcuts import remembering
+from zerochat.sim.world import Faults, Violation
+
+LASTS_MS = 12_000
+"""How long things happen."""
+DEADLINE_MS = 180_000
+"""How long it may take afterwards until everybody has everything: a joiner may try twice."""
+LOOK_MS = 250
+"""How often that is looked at."""
+FAULTS_MIN, FAULTS_MAX = 4, 6
+YEAR_MS = 365 * 24 * 3_600_000
+
+SAY, RENAME, ROLE, PUT_OUT, GO, JOIN = "say", "rename", "role", "put out", "go", "join"
+CUT, CUT_ONE_WAY, APART, CLOG, SLOW, GARBLE, RESET = "cut", "cut one way", "apart", "clog", "slow", "garble", "reset"
+KILL, CRASH, FULL, CLOCK = "kill", "crash", "full", "clock"
+DEEDS = (RENAME, ROLE, PUT_OUT, GO, JOIN)
+FAULTS = (CUT, CUT_ONE_WAY, APART, CLOG, SLOW, GARBLE, RESET, KILL, CRASH, CRASH, FULL, CLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that somebody does, or that goes wrong, at a moment of an episode (ms after it began)."""
+
+    at_ms: int
+    kind: str
+    who: str
+    to: str = ""
+    """The other end, where it is about a line."""
+    for_ms: int = 0
+    lot: int = 0
+    """What has to be drawn by lot is drawn from this, so that it does not depend on what else happens."""
+
+    def sentence(self) -> str:
+        """What happens, as a person would say it."""
+        seconds = f"for {self.for_ms / 1000:.1f} s"
+        return {
+            SAY: f"{self.who} says something",
+            RENAME: f"{self.who} takes another name",
+            ROLE: f"{self.who} changes somebody's role",
+            PUT_OUT: f"{self.who} puts somebody out",
+            GO: f"{self.who} leaves",
+            JOIN: f"{self.who} begins to join",
+            CUT: f"the line between {self.who} and {self.to} is cut {seconds}",
+            CUT_ONE_WAY: f"nothing gets from {self.who} to {self.to} {seconds}",
+            APART: f"{self.who} is cut off from everybody {seconds}",
+            CLOG: f"what {self.who} sends to {self.to} is held up {seconds}",
+            SLOW: f"everything reaches {self.who} {self.lot % 4 + 1} s late, {seconds}",
+            GARBLE: f"bits are flipped on the line from {self.who} to {self.to} {seconds}",
+            RESET: f"the connections between {self.who} and {self.to} break",
+            KILL: f"the process of {self.who} is killed, and starts again after {self.for_ms / 1000:.1f} s",
+            CRASH: f"the process of {self.who} dies in its next turn {_moment(self.lot)}, and is off {seconds}",
+            FULL: f"the disk of {self.who} is full {seconds}",
+            CLOCK: f"the clock of {self.who} is {_clock_lie(self.lot) / 1000:+,.0f} s wrong {seconds}",
+        }[self.kind]
+
+
+def _moment(lot: int) -> str:
+    after = _dies_after(lot)
+    return "before that is remembered" if after < 0 else f"after {after} of what it would do then"
+
+
+def _dies_after(lot: int) -> int:
+    return lot % 8 - 1
+
+
+def _clock_lie(lot: int) -> int:
+    """By how much a clock is wrong, ms."""
+    return (-YEAR_MS, -3_600_000, -60_000, 60_000, 3_600_000, YEAR_MS)[lot % 6]
+
+
+def script_of(seed: int, names: Sequence[str], outsider: str) -> tuple[Act, ...]:
+    """What happens in the episode of a seed, in order."""
+    dice = random.Random(f"episode {seed}")
+
+    def moment() -> int:
+        return dice.randint(0, LASTS_MS)
+
+    acts = [Act(moment(), SAY, dice.choice(names)) for _ in range(dice.randint(3, 6))]
+    for _ in range(dice.choice((0, 0, 0, 1, 1, 2))):
+        kind = dice.choice(DEEDS)
+        who = outsider if kind == JOIN else dice.choice(names)
+        acts.append(Act(moment(), kind, who, lot=dice.getrandbits(32)))
+    for _ in range(dice.randint(FAULTS_MIN, FAULTS_MAX)):
+        who, to = dice.sample(names, 2)
+        for_ms = dice.choice((500, 2_000, 6_000, 15_000))
+        acts.append(Act(moment(), dice.choice(FAULTS), who, to, for_ms, dice.getrandbits(32)))
+    return tuple(sorted(acts, key=lambda act: (act.at_ms, act.kind, act.who)))
+
+
+@remembering()
+def play_episode(
+    seed: int,
+    script: Sequence[Act] | None = None,
+    faults: Faults | None = None,
+    say: Callable[[str], None] | None = None,
+    lazy_turns: int = 0,
+) -> Ordeal:
+    """One episode: what its script says, then calm, and by the deadline everybody must have everything.
+
+    `lazy_turns`: what the disks were told to keep they keep only every so many turns. Returns the world at its end;
+    raises Violation with the seed when a promise is broken.
+    """
+    stands = begun(beginning_of(seed))
+    *names, outsider = stands.nodes
+    world = Ordeal.fork(stands, seed, faults or Faults(loss=0.1))
+    world.say, world.lazy_turns = say, lazy_turns
+    people = People(world, random.Random(seed), names)
+    world.heed, world.started = people.heed, people.look
+    if say:
+        known = beginning_of(seed)
+        say(f"seed {seed}: {known.members} members, {known.keys}, {known.envelope}, {known.policy}")
+    for act in script_of(seed, names, outsider) if script is None else script:
+        world.after(act.at_ms, lambda act=act: perform(world, people, act))  # type: ignore[misc]
+    world.run(for_ms=LASTS_MS)
+    world.heal()
+    if say:
+        say(f"{world.told_time()} from here on nothing goes wrong any more")
+    people.stop()
+    world.run(lambda: world.seated() and not any(world.missing()), DEADLINE_MS, LOOK_MS)
+    if people.active():
+        world.check()
+    for node in world.nodes.values():
+        for group in node.agent.groups.values():
+            check_bounds(f"seed {seed}: {node.name}", group)
+        if any(join.contradiction is not None for join in node.agent.joins.values()):
+            raise Violation(f"seed {seed}: {node.name} has evidence against members who keep the rules")
+    return world
+
+
+def perform(world: Ordeal, people: People, act: Act) -> None:
+    """Let it happen."""
+    if act.kind not in (*FAULTS, JOIN) and (act.who not in people.active() or world.machines[act.who].off):
+        return
+    if world.say:
+        world.say(f"{world.told_time()} {act.sentence()}")
+    if act.kind in FAULTS:
+        world.done += 1
+        _go_wrong(world, act)
+        return
+    people.dice = random.Random(act.lot)
+    if act.kind == JOIN:
+        people.join(act.who, people.names)
+        return
+    match act.kind:
+        case "say":
+            world.ask(act.who, SendPost(world.group(act.who).id, f"word at {act.at_ms} of {act.who}"))
+        case "rename":
+            people.rename(act.who)
+        case "role":
+            people.role(act.who)
+        case "put out":
+            people.put_out(act.who)
+        case "go":
+            people.go(act.who)
+
+
+def _go_wrong(world: Ordeal, act: Act) -> None:
+    who, to, lines, machine = act.who, act.to, world.lines, world.machines[act.who]
+    until = world.now + act.for_ms
+    match act.kind:
+        case "cut":
+            world.cut([(who, to), (to, who)], act.for_ms)
+        case "cut one way":
+            world.cut([(who, to)], act.for_ms)
+        case "apart":
+            pairs: list[Pair] = [pair for name in world.nodes if name != who for pair in ((who, name), (name, who))]
+            world.cut(pairs, act.for_ms)
+        case "clog":
+            lines.clogged[(who, to)] = until
+        case "garble":
+            lines.garbled[(who, to)] = until
+        case "reset":
+            world.reset(who, to)
+        case "kill":
+            world.switch_off(who, act.for_ms)
+        case "crash":
+            machine.dies_after, machine.off_ms = _dies_after(act.lot), act.for_ms
+        case "slow":
+            machine.slow_ms = (act.lot % 4 + 1) * 1_000
+            world.after(act.for_ms, lambda: setattr(machine, "slow_ms", 0))
+        case "full":
+            machine.full = True
+            world.after(act.for_ms, lambda: setattr(machine, "full", False))
+        case "clock":
+            world.set_clock(who, _clock_lie(act.lot))
+            world.after(act.for_ms, lambda: world.set_clock(who, 0))

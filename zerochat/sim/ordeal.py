@@ -1,0 +1,275 @@
+"""A world in which everything around the core goes wrong: lines, machines, disks and clocks.
+
+Lines are cut in one direction or both, clogged, slowed down, reset, or garble what they carry; a process ends at any
+moment, also between a turn's being remembered and any of what it says; a disk is full for a while; a clock is set.
+What a node has remembered is on its disk from then on, as behind the real core (`agent/thread.py`); a disk that is
+`lazy` only says so, which nothing but a test asks for.
+"""
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from zerochat.errors import LocalError
+from zerochat.group.effects import Admit, Effect, Refuse, Remember, Remembered
+from zerochat.group.state import Agent
+from zerochat.group.stimuli import Ask, ClockSet, Command, LinkDown, LinkUp, Received, Started, Stimulus, TimerFired
+from zerochat.sim.node import Node
+from zerochat.sim.web import SimulatedWeb
+from zerochat.sim.world import Faults, World
+
+NOTICED_MS = 3_500
+"""A line over which nothing has come for so long is taken for broken (the heartbeats of `agent/net/`)."""
+REDIAL_MS_MAX = 2_000
+"""A broken line that could be there again is dialled within so long."""
+RETRY_MS = 5_000
+"""After a turn that could not be remembered, its timers come again this much later (`agent/thread.py`)."""
+
+Pair = tuple[str, str]
+"""Two nodes: from the first to the second."""
+
+
+class DiskFull(LocalError):
+    """There is no space left on the simulated disk."""
+
+
+class Off(LocalError):
+    """The simulated machine is off."""
+
+
+@dataclass(slots=True)
+class Machine:
+    """What is wrong with one node's machine, beside what its core knows."""
+
+    off: bool = False
+    dies_after: int | None = None
+    """How many effects it still performs before its process ends; -1: it ends before its next turn is remembered."""
+    off_ms: int = 0
+    """And for how long it stays off then."""
+    full: bool = False
+    """Nothing can be remembered."""
+    ahead_ms: int = 0
+    """By how much its clock is wrong."""
+    known_ms: int = 0
+    """By how much its process knows that it was set."""
+    slow_ms: int = 0
+    """By how much later everything reaches it."""
+    kept: tuple[Agent, list[Remember]] | None = None
+    """Where its disk is lazy: what would be left after a power cut."""
+    unkept: int = 0
+    """The turns since then."""
+
+
+@dataclass
+class Lines:
+    """What is wrong with the lines from one node to another, each until some moment of the world's time."""
+
+    cut: dict[Pair, int] = field(default_factory=dict)
+    clogged: dict[Pair, int] = field(default_factory=dict)
+    garbled: dict[Pair, int] = field(default_factory=dict)
+    broken: set[frozenset[str]] = field(default_factory=set)
+    """Of these both ends have noticed it."""
+
+
+class Ordeal(World):
+    """Nodes that already know each other (`fork`), and everything that can happen to them."""
+
+    lines: Lines
+    machines: dict[str, Machine]
+    lazy_turns = 0
+    """Every so many turns a disk really keeps what it was told to; 0: always."""
+    started: Callable[[str], None]
+    """Told whenever a node's process has started again."""
+    done: int
+    """How many faults there were, beside what happens to each frame."""
+
+    @classmethod
+    def fork(cls, begun: World, seed: int, faults: Faults) -> "Ordeal":
+        """The same nodes as they are in `begun`, which is left as it is, with dice of their own from now on."""
+        world = object.__new__(cls)
+        vars(world).update(vars(begun))
+        world.seed, world.dice, world.faults, world.began = seed, random.Random(seed), faults, begun.now
+        world.digest, world.steps = hashlib.sha256(str(seed).encode()), 0
+        world.made, world._queue = set(begun.made), list(begun._queue)
+        world.web = SimulatedWeb(world, faults.loss / 4, faults.delay_ms_max)
+        world.nodes = {name: node.copy() for name, node in begun.nodes.items()}
+        world._at = {node.server_key: node for node in world.nodes.values()}
+        world.lines, world.machines, world.done = Lines(), {name: Machine() for name in world.nodes}, 0
+        world.started = lambda name: None
+        return world
+
+    # --- turns ------------------------------------------------------------------------------------------------------
+
+    def ask(self, name: str, command: Command) -> Effect:
+        if self.machines[name].off:
+            return Refuse(0, Off())
+        self._ticket += 1
+        self.hear(name, Ask(self._ticket, command))
+        return self.nodes[name].answers.pop(self._ticket, Refuse(0, Off()))
+
+    def hear(self, name: str, stimulus: Stimulus) -> None:
+        node, machine = self.nodes[name], self.machines[name]
+        if not isinstance(stimulus, ClockSet):
+            self._look_at_clock(name)
+        if machine.off:
+            return
+        before = node.agent
+        effects = self._step(node, stimulus)
+        if machine.full:
+            self._undo(node, before, stimulus)
+            return
+        if machine.dies_after == -1:
+            self._undo(node, before, stimulus)
+            self._die(node)
+            return
+        if self.lazy_turns:
+            self._keep_lazily(node, machine, before)
+        for effect in effects:
+            if isinstance(effect, Remembered):
+                self._perform(node, effect)
+        for effect in effects:
+            if isinstance(effect, Remembered):
+                continue
+            if machine.dies_after is not None:
+                if machine.dies_after == 0:
+                    self._die(node)
+                    return
+                machine.dies_after -= 1
+            self._perform(node, effect)
+
+    def _undo(self, node: Node, before: Agent, stimulus: Stimulus) -> None:
+        """The turn could not be remembered, so it has not happened (`AgentThread._undo`)."""
+        node.agent = before
+        match stimulus:
+            case Ask(ticket):
+                node.answers[ticket] = Refuse(ticket, DiskFull())
+            case TimerFired(key):
+                node.timers[key] = self.now + RETRY_MS
+                self._later(RETRY_MS, node.name, key)
+            case LinkUp(link) | LinkDown(link):
+                self.after(RETRY_MS, lambda: self._tell_again(node, link))
+            case Started():
+                self._later(RETRY_MS, node.name, stimulus)
+            case ClockSet(by_ms):
+                self.machines[node.name].known_ms -= by_ms
+
+    def _tell_again(self, node: Node, link: bytes) -> None:
+        """The last news of a link takes the place of what could not be remembered (`AgentThread._in_order`)."""
+        self.hear(node.name, LinkUp(link) if link in node.connected else LinkDown(link))
+
+    def _keep_lazily(self, node: Node, machine: Machine, before: Agent) -> None:
+        if machine.kept is None or machine.unkept >= self.lazy_turns:
+            machine.kept, machine.unkept = (before, list(node.log)), 0
+        machine.unkept += 1
+
+    def _clock(self, node: Node) -> int:
+        return self.now + self.machines[node.name].ahead_ms
+
+    # --- machines ---------------------------------------------------------------------------------------------------
+
+    def _die(self, node: Node) -> None:
+        machine = self.machines[node.name]
+        machine.dies_after = None
+        self.switch_off(node.name, machine.off_ms)
+
+    def switch_off(self, name: str, for_ms: int) -> None:
+        """The process ends now, and starts again after so long."""
+        node, machine = self.nodes[name], self.machines[name]
+        if machine.off:
+            return
+        machine.off = True
+        self.stop(name)
+        if machine.kept is not None:
+            node.agent, node.log = machine.kept
+            machine.kept = None
+        self.after(for_ms, lambda: self.switch_on(name))
+
+    def switch_on(self, name: str) -> None:
+        if self.machines[name].off:
+            self.machines[name].off = False
+            self.start(name)
+            self._look_at_clock(name)
+            self.started(name)
+
+    def set_clock(self, name: str, ahead_ms: int) -> None:
+        """From now on the node's clock is wrong by so much; its machine notices that somebody has set it."""
+        self.machines[name].ahead_ms = ahead_ms
+        self._look_at_clock(name)
+
+    def _look_at_clock(self, name: str) -> None:
+        machine = self.machines[name]
+        if not machine.off and machine.ahead_ms != machine.known_ms:
+            by_ms, machine.known_ms = machine.ahead_ms - machine.known_ms, machine.ahead_ms
+            self.hear(name, ClockSet(by_ms))
+
+    # --- lines ------------------------------------------------------------------------------------------------------
+
+    def cut(self, pairs: list[Pair], for_ms: int) -> None:
+        """Nothing goes from the first to the second of each; after a while both ends notice."""
+        for pair in pairs:
+            self.lines.cut[pair] = max(self.lines.cut.get(pair, 0), self.now + for_ms)
+        self.after(NOTICED_MS, lambda: self._notice(pairs))
+        self.after(for_ms + 1, lambda: self._mend(pairs))
+
+    def _notice(self, pairs: list[Pair]) -> None:
+        for pair in pairs:
+            if self.lines.cut.get(pair, 0) > self.now and frozenset(pair) not in self.lines.broken:
+                self.reset(*pair)
+                self.lines.broken.add(frozenset(pair))
+
+    def _mend(self, pairs: list[Pair]) -> None:
+        for one, other in pairs:
+            if max(self.lines.cut.get((one, other), 0), self.lines.cut.get((other, one), 0)) <= self.now:
+                self.lines.broken.discard(frozenset((one, other)))
+        self.after(self.dice.randint(1, REDIAL_MS_MAX), self._connect_all)
+
+    def reset(self, one: str, other: str) -> None:
+        """The connections between these two break; they come again unless something is in the way."""
+        for name, end in ((one, other), (other, one)):
+            node = self.nodes[name]
+            for link in [link for link, there in node.connected.items() if there == end]:
+                self._disconnect(node, link)
+        self.after(self.dice.randint(1, REDIAL_MS_MAX), self._connect_all)
+
+    def heal(self) -> None:
+        """Nothing is wrong any more, and what is broken is dialled again; only frames are still lost now and then."""
+        self.lines = Lines()
+        for name, machine in self.machines.items():
+            machine.full, machine.slow_ms, machine.dies_after = False, 0, None
+            self.switch_on(name)
+            self.set_clock(name, 0)
+        self._connect_all()
+
+    def _ends(self, node: Node, link: bytes) -> tuple[Node, Admit] | None:
+        ends = super()._ends(node, link)
+        if ends is not None and frozenset((node.name, ends[0].name)) in self.lines.broken:
+            return None
+        return ends
+
+    def _frame(self, name: str, stimulus: Received) -> None:
+        lines, sender = self.lines, self.nodes[name].connected.get(stimulus.link, "")
+        way = sender, name
+        if lines.cut.get(way, 0) > self.now:
+            return
+        if lines.garbled.get(way, 0) > self.now:
+            stimulus = self._garbled(stimulus)
+        late = max(0, lines.clogged.get(way, 0) - self.now) + self.machines[name].slow_ms
+        if late:
+            self._later(late + self.dice.randint(1, self.faults.delay_ms_max), name, stimulus)
+        else:
+            super()._frame(name, stimulus)
+
+    def _garbled(self, stimulus: Received) -> Received:
+        """With one bit of its envelope the other way round."""
+        changed = bytearray(stimulus.envelope)
+        changed[self.dice.randrange(len(changed))] ^= 1 << self.dice.randrange(8)
+        return Received(stimulus.link, bytes(changed), stimulus.handle)
+
+    # --- what is wrong ----------------------------------------------------------------------------------------------
+
+    def _outside(self) -> Iterator[str]:
+        """Those who have begun to come in and never got there; whoever has not tried is no harm."""
+        for name, node in self.nodes.items():
+            if not node.agent.groups and any(join.phase != "failed" for join in node.agent.joins.values()):
+                yield f"{name} is not in the group"
