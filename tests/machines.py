@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.wide.line import Host
 from tests.chaos import Chaos
 from zerochat.agent.client import AgentGone, Client, connect
 from zerochat.agent.places import places
@@ -47,9 +48,12 @@ libc = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
 
-def _end_with_the_test() -> None:
+def _furnish(files_max: int) -> None:
     """In the new process: be killed when the tests are, so that none of many goes on by itself."""
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if files_max:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))
 
 
 class Machine:
@@ -57,15 +61,17 @@ class Machine:
 
     client: Client
 
-    def __init__(self, folder: Path, name: str, chaos: Chaos | None = None) -> None:
-        """`chaos`: what it dials through."""
-        self.name, self.home, self.chaos = name, folder / name, chaos
+    def __init__(self, folder: Path, name: str, chaos: Chaos | None = None, host: Host | None = None) -> None:
+        """`chaos`: what it dials through. `host`: where it runs, if not here."""
+        self.name, self.home, self.chaos, self.host = name, folder / name, chaos, host
         self.environment = {**os.environ, "ZEROCHAT_HOME": str(self.home), "ZEROCHAT_PROFILE": name}
         self.places = places(name, self.environment)
         create_profile(self.places, name, None)
         if chaos is not None:
             self.places.config.write_text(f'[network]\nsocks = "{chaos.socks(name)}"\n')
         self.process: subprocess.Popen[bytes] | None = None
+        self.files_max = 0
+        """What its next process may have open; 0: as many as this one."""
         self.stopped = False
         """The process is there, and does nothing."""
         self.said: list[str] = []
@@ -79,13 +85,19 @@ class Machine:
 
     def spawn(self) -> "Machine":
         """Start the process; it is not ready yet."""
+        command = [sys.executable, "-m", "zerochat", "agent", "--listen"]
+        nothing = subprocess.DEVNULL
+        if self.host is not None:
+            command += [self.host.address, "--advertise", self.host.address]
+            self.process = self.host.start(command, env=self.environment, stdin=nothing, stdout=nothing, stderr=nothing)
+            return self
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "zerochat", "agent", "--listen", "127.0.0.1"],
+            [*command, "127.0.0.1"],
             env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=_end_with_the_test if sys.platform == "linux" else None,
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            preexec_fn=partial(_furnish, self.files_max),
         )
         return self
 
@@ -138,6 +150,11 @@ class Machine:
         assert self.process is not None
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * resource.getpagesize() / 2**20
+
+    def files(self) -> int:
+        """How many descriptors it has open. Linux."""
+        assert self.process is not None
+        return sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir())
 
     def cpu(self) -> float:
         """The CPU time of all its processes, in seconds. Linux; else 0."""
@@ -225,10 +242,14 @@ class Machine:
 
 
 @contextmanager
-def machines(folder: Path, names: Iterable[str], chaos: Chaos | None = None) -> Iterator[list[Machine]]:
-    """Running agents; all that still run in the end are killed."""
+def machines(
+    folder: Path, names: Iterable[str], chaos: Chaos | None = None, *, files_max: int = 0
+) -> Iterator[list[Machine]]:
+    """Running agents; all that still run in the end are killed. `files_max`: what each may have open."""
     made = [Machine(folder, name, chaos) for name in names]
     try:
+        for machine in made:
+            machine.files_max = files_max
         for begin in range(0, len(made), START_MAX):
             for machine in made[begin : begin + START_MAX]:
                 machine.spawn()

@@ -34,6 +34,21 @@ def test_a_disk_that_fills_up_is_told_before_it_is_full(tmp_path: Path, monkeypa
     assert "42 MB" in one.sentence(older=False, shut_out=False)
 
 
+def test_after_a_fault_it_is_looked_anew_how_much_room_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something small may fit where something larger did not; nobody shall then read of room that was there before."""
+    free = 3 << 20
+    monkeypatch.setattr("zerochat.agent.attention.shutil.disk_usage", lambda _: Usage(0, 0, free))
+    one = Attention(tmp_path)
+    assert "only 3 MB" in one.sentence(older=False, shut_out=False)
+    free = 0
+    one.failed("The disk is full.")
+    assert one.sentence(older=False, shut_out=False) == "The disk is full."
+    one.fault = ""
+    assert "only 0 MB" in one.sentence(older=False, shut_out=False)
+
+
 def test_a_disk_that_cannot_be_asked_is_not_accused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: Path) -> Usage:
         raise OSError(errno.EIO, "broken")

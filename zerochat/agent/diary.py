@@ -5,6 +5,8 @@ So its class is written down, and the way there, and not what it says.
 """
 
 import logging
+from contextlib import suppress
+from logging.handlers import RotatingFileHandler
 from traceback import format_tb
 from types import TracebackType
 
@@ -30,3 +32,15 @@ class Discreet(logging.Formatter):
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
     ) -> str:
         return without_words(ei[1]) if ei[1] is not None else ""
+
+
+class LogFile(RotatingFileHandler):
+    """A log that nobody has to read to use the program: where it cannot be written, on a full disk say, its lines are
+    lost, and nothing else is disturbed by that."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Not a word: what is printed here would stand in the middle of a verb's answer."""
+
+    def close(self) -> None:
+        with suppress(OSError):  # what was still in the buffer
+            super().close()

@@ -172,11 +172,14 @@ def _settle(folder: Path, places: Places) -> None:
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder and those above it that are missing, closed to others (the XDG specification asks for that)."""
+    """Make a folder and those above it that are missing, closed to others (the XDG specification asks for that). Their
+    names are on disk when this returns: without them a power cut would take along all that is in them."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for each in reversed(missing):
         with suppress(FileExistsError):
             each.mkdir(mode=0o700)
+        with suppress(PermissionError):  # one may write in a folder that one may not list
+            sync_folder(each.parent)
 
 
 def how_locked(places: Places) -> Literal["key", "keyring", "passphrase"]:
