@@ -39,9 +39,10 @@ from zerochat.group.turn import Turn
 from zerochat.group.wire.run import read_runs, runs_in
 from zerochat.sim import EPOCH_MS, SIMULATED_PACKERS, Node, Violation
 from zerochat.sim.attacks import ATTACKS, hidden_add
+from zerochat.sim.batch import Plan, Played, run
 from zerochat.sim.byzantine import Arena, Tally, play_byzantine
 
-EVERYDAY, THOROUGH = 30, 1000
+EVERYDAY, SLICE = 30, 100
 
 
 @pytest.mark.parametrize("first", range(0, EVERYDAY, 5))
@@ -50,18 +51,21 @@ def test_nothing_comes_of_breaking_the_rules(first):
         play_byzantine(seed)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("first", range(0, THOROUGH, 50))
-def test_nothing_comes_of_breaking_the_rules_a_thousand_times(first):
-    for seed in range(first, first + 50):
-        play_byzantine(seed)
+@pytest.mark.sim
+def test_nothing_comes_of_breaking_the_rules_in_many_more(budget, capsys):
+    broken: list[Played] = []
+    seeds = range(EVERYDAY, EVERYDAY + budget(SLICE))
+    found = run(Plan("byzantine"), seeds, 2, lambda one: broken.append(one) if one.violation else None)
+    with capsys.disabled():
+        print(f"\n{found.tally.table()}\n{found.played:,} histories, {found.played / found.seconds:.1f} a second")
+    assert not [one.violation for one in broken]
 
 
-@pytest.mark.long
+@pytest.mark.sim
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_nothing_comes_of_any_attack_alone(attack):
+def test_nothing_comes_of_any_attack_alone(attack, budget):
     tally = Tally()
-    for seed in range(20):
+    for seed in range(budget(2)):
         play_byzantine(seed, attacks=[attack], tally=tally)
     assert tally.tried[attack]
 
@@ -383,9 +387,9 @@ def test_evidence_holds_before_a_judge_who_knows_nothing_else():
                 verdict(spoilt)
 
 
-@pytest.mark.long
-def test_no_evidence_convicts_anybody_who_keeps_the_rules():
-    for seed in range(100, 200):
+@pytest.mark.sim
+def test_no_evidence_convicts_anybody_who_keeps_the_rules(budget):
+    for seed in range(100, 100 + budget(10)):
         shown, honest = shown_by(play_byzantine(seed, attacks=["hidden add", "stale welcome", "lying word"]))
         for evidence in shown:
             assert verdict(evidence).isdisjoint(honest)

@@ -35,7 +35,7 @@ def test_everybody_converges(first):
 
 @pytest.mark.sim
 def test_everybody_converges_in_many_more(budget):
-    failed = [one.violation for one in play_all(Plan(), range(EVERYDAY, EVERYDAY + budget(120)), 2) if one.violation]
+    failed = [one.violation for one in play_all(Plan(), range(EVERYDAY, EVERYDAY + budget(90)), 2) if one.violation]
     assert not failed
 
 

@@ -19,6 +19,7 @@ encrypted; elsewhere a transparent packer of the same shape stands in for them.
     adversary   a member that breaks the rules
     attacks     what it tries (forgeries.py: that of it which forges; hearsay.py: that which is about others' words)
     world       nodes, their network and their clock
+    checks      what must hold of all nodes together
     node        one node, and what must hold of what it has kept (handed.py: of what others have handed it)
     shortcuts   what all members may work out once
     story       what nodes notice, in sentences

@@ -3,7 +3,7 @@
 import hashlib
 import heapq
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -42,10 +42,8 @@ from zerochat.group.effects import (
     SetTimer,
 )
 from zerochat.group.engine import step
-from zerochat.group.event import REMOVE, Event
-from zerochat.group.membership import View, may_post, resolve_view
 from zerochat.group.notices import Differs, Disagreement, Forked, Notice
-from zerochat.group.state import Agent, Group
+from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
     Ask,
     Command,
@@ -60,8 +58,9 @@ from zerochat.group.stimuli import (
     TimerFired,
     TurnOver,
 )
+from zerochat.sim.checks import Checks
 from zerochat.sim.mediator import SimulatedMediator
-from zerochat.sim.node import Node, Violation, check_logs
+from zerochat.sim.node import Node, Violation
 from zerochat.sim.story import told, who_is
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.web import SimulatedWeb
@@ -90,7 +89,7 @@ class Faults:
     delay_ms_max: int = 400
 
 
-class World:
+class World(Checks):
     """Some agents, their network and their clock, all from one seed."""
 
     def __init__(
@@ -112,8 +111,7 @@ class World:
         self.say = say
         self.heed: Callable[[str, Notice], None] | None = None
         """Told what each node tells its faces."""
-        self.made: set[str] = set()
-        """The ids of everything that somebody here has really said."""
+        self.made = set()
         self.now = self.began = EPOCH_MS
         self.digest = hashlib.sha256()
         self.steps = 0
@@ -376,104 +374,3 @@ class World:
         for link in published.links:
             if link not in heard:
                 self._dispatch(node, link, published.envelope)
-
-    # --- checking -------------------------------------------------------------------------------------------------
-
-    def group(self, name: str) -> Group:
-        """The one group of this node's agent."""
-        (group,) = self.nodes[name].agent.groups.values()
-        return group
-
-    def _accused(self, node: Node, notice: Forked | Disagreement | Differs) -> None:
-        """A node says that somebody has broken the rules, which nobody here does."""
-        raise Violation(f"seed {self.seed}: {node.name} accuses a member who keeps the rules: {notice}")
-
-    def inside(self) -> dict[str, Group]:
-        """By node: whoever is in the group, as far as can be said from what they know all together.
-
-        Somebody who was put out need not know, and goes on for itself.
-        """
-        active = {node.name: group for node in self.nodes.values() for group in node.agent.groups.values()}
-        return self._agreed({name: group for name, group in active.items() if group.state == "active"})
-
-    def _agreed(self, active: dict[str, Group]) -> dict[str, Group]:
-        known = active
-        while known:
-            view = self._together(known)
-            rest = {name: group for name, group in known.items() if group.me in view.members}
-            if len(rest) == len(known):
-                break
-            known = rest
-        if not known:
-            return {}
-        view = self._together(known)
-        return {name: group for name, group in active.items() if group.me in view.members}
-
-    def _together(self, groups: dict[str, Group]) -> View:
-        return resolve_view(_control(groups))
-
-    def seated(self) -> bool:
-        """Whether everybody who is in the group is in everybody's view, with a relationship to each."""
-        if any(self._outside()):
-            return False
-        active = self.inside().values()
-        return len({group.view.checksum for group in active}) == 1 and all(
-            group.relationships.get(m) is not None and group.relationships[m].established
-            for group in active
-            for m in group.others
-        )
-
-    def missing(self) -> Iterator[str]:
-        """What members of the group still lack, in words; nothing once all have converged."""
-        yield from self._outside()
-        yield from self.lacking(self.inside())
-
-    def _outside(self) -> Iterator[str]:
-        return (f"{node.name} is not in the group" for node in self.nodes.values() if not node.agent.groups)
-
-    def parts(self, active: dict[str, Group]) -> list[dict[str, Group]]:
-        """These members, in parts of whom none has anybody of another one as a neighbour.
-
-        There is more than one where somebody was put out, and has brought others in before it could hear of that: they
-        do not let each other in. Raises Violation where nobody has put anybody out.
-        """
-        owner = {group.me: name for name, group in active.items()}
-        parts: list[set[str]] = []
-        for name, group in active.items():
-            near = {owner[did] for did in group.peers if did in owner and group.me in active[owner[did]].peers}
-            touched = [part for part in parts if part & near]
-            parts = [part for part in parts if not part & near] + [set().union({name}, *touched)]
-        found = [{name: active[name] for name in sorted(part)} for part in parts]
-        if len(found) > 1 and all(event.type != REMOVE for event in _control(active).values()):
-            raise Violation(f"seed {self.seed}: members know nothing of each other, and nobody was put out")
-        return found
-
-    def _told_view(self, group: Group) -> str:
-        """The view that a member tells the others of."""
-        return group.view.checksum
-
-    def lacking(self, active: dict[str, Group]) -> Iterator[str]:
-        """The same of some members who should agree."""
-        if len({self._told_view(group) for group in active.values()}) > 1:
-            yield "the views differ"
-        owner = {group.me: name for name, group in active.items()}
-        kept = {name: {row.id for row in self.nodes[name].log} for name in active}
-        for name, group in active.items():
-            node = self.nodes[name]
-            for post, meant in node.audiences.items():
-                for member in sorted(meant & owner.keys()):
-                    other = active[owner[member]].view
-                    if post not in kept[owner[member]] and may_post(other, group.me, node.places[post]):
-                        yield f"{owner[member]} lacks a post of {name}"
-
-    def check(self) -> None:
-        """Raise Violation unless everybody has everything, once, in one order, with every cause before its effect."""
-        parts = self.parts(self.inside())
-        for lack in (*self._outside(), *(lack for part in parts for lack in self.lacking(part))):
-            raise Violation(f"seed {self.seed}: {lack}")
-        check_logs(self.seed, list(self.nodes.values()), self.made)
-
-
-def _control(groups: dict[str, Group]) -> dict[str, Event]:
-    """All membership events that these members have."""
-    return {key: event for group in groups.values() for key, event in group.control.items()}
