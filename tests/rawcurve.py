@@ -68,9 +68,18 @@ class Raw:
 class RawMember(Raw):
     nonce_prefix = b"CurveZMQMESSAGEC"
 
-    def __init__(self, port: int, secret: bytes, server_key: bytes, kind: bytes):
-        """`kind`: the Socket-Type that it claims to be."""
+    def __init__(self, port: int, secret: bytes, server_key: bytes, kind: bytes, patience_s: float = 5):
+        """`kind`: the Socket-Type that it claims to be. `patience_s`: how long it waits for each answer. Raises OSError
+        and EOFError."""
         super().__init__(socket.create_connection(("127.0.0.1", port)))
+        self.socket.settimeout(patience_s)
+        try:
+            self._shake_hands(secret, server_key, kind)
+        except BaseException:
+            self.close()
+            raise
+
+    def _shake_hands(self, secret: bytes, server_key: bytes, kind: bytes) -> None:
         short_public, short_secret = bindings.crypto_box_keypair()
         one = (1).to_bytes(8)
         hello = one + bindings.crypto_box(bytes(64), b"CurveZMQHELLO---" + one, server_key, short_secret)
@@ -93,6 +102,7 @@ class RawHost(Raw):
 
     def __init__(self, listener: socket.socket, secret: bytes, kind: bytes):
         """Take one connection in, whoever it is."""
+        listener.settimeout(20)
         super().__init__(listener.accept()[0])
         self.socket.sendall(GREETING + b"\1" + bytes(31))
         self.read(64)

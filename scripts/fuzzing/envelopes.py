@@ -18,6 +18,7 @@ from fuzzing.people import (
     secret_of,
     theirs,
 )
+from fuzzing.run import Form
 from zerochat.crypto.boxes import chacha20_poly1305_seal
 from zerochat.crypto.keys import KeyKind, SecretKey, sign
 from zerochat.crypto.primitives import sha256
@@ -46,6 +47,7 @@ class Jwe:
     """DIDComm v2's encrypted messages, all curves and content encryptions, to one key and to several."""
 
     name = "jwe"
+    form: Form = "text"
     size_max = ENVELOPE_BYTES_MAX
 
     def seeds(self) -> list[bytes]:
@@ -110,6 +112,7 @@ class Rfc0019:
     """DIDComm v1's envelopes."""
 
     name = "rfc0019"
+    form: Form = "text"
     size_max = ENVELOPE_BYTES_MAX
 
     _KEY = b"k" * 32
@@ -148,6 +151,7 @@ class Jws:
     """Signed messages of all kinds of signature, and the tokens that rotate a DID."""
 
     name = "jws"
+    form: Form = "text"
     size_max = jws.SIGNED_BYTES_MAX
 
     _KINDS: tuple[KeyKind, ...] = ("Ed25519", "P-256", "secp256k1")
@@ -199,6 +203,7 @@ class Layers:
     """Whatever an agent gets, sealed as it should be around a message, or a layer, that is not as it should be."""
 
     name = "layers"
+    form: Form = "sealed"
     size_max = MESSAGE_BYTES_MAX
 
     _V2_ALICE, _V1_ALICE = V2.own_key(ALICE, ALICE.short), V1.own_key(ALICE, ALICE.short)

@@ -8,6 +8,7 @@ from typing import Any
 from fuzzing.envelopes import TEXT, V1, V2
 from fuzzing.nodes import Part
 from fuzzing.people import ALICE, BOB, INVITER, KEYS, MEDIATOR, dice, known, own
+from fuzzing.run import Form
 from zerochat.crypto.encoding import b64url, compact_json
 from zerochat.crypto.keys import SecretKey, public_of
 from zerochat.didcomm import jws, message, v1
@@ -24,6 +25,7 @@ from zerochat.didcomm.protocols import (
     pickup,
     ping,
     problem,
+    rotate,
     routing,
     signed,
     standard_answer,
@@ -59,6 +61,7 @@ RICH = Message(
 class _Plain:
     """A message is read, its attachments are, and what is written of it again is the same message."""
 
+    form: Form = "text"
     size_max = MESSAGE_BYTES_MAX
     name: str
     dump: Callable[[Message], bytes]
@@ -114,6 +117,7 @@ class Protocols:
     """The bodies: every reader of every protocol is given every message."""
 
     name = "protocols"
+    form: Form = "text"
     size_max = MESSAGE_BYTES_MAX
 
     def seeds(self) -> list[bytes]:
@@ -150,6 +154,7 @@ class Protocols:
             pickup.messages_received(["1"], random),
             pickup.live_delivery_change(True, random),
         ]
+        both += [rotate.rotate(ALICE.did, random), rotate.hangup(random)]
         answers = [standard_answer(asked, disclosed=STANDARD, random=random) for asked in both]
         both += [answer for answer in answers if answer is not None]
         document = {"id": ALICE.did, "service": [didexchange.service_v1("https://example.com/")]}
@@ -187,6 +192,8 @@ _READERS: tuple[Callable[[Message], object], ...] = (
     pickup.read_status,
     pickup.read_delivery,
     routing.read_forward,
+    rotate.read_rotate,
+    lambda found: problem.parse_code(str(found.body.get("code"))),
     lambda found: didexchange.receive_request(found, found.pthid or "", public_of(_ALICE_SIGNS), known),
     lambda found: standard_answer(found, disclosed=STANDARD, random=dice("answer")),
     lambda found: standard_answer(found, disclosed=STANDARD, random=dice("answer"), profile="didcomm/v1"),
@@ -207,6 +214,7 @@ class Forward:
     """What a mediator is asked to pass on, in the spellings of v2, of the draft and of v1."""
 
     name = "forward"
+    form: Form = "text"
     size_max = MESSAGE_BYTES_MAX
 
     def seeds(self) -> list[bytes]:

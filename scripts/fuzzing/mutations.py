@@ -63,24 +63,48 @@ BYTES: tuple[bytes, ...] = (
 BYTES += (b"}", b"]", b",", b":", b"null", b"\\u0000", b"\\ud83d", b" ", b"\n", b"=", b"-", b"_", b"+", b"/", b"1e999")
 
 
+DEPTH_MAX = 100
+"""What is nested deeper is not taken apart: no parser here goes so deep, and to write it again would take the stack."""
+PARTS_MAX = 20_000
+"""That are kept to be put elsewhere."""
+
+
 class Mutator:
     """Changes seeds of one target. `seeds` are their trees; `size_max` is what its parser still looks at, in bytes."""
 
     def __init__(self, seeds: Sequence[Part], size_max: int) -> None:
-        assert seeds
-        self.seeds = seeds
-        self.ways: list[list[Path]] = [list(paths(seed)) for seed in seeds]
-        self._lots = [number for number, ways in enumerate(self.ways) for _ in range(1 + isqrt(len(ways)))]
-        """The more there is to change in a seed, the oftener it is taken."""
         self.size_max = size_max
-        self.parts = [at(seed, way) for seed, ways in zip(seeds, self.ways, strict=True) for way in ways]
-        """Every part of every seed: whatever stands in one place may be tried in another."""
-        names = {name for part in self.parts if isinstance(part, Object) for name in part.names}
-        self.names = [*sorted(names), "", "x", "crit", "zip", "__proto__", "\0", "é"]
+        self.seeds: list[Part] = []
+        self.ways: list[list[Path]] = []
+        self._lots: list[int] = []
+        """The more there is to change in a seed, the oftener it is taken."""
+        self._first = len(self._lots)
+        """How many of these are about the seeds that there were in the beginning."""
+        self.parts: list[Part] = []
+        """Parts of seeds: whatever stands in one place may be tried in another."""
+        self.names = ["", "x", "crit", "zip", "__proto__", "\0", "é"]
+        for seed in seeds:
+            self.learn(seed)
+        self._first = len(self._lots)
+
+    def learn(self, seed: Part) -> None:
+        """Change this one too."""
+        ways = list(paths(seed))
+        if max(map(len, ways)) > DEPTH_MAX:
+            return
+        self._lots += [len(self.seeds)] * (1 + isqrt(len(ways)))
+        self.seeds.append(seed)
+        self.ways.append(ways)
+        if len(self.parts) < PARTS_MAX:
+            found = [at(seed, way) for way in ways]
+            self.parts += found
+            names = {name for part in found if isinstance(part, Object) for name in part.names}
+            self.names += sorted(names.difference(self.names))
 
     def tree(self, dice: Random) -> Part:
-        """A seed with one to some changes to its tree; every so often with none."""
-        number = dice.choice(self._lots)
+        """A seed with one to some changes to its tree; every so often with none. One of two is made of what was there
+        in the beginning, because most of what is learned is refused, and so is what is made of it."""
+        number = self._lots[dice.randrange(self._first if dice.random() < 0.5 else len(self._lots))]
         tree, ways = self.seeds[number], self.ways[number]
         for _ in range(_few(dice)):
             tree = edit(tree, dice.choice(ways), lambda part: self.changed(part, dice))
@@ -223,3 +247,8 @@ def bytes_changed(data: bytes, dice: Random) -> bytes:
         case 6:
             return data[:end] + data[start:end] * dice.choice((1, 1, 2, 30)) + data[end:]
     return data[:start] if dice.random() < 0.5 else data[:start] + dice.randbytes(min(end - start, 64)) + data[end:]
+
+
+def spliced(data: bytes, other: bytes, dice: Random) -> bytes:
+    """The beginning of one, and the end of another."""
+    return data[: dice.randrange(len(data) + 1)] + other[dice.randrange(len(other) + 1) :]

@@ -198,10 +198,9 @@ def dissect(text: str) -> Part:
     """The tree of a text, as deep as it goes."""
     if text[:1] in ("{", "["):
         try:
-            tree = json.loads(text, object_pairs_hook=_object)
-        except ValueError:
+            return _tree(json.loads(text, object_pairs_hook=_object))
+        except (ValueError, RecursionError):
             return text
-        return _tree(tree)
     if text.startswith("did:peer:4") and text.count(":") == 3:
         return _peer4(text)
     if text.startswith("did:peer:2.") or (text.count(".") == 2 and text.startswith("ey")):

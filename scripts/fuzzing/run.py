@@ -1,11 +1,13 @@
-"""Executions: which case a number stands for, how long it took, what counts as a finding, and how to have it again.
+"""Executions: what is executed, how long it took, what counts as a finding, and what is worth going on from.
 
-Case number N of a parser under a seed is always the same bytes, on however many processes and however long it runs: the
-dice are thrown anew for every block of cases. (The seeds' own bytes come from the writers, so a change to those changes
-the cases; a finding that is worth keeping is kept as bytes.)
+The cases of a parser under a seed are always the same bytes, on however fast a machine: the dice are thrown anew for
+every block of cases. Where the code says which branches it takes (`branches.py`), a case that takes a new one is
+learned: the cases after it, in the same process, are made of it too. (The seeds' own bytes come from the writers, so a
+change to those changes the cases; a finding that is worth keeping is kept as bytes.)
 
 What a parser may do with bytes of a stranger is return something or raise an error of zerochat's family. Any other
-exception is a finding, and so is more CPU time than the limit, if three repetitions with empty caches need it too.
+exception is a finding, and so is more CPU time than the limit, if three repetitions with empty caches need it too, and
+more memory.
 """
 
 import base64
@@ -14,35 +16,50 @@ import gc
 import json
 import multiprocessing
 import re
+import resource
 import signal
+import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from random import Random
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from fuzzing.mutations import Mutator
-from fuzzing.nodes import as_text, dissect, utf8
+from fuzzing import branches
+from fuzzing.mutations import Mutator, bytes_changed, spliced
+from fuzzing.nodes import Part, as_text, dissect, utf8
 from zerochat.errors import LocalError, RemoteError
 
 BLOCK = 256
 SLOW_NS = 50_000_000
 """50 ms of CPU: whoever sends such texts stops an agent with twenty of them a second."""
+GROWTH_BYTES_MAX = 64 << 20
+"""What one case may add to the most memory that its process has ever had: a hundred times the largest envelope."""
+LEARNED_BYTES_MAX = 8 * 1024
+"""Longer cases are executed and not learned: what is made of them would be as long, and as slow. A tar file has 10 KiB
+at the least, so where something was made of a text, it is the text that counts."""
+SEALED_BYTES_MAX = 16 * 1024
 HANG_S = 5
 ALIKE_MAX = 2
 """Findings of one kind from one process: they are one fault."""
 REPORT_S = 2.0
 
 
+Form: TypeAlias = Literal["text", "sealed", "raw"]
+"""What cases are made of. `text`: trees, which can be found again in the text that was made of them. `sealed`: trees
+that cannot, because they are compressed or encrypted by then. `raw`: bytes that have no such form."""
+
+
 class Target(Protocol):
     """A parser with what it takes to fuzz it."""
 
     name: str
+    form: Form
     size_max: int
     """The most bytes that the parser looks at. Cases have up to four times as many: whoever calls it has limits too."""
 
@@ -51,7 +68,7 @@ class Target(Protocol):
         ...
 
     def seal(self, tree: Any, dice: Random) -> Any:
-        """The tree with its checksums, tags and signatures right again, most of the time."""
+        """The tree with its checksums, tags and signatures right again, most of the time; or the bytes made of it."""
         ...
 
     def parse(self, data: bytes) -> object:
@@ -87,7 +104,10 @@ class Report:
     cpu_ns: int = 0
     slowest_ns: int = 0
     slowest_case: int = 0
+    memory_bytes: int = 0
+    """The most that one process has had."""
     findings: list[Finding] = field(default_factory=list)
+    learned: list["Case"] = field(default_factory=list)
 
     def add(self, other: "Report") -> None:
         self.executions += other.executions
@@ -95,32 +115,83 @@ class Report:
         self.cpu_ns += other.cpu_ns
         if other.slowest_ns > self.slowest_ns:
             self.slowest_ns, self.slowest_case = other.slowest_ns, other.slowest_case
+        self.memory_bytes = max(self.memory_bytes, other.memory_bytes)
         self.findings += other.findings
+        self.learned += other.learned
 
 
 # --- cases ----------------------------------------------------------------------------------------------------------
 
 
-class Cases:
-    """The cases of a target under a seed, by number."""
+class Case(NamedTuple):
+    """What is executed, and the text that it was made of where it does not show that any more."""
 
-    def __init__(self, target: Target, seed: int) -> None:
+    data: bytes
+    source: bytes = b""
+
+
+class Cases:
+    """The cases of a target under a seed, by number; made of its own seeds, and of a corpus."""
+
+    def __init__(self, target: Target, seed: int, corpus: Iterable[Case] = ()) -> None:
         self.target, self.seed = target, seed
-        trees = [dissect(data.decode()) for data in target.seeds()]
+        seeds = target.seeds()
+        self.raw = list(seeds) if target.form != "sealed" else []
+        """What is changed as bytes, without a look at what they mean; the target's own seeds first."""
+        self._first = len(self.raw)
+        self.before = [*map(Case, self.raw), *corpus]
+        """What there was in the beginning, as far as it can be executed."""
+        trees = [_tree(data) for data in seeds] if target.form != "raw" else []
         self.mutator = Mutator(trees, target.size_max)
+        for case in self.before[self._first :]:
+            self.learn(case)
+
+    def learn(self, case: Case) -> None:
+        """Make later cases of this one too."""
+        if self.target.form != "sealed":
+            self.raw.append(case.data)
+        if self.target.form != "raw":
+            self.mutator.learn(_tree(case.source or case.data))
 
     def block(self, number: int) -> Iterator[bytes]:
+        return (case.data for case in self.cases(number))
+
+    def cases(self, number: int) -> Iterator[Case]:
+        """The cases of a block, each made when the ones before it may have been learned."""
         dice = Random(f"{self.seed}/{self.target.name}/{number}")
         for _ in range(BLOCK):
-            tree = self.target.seal(self.mutator.tree(dice), dice)
-            yield self.mutator.bytes(utf8(as_text(tree)), dice)[: 4 * self.target.size_max]
+            made = self._spliced(dice) if self.target.form == "raw" or self._bare(dice) else self._grown(dice)
+            yield made._replace(data=made.data[: 4 * self.target.size_max])
+
+    def _bare(self, dice: Random) -> bool:
+        """Now and then there is no grammar for texts either."""
+        return self.target.form == "text" and dice.random() < 0.3
+
+    def _spliced(self, dice: Random) -> Case:
+        data = self.raw[dice.randrange(self._first if dice.random() < 0.5 else len(self.raw))]
+        if dice.random() < 0.15:
+            data = spliced(data, dice.choice(self.raw), dice)
+        for _ in range(dice.choice((0, 1, 1, 1, 2, 2, 3, 5))):
+            data = bytes_changed(data, dice)
+        return Case(data)
+
+    def _grown(self, dice: Random) -> Case:
+        tree = self.mutator.tree(dice)
+        sealed = self.target.seal(tree, dice)
+        data = self.mutator.bytes(sealed if isinstance(sealed, bytes) else utf8(as_text(sealed)), dice)
+        return Case(data, utf8(as_text(tree)) if self.target.form == "sealed" else b"")
 
     def case(self, number: int) -> bytes:
-        """One case. Those before it in its block are made too, because they throw the same dice."""
+        """One case, where nothing was learned. Those before it in its block are made too, because they throw the same
+        dice."""
         for at, data in enumerate(self.block(number // BLOCK)):
             if at == number % BLOCK:
                 return data
         raise AssertionError("a block ended early")
+
+
+def _tree(data: bytes) -> Part:
+    return dissect(data.decode(errors="surrogateescape"))
 
 
 # --- executions -----------------------------------------------------------------------------------------------------
@@ -154,6 +225,12 @@ def is_slow(target: Target, data: bytes, slow_ns: int = SLOW_NS) -> bool:
     return True
 
 
+def limit_of(target: Target) -> int:
+    """How much CPU time a case of this parser may take: SLOW_NS, unless it says that nobody waits for it."""
+    limit: int = getattr(target, "slow_ns", SLOW_NS)
+    return limit
+
+
 @functools.cache
 def _memories() -> list[Callable[[], None]]:
     found = [thing for thing in gc.get_objects() if isinstance(thing, functools._lru_cache_wrapper)]
@@ -169,41 +246,78 @@ def forget() -> None:
 def run(
     cases: Cases,
     numbers: range,
-    slow_ns: int = SLOW_NS,
-    tell: Callable[[Report], bool] = lambda report: True,
+    slow_ns: int | None = None,
+    tell: Callable[[Report], bool] | None = None,
+    *,
+    guided: bool = False,
 ) -> Report:
-    """Execute blocks of cases. `tell` gets every so often what is new, and says whether to go on; the rest is
-    returned."""
+    """Execute blocks of cases. `tell`, if there is one, gets every so often what is new, and says whether to go on; the
+    rest is returned. `guided`: learn what takes a new branch."""
     target, report, last = cases.target, Report(), time.monotonic()
+    slow_ns = limit_of(target) if slow_ns is None else slow_ns
     known: Counter[str] = Counter()
-    watch = _Watch()
+    taken = seen_by(target, cases.before) if guided else set()
+    watch, most = _Watch(), memory_bytes()
     try:
         for number in numbers:
-            for at, data in enumerate(cases.block(number)):
+            for at, case in enumerate(cases.cases(number)):
+                data = case.data
+                branches.taken.clear()
                 watch.begin()
                 start = time.thread_time_ns()
                 accepted, why = attempt(target, data)
                 spent = time.thread_time_ns() - start
                 watch.pause()
+                if guided and not branches.taken <= taken:
+                    taken |= branches.taken
+                    if len(case.source or data) <= LEARNED_BYTES_MAX and len(data) <= SEALED_BYTES_MAX:
+                        cases.learn(case)
+                        report.learned.append(case)
                 report.executions += 1
                 report.accepted += accepted
                 report.cpu_ns += spent
+                before, most = most, memory_bytes()
                 if why is None and spent > slow_ns and is_slow(target, data, slow_ns):
                     why = f"{spent / 1e6:.0f} ms of CPU"
+                if why is None and most - before > GROWTH_BYTES_MAX:
+                    why = f"{(most - before) >> 20} MiB of memory"
                 if why is not None:
-                    kind = re.sub(r".*[(]|[0-9. ]+ms", "", why)
+                    kind = re.sub(r".*[(]|[0-9. ]+M?[im][sB]", "", why)
                     known[kind] += 1
                     if known[kind] <= ALIKE_MAX:
                         report.findings.append(Finding(target.name, number * BLOCK + at, why, data))
                 if spent > report.slowest_ns and (spent < slow_ns // 20 or _takes(target, data, spent // 2)):
                     report.slowest_ns, report.slowest_case = spent, number * BLOCK + at
-            if time.monotonic() - last > REPORT_S:
+            report.memory_bytes = most
+            if tell is not None and time.monotonic() - last > REPORT_S:
                 if not tell(report):
                     return Report()
                 report, last = Report(), time.monotonic()
     finally:
         watch.end()
     return report
+
+
+def memory_bytes() -> int:
+    """The most memory that this process has ever had."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most << 10
+
+
+def seen_by(target: Target, cases: Iterable[Case]) -> set[int]:
+    """The branches that these take together."""
+    taken: set[int] = set()
+    for case in cases:
+        taken |= branches_of(target, case)
+    return taken
+
+
+def branches_of(target: Target, case: Case) -> set[int]:
+    """The branches that a case takes by itself."""
+    forget()
+    branches.taken.clear()
+    attempt(target, case.data)
+    return set(branches.taken)
 
 
 def _takes(target: Target, data: bytes, spent: int) -> bool:
@@ -245,17 +359,25 @@ class _Watch:
 
 
 def spread(
-    target: Target, seed: int, executions: int, seconds: float, processes: int, news: Callable[[Report], None]
+    target: Target,
+    seed: int,
+    executions: int,
+    seconds: float,
+    processes: int,
+    news: Callable[[Report], None],
+    corpus: Sequence[Case] = (),
+    *,
+    guided: bool = False,
 ) -> Report:
     """Execute cases 0 to `executions` (whole blocks) on several processes, for at most `seconds`; `news` is called with
-    the sum every so often."""
+    the sum every so often. Each process learns for itself."""
     total, blocks = Report(), -(-executions // BLOCK)
     context = multiprocessing.get_context("fork")
     workers, pipes = [], []
     for number in range(processes):
         mine, theirs = context.Pipe()
         share = range(number, blocks, processes)
-        worker = context.Process(target=_work, args=(target, seed, share, seconds, theirs), daemon=True)
+        worker = context.Process(target=_work, args=(target, seed, share, seconds, theirs, corpus, guided), daemon=True)
         worker.start()
         theirs.close()
         workers.append(worker)
@@ -281,7 +403,15 @@ def spread(
     return total
 
 
-def _work(target: Target, seed: int, numbers: range, seconds: float, pipe: Connection) -> None:
+def _work(
+    target: Target,
+    seed: int,
+    numbers: range,
+    seconds: float,
+    pipe: Connection,
+    corpus: Sequence[Case],
+    guided: bool,
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end = time.monotonic() + seconds
 
@@ -289,6 +419,7 @@ def _work(target: Target, seed: int, numbers: range, seconds: float, pipe: Conne
         pipe.send(report)
         return time.monotonic() < end
 
+    cases = Cases(target, seed, corpus)
     gc.freeze()
-    pipe.send(run(Cases(target, seed), numbers, tell=tell))
+    pipe.send(run(cases, numbers, tell=tell, guided=guided))
     pipe.close()

@@ -7,6 +7,7 @@ from random import Random
 from fuzzing.mutations import text_changed
 from fuzzing.nodes import Bytes, Part, as_text
 from fuzzing.people import ALICE, INVITER, KEYS, LONG, SERVICES, dice, known
+from fuzzing.run import Form
 from zerochat.crypto.encoding import BASE41, b64url, base45, base45_bytes, base58, compact_json
 from zerochat.crypto.keys import multikey, public_jwk, public_of
 from zerochat.crypto.primitives import sha256
@@ -41,6 +42,7 @@ class Link:
     """Our own invitations as links."""
 
     name = "link"
+    form: Form = "text"
     size_max = INVITATION_CHARS_MAX
 
     def seeds(self) -> list[bytes]:
@@ -62,6 +64,7 @@ class Code(Link):
     """Our own invitations as codes, which have a checksum."""
 
     name = "code"
+    form: Form = "sealed"
 
     def seeds(self) -> list[bytes]:
         """The bytes of the code without the checksum, as base64url."""
@@ -80,6 +83,7 @@ class Did:
     """DIDs of all methods that are read, the documents in them, and the routes in those."""
 
     name = "did"
+    form: Form = "text"
     size_max = DID_CHARS_MAX
 
     _PACKERS: tuple[Packer, ...] = (JwePacker(), Rfc0019Packer())
@@ -133,6 +137,7 @@ class OutOfBand:
     """Other people's invitations: out-of-band 2.0, 1.x and the draft, as links and as JSON."""
 
     name = "oob"
+    form: Form = "text"
     size_max = oob.LINK_CHARS_MAX
 
     def seeds(self) -> list[bytes]:

@@ -17,6 +17,9 @@ from zerochat.errors import LocalError, RemoteError
 
 PIECES_MAX: Final = 80
 """So many lines a mail program makes of one link at the most."""
+TRIES_MAX: Final = 1_000
+"""So many pieces are tried in all: a page of links takes a few hundred, and who writes "ZC:" ten thousand times shall
+not have the agent busy for the better part of a second."""
 _QUOTED = re.compile(r"^[ \t]*(?:>[ \t]?)+", re.MULTILINE)
 """Before each line of a mail that is answered."""
 _BEGIN = re.compile(r"[<\"'`(\[]*([A-Za-z][A-Za-z0-9+.-]*://|ZC:)", re.IGNORECASE)
@@ -65,8 +68,10 @@ def only_invitation(text: str) -> str:
     if not begins or text.lstrip()[:1] == "{":
         return text
     found: dict[Invitation | ShortLink | str, str] = {}
+    left = TRIES_MAX
     for begin, end in pairwise([*begins, len(words)]):
-        for upto in range(begin + 1, min(end, begin + PIECES_MAX) + 1):  # it may have been broken into lines
+        for upto in range(begin + 1, min(end, begin + PIECES_MAX, begin + left) + 1):  # it may be broken into lines
+            left -= 1
             piece = "".join(words[begin:upto]).strip(_AROUND)
             if (read := _read(piece)) is not None:
                 found.setdefault(read.id if isinstance(read, OutOfBand) else read, piece)

@@ -160,6 +160,10 @@ def parse_event(obj: object) -> Event:
         event.__dict__["_unsigned"] = event.__dict__["record"] = canonical_json(obj)
     if len(event.record) > (CONTROL_BYTES_MAX if event.is_control else RECORD_BYTES_MAX):
         raise Malformed(why="event record: too long")
+    match event.body:
+        case {"contact": [str()]}:
+            # So it is written on its way (`wire/run.py`), and whoever is told of it would hear another event.
+            raise Malformed(why="event record: a contact that is no DID")
     return event
 
 

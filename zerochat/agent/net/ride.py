@@ -49,6 +49,8 @@ def read_header(header: bytes, server_secret: bytes, carrier: bytes) -> bytes:
     Malformed or Unauthentic."""
     if len(header) != HEADER_BYTES:
         raise Malformed(why="a header of the wrong length")
+    if header[KEY_BYTES - 1] >> 7:  # X25519 ignores that bit (RFC 7748, section 5), and a key has one spelling here
+        raise Malformed(why="a key in another spelling")
     key, boxed = rider_of(header), header[KEY_BYTES + BOX_NONCE_BYTES :]
     nonce = header[KEY_BYTES : KEY_BYTES + BOX_NONCE_BYTES]
     if box_open(boxed, nonce, key, server_secret) != LABEL + carrier:
