@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass, field
+from random import Random
 from types import TracebackType
 from typing import Self
 
@@ -35,7 +36,10 @@ class Way:
     frozen: bool = False
     """Nothing is read, so the sender is held back; nothing is lost. New connections wait, too."""
     lost: bool = False
-    """Everything is read and thrown away. A connection that has lost something is cut when there is more to pass on."""
+    """Everything is read and thrown away, also that somebody has hung up: the cable is out. A connection that has lost
+    something is cut when there is more to pass on."""
+    garble: Callable[[bytes], bytes] | None = None
+    """What becomes of each piece on its way, if anything does."""
     delay_s: float = 0.0
     bytes_per_s: float = 0.0
     """0: as many as come."""
@@ -168,6 +172,7 @@ class Chaos:
         self._parted.clear()
         for way in list(self._ways.values()):
             way.frozen = way.lost = False
+            way.garble = None
             way.delay_s = way.bytes_per_s = 0.0
 
     def _do(self, work: Callable[[], None]) -> None:
@@ -277,7 +282,7 @@ class Chaos:
                 if pipe.source in readable:
                     self._read(pipe, now)
                 self._write(pipe, now)
-            if any(pipe.ended and not pipe.held for pipe in connection.pipes):
+            if any(pipe.ended and not pipe.held and not pipe.way.lost for pipe in connection.pipes):
                 self._reset(connection)
         except BlockingIOError:
             pass
@@ -319,7 +324,12 @@ class Chaos:
         connection.pipes = (_Pipe(connection.near, far, up), _Pipe(far, connection.near, down))
 
     def _read(self, pipe: _Pipe, now: float) -> None:
-        data = pipe.source.recv(PIECE_BYTES)
+        try:
+            data = pipe.source.recv(PIECE_BYTES)
+        except ConnectionResetError:
+            if not pipe.way.lost:
+                raise
+            data = b""
         if not data:
             pipe.ended = True
         elif pipe.way.lost:
@@ -327,6 +337,8 @@ class Chaos:
         elif pipe.holed:
             raise ConnectionResetError
         else:
+            if pipe.way.garble is not None:
+                data = pipe.way.garble(data)
             pipe.held.append((now + pipe.way.delay_s, data))
             pipe.size += len(data)
 
@@ -361,3 +373,30 @@ class Chaos:
                 with suppress(OSError):
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 end.close()
+
+
+class Flips:
+    """For `Way.garble`: flips one bit in so many of all pieces."""
+
+    def __init__(self, dice: Random, share: float) -> None:
+        self._dice, self._share = dice, share
+        self.pieces = self.flipped = 0
+
+    def __call__(self, piece: bytes) -> bytes:
+        self.pieces += 1
+        if self._dice.random() >= self._share:
+            return piece
+        self.flipped += 1
+        place = self._dice.randrange(len(piece))
+        return piece[:place] + bytes([piece[place] ^ 1 << self._dice.randrange(8)]) + piece[place + 1 :]
+
+
+class Tape:
+    """For `Way.garble`: keeps every piece, and changes none."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    def __call__(self, piece: bytes) -> bytes:
+        self.pieces.append(piece)
+        return piece

@@ -1,8 +1,8 @@
 """Agents of their own processes through a network that does all it can: nothing is lost, nothing comes twice, and the
 order is everybody's.
 
-Each test has a small variant for every day and a full one under `long`. What goes wrong when is drawn by lot from a
-seed, by the number of the message; what that meets with is up to the machine.
+Each has a small variant for every day, and one under `chaos` that goes on for as long as its budget says. What goes
+wrong when is drawn by lot from a seed, by the number of the message; what that meets with is up to the machine.
 """
 
 import random
@@ -26,12 +26,6 @@ def chaos():
         yield chaos
 
 
-def small_and_full(names, small, full):
-    return pytest.mark.parametrize(
-        names, [pytest.param(*small, id="small"), pytest.param(*full, id="full", marks=pytest.mark.long)]
-    )
-
-
 def talk(everybody, until_number):
     """Everybody who is awake says what it has to say up to this number."""
     for machine in everybody:
@@ -39,9 +33,17 @@ def talk(everybody, until_number):
             machine.say(f"{machine.name} says {len(machine.said)}")
 
 
-@small_and_full(("count", "freeze_s"), (60, 1.0), (1000, 10.0))
-def test_two_members_whose_link_is_cut_all_the_time(tmp_path, chaos, count, freeze_s):
-    with machines(tmp_path, ("alice", "bob"), chaos) as (alice, bob):
+def test_two_members_whose_link_is_cut_all_the_time(tmp_path, chaos):
+    two_whose_link_is_cut(tmp_path, chaos, 60, 1.0)
+
+
+@pytest.mark.chaos
+def test_two_members_whose_link_is_cut_for_long(tmp_path, chaos, budget):
+    two_whose_link_is_cut(tmp_path, chaos, budget(150), 3.0)
+
+
+def two_whose_link_is_cut(folder, chaos, count, freeze_s):
+    with machines(folder, ("alice", "bob"), chaos) as (alice, bob):
         meet(alice, bob)
         chaos.cut_every_s = CUT_S
         thaw_at = 0.0
@@ -86,10 +88,18 @@ def weather(dice, chaos, everybody):
             chaos.heal()
 
 
-@small_and_full(("count", "deaths", "seed"), (15, 2, 1), (200, 12, 2))
-def test_five_members_whose_links_are_cut_and_who_die_by_lot(tmp_path, chaos, count, deaths, seed):
+def test_five_members_whose_links_are_cut_and_who_die_by_lot(tmp_path, chaos):
+    five_who_die(tmp_path, chaos, 15, 2, seed=1)
+
+
+@pytest.mark.chaos
+def test_five_members_who_die_again_and_again(tmp_path, chaos, budget):
+    five_who_die(tmp_path, chaos, budget(25), budget(2), seed=2)
+
+
+def five_who_die(folder, chaos, count, deaths, seed):
     dice = random.Random(seed)
-    with machines(tmp_path, names(5), chaos) as everybody:
+    with machines(folder, names(5), chaos) as everybody:
         meet(*everybody)
         dies_at = dice.sample(range(1, count), deaths)
         for number in range(count):
@@ -139,11 +149,20 @@ def test_what_only_one_member_has_of_somebody_who_is_gone_for_ever(tmp_path, cha
 # --- one who is too slow --------------------------------------------------------------------------------------------
 
 
-@small_and_full(("count", "bytes_per_s", "slow_s"), (80, 20_000, 5.0), (1500, 100_000, 60.0))
-def test_one_slow_member_costs_the_others_nothing(tmp_path, chaos, count, bytes_per_s, slow_s):
+def test_one_slow_member_costs_the_others_nothing(tmp_path, chaos):
+    one_slow_member(tmp_path, chaos, 80, 20_000, 5.0)
+
+
+@pytest.mark.chaos
+def test_one_slow_member_costs_the_others_nothing_however_much_there_is(tmp_path, chaos, budget):
+    """With `--budget 10` it has 1,500 long messages to fetch, over a line on which they take long."""
+    one_slow_member(tmp_path, chaos, budget(150), 60_000, budget(3))
+
+
+def one_slow_member(folder, chaos, count, bytes_per_s, slow_s):
     """`slow_s`: how long the slow one is left alone with what it has to fetch."""
     dice = random.Random(3)
-    with machines(tmp_path, ("sender", "fast", "also-fast", "slow"), chaos) as everybody:
+    with machines(folder, ("sender", "fast", "also-fast", "slow"), chaos) as everybody:
         sender, fast, also_fast, slow = everybody
         meet(*everybody)
         sender.say("warm up")
@@ -170,11 +189,11 @@ def test_one_slow_member_costs_the_others_nothing(tmp_path, chaos, count, bytes_
 # --- many -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.chaos
 @pytest.mark.parametrize("keys", ["pairwise-multi", "pairwise-single"])
-def test_everybody_of_many_has_everything_of_a_burst(tmp_path, keys):
-    """The size at which the thesis' implementation delivered 42 to 99 of 100 messages."""
-    members, burst = MEMBERS, BURST
+def test_everybody_of_many_has_everything_of_a_burst(tmp_path, keys, budget):
+    """With `--budget 16`, the size at which the thesis' implementation delivered 42 to 99 of 100 messages."""
+    members, burst = min(MEMBERS, budget(MEMBERS / 16)), BURST
     begun = time.monotonic()
     with machines(tmp_path, names(members)) as everybody:
 

@@ -11,6 +11,12 @@ import pytest
 
 from tests.chaos import Chaos
 from tests.machines import acknowledged, check, everybody_has, machines, meet, until
+from tests.wires import peers
+from tests.wires import until as pumped_until
+from zerochat.agent.net import sockets
+from zerochat.agent.net.session import Session
+from zerochat.agent.net.sockets import public_key
+from zerochat.group.effects import Admit
 
 NOTICED_S_MAX = 20.0
 GROWTH_MB_MAX = 64.0
@@ -65,8 +71,8 @@ def test_a_machine_that_stands_still_is_noticed_and_so_is_its_return(tmp_path):
     [
         pytest.param("lost", True, id="lost both ways"),
         pytest.param("frozen", False, id="frozen one way"),
-        pytest.param("lost", False, id="lost one way", marks=pytest.mark.long),
-        pytest.param("frozen", True, id="frozen both ways", marks=pytest.mark.long),
+        pytest.param("lost", False, id="lost one way", marks=pytest.mark.chaos),
+        pytest.param("frozen", True, id="frozen both ways", marks=pytest.mark.chaos),
     ],
 )
 def test_a_network_that_swallows_everything_is_noticed_by_both(tmp_path, chaos, what, both):
@@ -88,10 +94,19 @@ def test_a_network_that_swallows_everything_is_noticed_by_both(tmp_path, chaos, 
         check(everybody)
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(5000, marks=pytest.mark.long)])
-def test_whoever_is_cut_off_for_long_keeps_nothing_in_memory(tmp_path, chaos, count):
+def test_whoever_is_cut_off_for_long_keeps_nothing_in_memory(tmp_path, chaos):
+    cut_off(tmp_path, chaos, 150)
+
+
+@pytest.mark.chaos
+def test_whoever_is_cut_off_keeps_nothing_in_memory_however_much_it_says(tmp_path, chaos, budget):
+    """With `--budget 25` these are 5,000 long messages."""
+    cut_off(tmp_path, chaos, budget(200))
+
+
+def cut_off(folder, chaos, count):
     dice = random.Random(5)
-    with machines(tmp_path, ("alice", "bob", "carol"), chaos) as everybody:
+    with machines(folder, ("alice", "bob", "carol"), chaos) as everybody:
         alice, *others = everybody
         meet(*everybody)
         for other in others:
@@ -109,3 +124,16 @@ def test_whoever_is_cut_off_for_long_keeps_nothing_in_memory(tmp_path, chaos, co
         everybody_has(everybody, count, 300)
         check(everybody)
         acknowledged(everybody)
+
+
+def test_a_peer_that_has_answered_is_asked_again_when_that_is_due(monkeypatch):
+    """And not only when it would have been given up without an answer: it would be seen to be gone too late."""
+    monkeypatch.setattr(sockets, "HEARTBEAT_MS", 50)
+    monkeypatch.setattr(sockets, "HEARTBEAT_TIMEOUT_MS", 3_600_000)
+    asked, ping = [], Session.ping
+    monkeypatch.setattr(Session, "ping", lambda *arguments: (asked.append(arguments), ping(*arguments)))
+    with peers(2) as (a, b):
+        a.do(Admit(b"l" * 16, public_key(b"k" * 32)))
+        b.dial(b"l" * 16, a, b"k" * 32)
+        pumped_until(lambda: len(asked) > 5, a, b)
+        assert b.is_up(b"l" * 16)

@@ -5,6 +5,7 @@ Everything runs over real sockets on loopback. What must not grow is measured in
 
 import contextlib
 import os
+import resource
 import select
 import socket
 import struct
@@ -12,15 +13,17 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 import zmq
 
 from tests.rawcurve import RawHost, RawMember, framed
 from tests.wires import Stranger, befriend, curve, peers, pump, strangers, until
+from zerochat.agent.net import door as doors
 from zerochat.agent.net import sockets
 from zerochat.agent.net.cut import bytes_received
-from zerochat.agent.net.door import STRANGERS_MAX, SUBSCRIPTIONS_MAX
+from zerochat.agent.net.door import STRANGERS_MAX, STRANGERS_SHARE, SUBSCRIPTIONS_MAX
 from zerochat.agent.net.sockets import SUBSCRIBER_BYTES_MAX, public_key
 from zerochat.agent.net.zap import REFUSALS_MAX, ZAP_DOMAIN, ZAP_ENDPOINT
 from zerochat.group.effects import Admit, Dispatch, Publish, Revoke
@@ -236,6 +239,51 @@ def test_many_idle_connections_neither_keep_a_member_out_nor_stay(monkeypatch):
             one.close()
 
 
+def test_where_few_files_may_be_open_few_strangers_are_waited_for(monkeypatch):
+    monkeypatch.setattr(doors, "files_allowed", lambda: 10 * STRANGERS_SHARE)
+    with peers(2) as (a, b):
+        idle = [socket.create_connection(("127.0.0.1", port)) for port in a.ports for _ in range(15)]
+        until(lambda: a.counts["crowd.pair"] == a.counts["crowd.queue"] == 5, a)
+        befriend(a, b, LINK)
+        for one in idle:
+            one.close()
+
+
+def test_strangers_who_take_every_descriptor_are_seen_and_cut():
+    with peers(1) as (a,), contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(socket.socket()) for _ in range(2)]
+        taken = stack.enter_context(every_descriptor())
+        for one in idle:
+            os.close(taken.pop())
+            one.connect(("127.0.0.1", a.ports[0]))
+        until(lambda: len(a.transport._pair.strangers) == 2, a)
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(0)
+        for stranger in list(a.transport._pair.strangers.values()):
+            a.transport._pair.cut(stranger)
+        for one in idle:
+            one.settimeout(1)  # long before libzmq gives it up by itself
+            while one.recv(100):
+                pass
+
+
+@contextlib.contextmanager
+def every_descriptor():
+    """All that this process may still open are open, within; gives those that were opened for it."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(fd.name) for fd in Path("/dev/fd").iterdir()) + 8, limits[1]))
+    taken: list[int] = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        yield taken
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
 VICTIM = """
     import os, sys, threading, time
     from zerochat.agent.net.sockets import public_key
@@ -404,6 +452,43 @@ def test_a_member_who_floods_a_busy_agent_and_leaves_does_not_end_it():
         member.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         member.close()
     assert victim.grown_kib()[0] < 64 * MIB
+
+
+@linux
+def test_what_a_member_sends_unread_counts_over_all_its_connections_and_ends_in_a_rest(monkeypatch):
+    """libzmq keeps what came whole over a connection that is cut, so another one at once would double it."""
+    monkeypatch.setattr(doors.PairDoor, "backlog_bytes_max", 1_000_000)
+    monkeypatch.setattr(doors, "REST_S", 0.5)
+    with peers(1) as (a,), contextlib.ExitStack() as stack:
+        a.do(Admit(LINK, public_key(b"k" * 32)), Admit(OTHER, public_key(b"x" * 32)))
+
+        def member(key=b"k" * 32):
+            made = RawMember(a.ports[0], key, a.transport.server_key, b"DEALER")
+            stack.callback(made.close)
+            return made
+
+        both = [member(), member()]
+        for number, one in enumerate(both):
+            one.send(b"%d" % number)
+            until(lambda number=number: b"%d" % number in a.envelopes(), a)
+        for one in both:
+            for _ in range(12):
+                one.send(bytes(FRAME))  # nobody reads meanwhile, and each by itself would be within its bounds
+        for one in both:
+            with contextlib.suppress(ConnectionResetError):
+                while one.socket.recv(4096):
+                    pass
+        assert a.counts["watch.pair"] == 2
+        with pytest.raises((EOFError, AssertionError, ConnectionError)):
+            member()
+        member(b"x" * 32)  # somebody else is let in
+
+        def let_in() -> bool:
+            with contextlib.suppress(EOFError, AssertionError, ConnectionError):
+                return bool(member())
+            return False
+
+        until(let_in, a)
 
 
 @linux

@@ -7,13 +7,18 @@ libzmq 4.3.5 may abort the process (`sockets.py`). So the kernel is asked how ma
 ordinary loss, and gives back all that it held for it.
 
 Descriptors are libzmq's, which may close one, and the kernel use its number again, at any moment. So every touch is on
-a duplicate, and cutting compares the addresses of both ends first.
+a duplicate, and cutting compares the addresses of both ends first. There is always room for one: strangers who take
+every descriptor that this process may have must not be those whom nobody can see, or cut.
 """
 
+import errno
+import os
 import socket
 import struct
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 BACKLOG_BYTES_MAX = 12 * 1024 * 1024
@@ -55,13 +60,18 @@ class Connection:
         self.words += 1
         self.taken += wire_bytes
 
-    def too_much(self, received: int, now: float) -> bool:
-        """Judge one reading of the kernel's counter; `now` in seconds, monotonic."""
+    def unread(self, received: int, now: float) -> int:
+        """What the agent has not read yet, by one reading of the kernel's counter, in bytes; `now` in seconds,
+        monotonic."""
         unread = received - self.taken - self._forgiven
         allowed = int(HEARTBEAT_BYTES_PER_S * (now - (self._judged or self.since)))
         self._forgiven += min(max(unread, 0), allowed)
         self._judged = now
-        return unread > self.backlog_bytes_max
+        return unread
+
+    def too_much(self, received: int, now: float) -> bool:
+        """Whether that is too much for one connection."""
+        return self.unread(received, now) > self.backlog_bytes_max
 
 
 def wire_bytes(size: int) -> int:
@@ -72,7 +82,7 @@ def wire_bytes(size: int) -> int:
 def notice(fd: int, now: float, backlog_bytes_max: int = BACKLOG_BYTES_MAX) -> Connection | None:
     """The connection behind a descriptor that libzmq has just named; None if it has gone already."""
     try:
-        with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as copy:
+        with duplicate(fd) as copy:
             return Connection(fd, (copy.getsockname(), copy.getpeername()), now, backlog_bytes_max)
     except OSError:
         return None
@@ -83,7 +93,7 @@ def bytes_received(connection: Connection) -> int:
     if sys.platform != "linux":
         return 0
     try:
-        with socket.fromfd(connection.fd, socket.AF_INET, socket.SOCK_STREAM) as copy:
+        with duplicate(connection.fd) as copy:
             info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES_RECEIVED + 8)
     except OSError:
         return 0
@@ -98,8 +108,38 @@ def cut(connection: Connection, *, rudely: bool = False) -> None:
 
     What we have just sent still arrives, unless `rudely`: then the peer is reset, and does not go on sending.
     """
-    with suppress(OSError), socket.fromfd(connection.fd, socket.AF_INET, socket.SOCK_STREAM) as copy:
+    with suppress(OSError), duplicate(connection.fd) as copy:
         if (copy.getsockname(), copy.getpeername()) == connection.ends:
             if rudely:
                 copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             copy.shutdown(socket.SHUT_RDWR)
+
+
+nothing, spare = (os.open(os.devnull, os.O_RDONLY) for _ in range(2))
+"""A descriptor into which a duplicate can be put when there is no other left, and what is in it otherwise."""
+spare_lock = threading.Lock()
+
+
+@contextmanager
+def duplicate(fd: int) -> Iterator[socket.socket]:
+    """The same TCP connection under another descriptor, for a moment. Raises OSError when it is gone."""
+    try:
+        copy = socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM)
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        copy = None
+    if copy is not None:
+        with copy:
+            yield copy
+        return
+    with spare_lock:
+        os.dup2(fd, spare, inheritable=False)
+        try:
+            copy = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, spare)
+            try:
+                yield copy
+            finally:
+                copy.detach()
+        finally:
+            os.dup2(nothing, spare, inheritable=False)  # or the connection would not end

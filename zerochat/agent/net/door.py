@@ -17,6 +17,7 @@ import zmq
 
 from zerochat.agent.net import sockets
 from zerochat.agent.net.cut import BACKLOG_BYTES_MAX, Connection, bytes_received, cut, notice, wire_bytes
+from zerochat.agent.net.files import files_allowed
 from zerochat.agent.net.zap import Gatekeeper
 from zerochat.errors import LocalError
 
@@ -32,6 +33,12 @@ SILENCE_S_MAX = 3.0
 STRANGERS_MAX = 512
 """Connections at once that have not said anything yet; beyond that the oldest are cut. A group of 256 that comes back
 all at once is half of it."""
+STRANGERS_SHARE = 4
+"""And no more than one in so many of the files that this process may have open: without one to spare, nobody gets in,
+and libzmq tries again and again to take in who waits, as fast as it can."""
+REST_S = 3.0
+"""How long a key is not let in after it has sent more than the agent reads: libzmq still has all that came whole over
+the connection that was cut, and with a new connection for each it would have any amount."""
 SUBSCRIPTIONS_MAX = 64
 """What one subscriber's connection may say in its life. It has two queues to ask for."""
 SUBSCRIBER_BACKLOG_BYTES_MAX = 8 * 1024
@@ -72,6 +79,7 @@ class Door:
         """Those of `connections` that have not said anything yet, oldest first."""
         self.gone: deque[Connection] = deque()
         """Who has gone or been cut, for the agent thread to take note of."""
+        self._strangers_max = min(STRANGERS_MAX, files_allowed() // STRANGERS_SHARE)
         self._lock = threading.RLock()
         self._closed = False
 
@@ -101,7 +109,7 @@ class Door:
                     new = notice(event.value, now, self.backlog_bytes_max)
                     if new is not None:
                         self.connections[new.fd] = self.strangers[new.fd] = new
-                if len(self.strangers) > STRANGERS_MAX:
+                if len(self.strangers) > self._strangers_max:
                     self._counts[f"crowd.{self.name}"] += 1
                     self.cut(next(iter(self.strangers.values())), rudely=True)
 
@@ -127,7 +135,10 @@ class Door:
             members = [each for each in self.connections.values() if each.user]
             strangers = {each: bytes_received(each) for each in self.strangers.values()}
             moment = 0.0 if sum(strangers.values()) > CROWD_BYTES_MAX else STRANGER_S_MAX
-            return [each for each in members if each.too_much(bytes_received(each), now)] + [
+            unread: Counter[str] = Counter()
+            for each in members:
+                unread[each.user] += each.unread(bytes_received(each), now)
+            return [each for each in members if unread[each.user] > each.backlog_bytes_max] + [
                 each
                 for each, received in strangers.items()
                 if now - each.since > (moment if received > STRANGER_BYTES_MAX else self._silence_s)
@@ -139,6 +150,10 @@ class Door:
             cut(connection, rudely=rudely)
             if self.connections.get(connection.fd) is connection:
                 self._forget(connection.fd)
+
+    def turn_away(self, user: str, now: float) -> None:
+        """Let this key in again only after a while; `now` in seconds, monotonic."""
+        self._gatekeeper.resting[user] = now + REST_S
 
     def close(self) -> None:
         """Close the socket. It may linger, but lets nobody in any more."""

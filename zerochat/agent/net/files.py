@@ -21,3 +21,13 @@ def allow_many_files() -> None:
             return
         except (ValueError, OSError):
             continue
+
+
+def files_allowed() -> int:
+    """How many this process may have open."""
+    if sys.platform == "win32":
+        return FILES_MAX
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return FILES_MAX if soft == resource.RLIM_INFINITY else soft

@@ -306,7 +306,11 @@ class Transport:
             self._take([early.envelope], Received(rider.link, early.envelope))
 
     def _hear_line(self, line: Line) -> int:
-        frames, size = line.receive(time.monotonic())
+        try:
+            frames, size = line.receive(time.monotonic())
+        finally:
+            # A host that has answered is asked again sooner than it would have been given up.
+            self._due = min(self._due, line.due())
         if frames is not None:
             if line.queues and frames.pop(0) not in line.queues:
                 frames = []

@@ -75,6 +75,8 @@ class Watch(threading.Thread):
             door.observe()
             for connection in door.overdue(now):
                 self._counts[f"watch.{door.name}"] += 1
+                if connection.user:
+                    door.turn_away(connection.user, now)
                 door.cut(connection, rudely=True)
                 cuts += 1
             if door.gone:

@@ -12,9 +12,10 @@ What it answers:
 
 - 200 to an admitted key, with the key (Z85) as `User-Id`, which libzmq then puts on everything that comes in over this
   connection. Nothing that strangers do can delay this answer: they have no bucket in common with admitted keys.
-- 400 to any other. The connection is closed at once, and libzmq's own client would stop dialling for ever; ours
-  dials again (`dial.py`). It says no more than "no": whether the key was ever known, or will
-  be, stays here. A joiner who comes a moment too early learns at once that it must try again.
+- 400 to any other, and for a while to an admitted one that has sent more than the agent reads (`watch.py`). The
+  connection is closed at once, and libzmq's own client would stop dialling for ever; ours dials again (`dial.py`). It
+  says no more than "no": whether the key was ever known, or will be, stays here. A joiner who comes a moment too early
+  learns at once that it must try again.
 - 300 to a stranger whose address has been refused too often. libzmq sends nothing at all to it and lets its handshake
   time out, so an address that tries many keys gets silence.
 """
@@ -95,6 +96,8 @@ class Gatekeeper(threading.Thread):
         super().__init__(name="zerochat-zap", daemon=True)
         self._counts = counts
         self._refusals = Refusals()
+        self.resting: dict[str, float] = {}
+        """Admitted keys that are not let in until then; seconds, monotonic."""
         bell = f"inproc://zap-bell-{id(self)}"
         self._door = context.socket(zmq.ROUTER)
         self._bell = context.socket(zmq.PAIR)
@@ -151,7 +154,7 @@ class Gatekeeper(threading.Thread):
         status, user = b"400", b""
         if domain == ZAP_DOMAIN and mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == 32:
             key = z85.encode(credentials[0])
-            if key.decode() in self.admitted:
+            if key.decode() in self.admitted and not self._rests(key.decode()):
                 status, user = b"200", key
         if status == b"200":
             self._counts["zap.admitted"] += 1
@@ -160,3 +163,9 @@ class Gatekeeper(threading.Thread):
             if not self._refusals.take(address.decode("ascii", "replace"), time.monotonic()):
                 status = b"300"
         return [requester, b"", ZAP_VERSION, request, status, b"", user, b""]
+
+    def _rests(self, user: str) -> bool:
+        if self.resting.get(user, 0.0) > time.monotonic():
+            return True
+        self.resting.pop(user, None)
+        return False
