@@ -298,7 +298,7 @@ def strict_json(data: bytes, size_max: int, depth_max: int = DEPTH_MAX) -> objec
 
 def compact_json(value: object) -> bytes:
     """JSON in UTF-8 without white space, members in the order in which they stand. For what we write ourselves."""
-    return _COMPACT.encode(value).encode()
+    return _WRITE(value)
 
 
 def canonical_json(value: object) -> bytes:

@@ -4,7 +4,7 @@ What is passed over is not lost: its author repeats whatever is not acknowledged
 really has that much to say gets it across, at a pace at which everybody else is heard too.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from zerochat.group.effects import Measure
 from zerochat.group.turn import Turn

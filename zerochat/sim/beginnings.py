@@ -34,7 +34,7 @@ def beginning_of(seed: int) -> Beginning:
     dice = random.Random(f"beginning {number}")
     keys = list(MODES)[number % len(MODES)]
     policy = Policy() if number % 3 == 0 else drawn_policy(dice)
-    members = dice.choice((2, 3, 3, 3, 4))
+    members = dice.choice((2, 2, 2, 3, 3, 4))
     return Beginning(members, keys, policy, f"didcomm/v{1 + number % 2}" if real else TransparentPacker.name)
 
 

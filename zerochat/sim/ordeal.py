@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from zerochat.errors import LocalError
-from zerochat.group.effects import Admit, Effect, Refuse, Remember, Remembered
+from zerochat.group.effects import Admit, Effect, Notify, Refuse, Remember, Remembered
+from zerochat.group.notices import Delivered
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import Ask, ClockSet, Command, LinkDown, LinkUp, Received, Started, Stimulus, TimerFired
-from zerochat.sim.node import Node
+from zerochat.sim.node import Node, Violation
 from zerochat.sim.web import SimulatedWeb
 from zerochat.sim.world import Faults, World
 
@@ -81,6 +82,8 @@ class Ordeal(World):
     """Every so many turns a disk really keeps what it was told to; 0: always."""
     started: Callable[[str], None]
     """Told whenever a node's process has started again."""
+    shown: dict[str, set[str]]
+    """By node: the events that its faces were told of."""
     done: int
     """How many faults there were, beside what happens to each frame."""
 
@@ -97,6 +100,7 @@ class Ordeal(World):
         world._at = {node.server_key: node for node in world.nodes.values()}
         world.lines, world.machines, world.done = Lines(), {name: Machine() for name in world.nodes}, 0
         world.started = lambda name: None
+        world.shown = {name: set() for name in world.nodes}
         return world
 
     # --- turns ------------------------------------------------------------------------------------------------------
@@ -136,6 +140,8 @@ class Ordeal(World):
                     self._die(node)
                     return
                 machine.dies_after -= 1
+            if isinstance(effect, Notify) and isinstance(effect.notice, Delivered):
+                self.shown[node.name].add(effect.notice.id)
             self._perform(node, effect)
 
     def _undo(self, node: Node, before: Agent, stimulus: Stimulus) -> None:
@@ -273,3 +279,9 @@ class Ordeal(World):
         for name, node in self.nodes.items():
             if not node.agent.groups and any(join.phase != "failed" for join in node.agent.joins.values()):
                 yield f"{name} is not in the group"
+
+    def check(self) -> None:
+        super().check()
+        for name, node in self.nodes.items():
+            if self.shown[name] - {row.id for row in (*node.log, *node.refuted)}:
+                raise Violation(f"seed {self.seed}: {name} has not got any more what it has shown")

@@ -73,7 +73,7 @@ ELSEWHERE |= {"admit": "requests", "refuse": "requests"}
 """Commands that people know from other chats or from a shell, and what they are called here, if they are."""
 IN_A_SHELL = {
     *("agent", "audit", "backup", "chat", "connect", "demo", "didcomm", "disconnect", "export", "history", "import"),
-    *("info", "init", "locate", "mediator", "passphrase", "restore", "route", "send", "tail"),
+    *("info", "init", "locate", "mediator", "passphrase", "restore", "route", "send", "sim", "tail"),
 }
 """The verbs of the command line that are nothing here; no face may look into that room."""
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.protocols.problem import Breaker
 from zerochat.group.contact import Reach, transport_secret
@@ -27,8 +29,7 @@ class Profile:
     envelope: str = "didcomm/v2"
 
 
-@dataclass(frozen=True, slots=True)
-class Conduct:
+class Conduct(Struct, frozen=True):
     """What a member may still send at once (`conduct.py`)."""
 
     envelopes: int = 0
