@@ -10,7 +10,7 @@ import pytest
 
 from zerochat.didcomm.packer import Unpacked
 from zerochat.errors import Malformed
-from zerochat.group import clock, engine, log, outbox, peers, sync, timekeeping
+from zerochat.group import clock, engine, log, outbox, peers, sync
 from zerochat.group.effects import Remembered
 from zerochat.group.history import needs, past
 from zerochat.group.membership import resolve_view
@@ -155,14 +155,9 @@ def _bytes_unchecked(patch: Patch) -> None:
     patch.setattr(TransparentPacker, "unpack", unpack)
 
 
-def _no_patience(patch: Patch) -> None:
-    """After a clock was set, what was to happen later happens much later."""
-    patch.setattr(timekeeping, "_wait_no_longer", lambda turn: None)
-
-
 def _believes_its_clock(patch: Patch) -> None:
     """Events are dated by whatever the clock says."""
-    patch.setattr(Turn, "time", property(lambda turn: turn.moment.now))
+    patch.setattr(Turn, "now", property(lambda turn: turn.moment.now))
 
 
 def _dials_once(patch: Patch) -> None:
@@ -198,7 +193,6 @@ MUTANTS = [
     Mutant("views not compared", _views_are_not_compared),
     Mutant("a view from labels", _view_from_labels),
     Mutant("bytes not checked", _bytes_unchecked),
-    Mutant("deadlines of another clock", _no_patience, kind=CLOCK),
     Mutant("events dated by a wrong clock", _believes_its_clock, kind=CLOCK),
     Mutant("not dialling after a start", _dials_once),
     Mutant("nothing when a link comes up", _nothing_when_a_link_comes_up),

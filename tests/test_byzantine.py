@@ -64,10 +64,12 @@ def test_nothing_comes_of_breaking_the_rules_in_many_more(budget, capsys):
 @pytest.mark.sim
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_nothing_comes_of_any_attack_alone(attack, budget):
-    tally = Tally()
-    for seed in range(budget(2)):
+    tally, wanted = Tally(), budget(2)
+    for seed in range(20 * wanted):  # some have no occasion in most histories
         play_byzantine(seed, attacks=[attack], tally=tally)
-    assert tally.tried[attack]
+        if tally.tried.get(attack, 0) >= wanted:
+            return
+    raise AssertionError(f"{attack} has had too few occasions: {tally.tried}")
 
 
 def test_a_byzantine_history_replays_exactly_in_another_process_too():

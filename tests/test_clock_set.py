@@ -1,16 +1,21 @@
 """Somebody sets the clock of a machine, by a year: what is said stays acceptable, and nothing waits for a year."""
 
+from dataclasses import replace
+
 import pytest
 
 from zerochat.agent import clock
 from zerochat.agent.attention import Attention
 from zerochat.agent.clock import Clock
-from zerochat.group import sync
+from zerochat.group import sync, timekeeping
 from zerochat.group.clock import AHEAD_MS_MAX
-from zerochat.group.stimuli import SendPost
+from zerochat.group.state.history import Need
+from zerochat.group.stimuli import Moment, SendPost
 from zerochat.group.timekeeping import NEGLIGIBLE_MS
-from zerochat.sim import Faults
+from zerochat.group.turn import Turn
+from zerochat.sim import SIMULATED_PACKERS, Faults, play_episode
 from zerochat.sim.beginnings import beginning_of, begun
+from zerochat.sim.episode import CLOCK, JOIN, Act
 from zerochat.sim.ordeal import Ordeal
 
 YEAR_MS = 365 * 24 * 3_600_000
@@ -60,14 +65,37 @@ def test_a_minute_is_nothing(world):
 
 
 def test_what_was_to_be_repeated_is_repeated_when_the_clock_is_right_again(world):
-    world.set_clock("n0", YEAR_MS)
+    """Nothing tells the next process that the last one went by another clock."""
+    world.reboot("n0", 240_000)
+    world.run(for_ms=4_000)
     world.cut([("n0", "n1"), ("n1", "n0")], 1_000)
     post = say(world, "n0")
     world.run(for_ms=500)
-    assert world.group("n0").peers[world.group("n1").me].retry_at > world.now + YEAR_MS // 2
-    world.set_clock("n0", 0)
+    assert world.group("n0").peers[world.group("n1").me].retry_at > world.now + 200_000
+    world.reboot("n0", 0)
     world.run(for_ms=4 * sync.RETRY_MS)
     assert has(world, "n1", post)
+
+
+@pytest.mark.parametrize("by_ms", [YEAR_MS, -YEAR_MS])
+def test_nothing_is_put_off_and_nothing_comes_early_when_a_clock_is_set(world, by_ms):
+    world.cut([("n0", "n1"), ("n1", "n0")], 1_000)
+    say(world, "n0")
+    before = world.group("n0").peers[world.group("n1").me].retry_at
+    world.set_clock("n0", by_ms)
+    assert world.group("n0").peers[world.group("n1").me].retry_at <= before
+    post = say(world, "n0")
+    world.run(for_ms=4 * sync.RETRY_MS)
+    assert has(world, "n1", post)
+
+
+def test_a_joiner_is_welcomed_though_the_clock_of_whoever_lets_it_in_was_wrong_meanwhile():
+    """Seed 1543 of the first search: it was told for a year that it had just been welcomed."""
+    *names, outsider = begun(beginning_of(SEED)).nodes
+    acts = [Act(1_212, JOIN, outsider, lot=1), Act(1_700, CLOCK, names[0], names[1], 1_500, lot=6)]
+    for lot in range(8):
+        world = play_episode(SEED, [acts[0], replace(acts[1], lot=6 + 7 * lot)])
+        assert world.nodes[outsider].agent.groups
 
 
 def test_the_time_goes_on_as_before_over_a_restart_too(world):
@@ -77,6 +105,19 @@ def test_the_time_goes_on_as_before_over_a_restart_too(world):
     post = say(world, "n0")
     world.run(for_ms=3_000)
     assert has(world, "n1", post)
+
+
+def test_no_deadline_of_another_clock_is_kept(world):
+    turn = Turn(world.nodes["n0"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    name = world.group("n0").id
+    member, late = world.group("n1").me, world.now + YEAR_MS
+    turn.edit_peer(name, member, retry_at=late, asked_at=late, answered_at=late, less_at=late, offered_at=late)
+    turn.edit(name, needs={member: Need(9, at=late)}, agree_by=late)
+    timekeeping.settle(turn)
+    group, soon = turn.group(name), world.now + 10_000
+    peer = group.peers[member]
+    assert max(peer.retry_at, peer.asked_at, peer.answered_at, peer.less_at, peer.offered_at, group.agree_by) < soon
+    assert group.needs[member].at < soon
 
 
 # --- noticing it ----------------------------------------------------------------------------------------------------

@@ -36,5 +36,5 @@ def check(lamport: int, now: int) -> None:
 def hear(turn: Turn, at: int) -> None:
     """A member has told what time it is for it (UTC ms), as every `sync` does. Where our clock was set: if that is
     nearer to it than to the time as it has gone on for us, the clock is right, and we go by it from now on."""
-    if turn.agent.leap and abs(at - turn.now) < abs(at - turn.time):
+    if turn.agent.leap and abs(at - turn.moment.now) < abs(at - turn.now):
         turn.change(leap=0)

@@ -160,7 +160,7 @@ def _create(turn: Turn, wanted: CreateGroup) -> str:
     if wanted.policy.fault:
         raise UnfitPolicy(why=wanted.policy.fault)
     contact = new_identity(turn.moment.random, mail.own_reach(turn, seed), profile.envelope)
-    now = max(1, turn.time)
+    now = max(1, turn.now)
     body = {
         "name": name,
         "keys": profile.keys,

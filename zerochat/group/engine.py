@@ -74,7 +74,7 @@ def step(
                 reach = Reach(b"", None, None) if hidden else Reach(server_key, pair, queue)
                 for name in turn.agent.groups if restored else ():
                     regain.begin(turn, name)
-                timekeeping.started(turn)
+                timekeeping.settle(turn)
                 _start(turn, reach, web)
                 if cover:
                     turn.timer("cover", "", sync.cover_delay(turn))
@@ -111,6 +111,8 @@ def step(
                 mediators.web_down(turn, uri)
             case _:
                 assert_never(stimulus)
+        if turn.agent.leap != agent.leap:
+            timekeeping.settle(turn)
         mediators.settle(turn)
     except RemoteError as error:
         if isinstance(stimulus, Ask):

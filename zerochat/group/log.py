@@ -61,8 +61,8 @@ def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
         chain.tip,
         tuple(deps),
         tuple(conc),
-        clock.tick(group.lamport, turn.time),
-        max(1, turn.time),
+        clock.tick(group.lamport, turn.now),
+        max(1, turn.now),
         dict(body),
     )
     if event.is_control:
@@ -217,7 +217,7 @@ def _hear_control(turn: Turn, name: str, sender: str, event: Event) -> bool:
         sync.ask(turn, name, sender)
         return False
     check_control(event, group.control)
-    clock.check(event.lamport, turn.time)
+    clock.check(event.lamport, turn.now)
     _apply(turn, name, event)
     return True
 
@@ -228,7 +228,7 @@ def _apply(turn: Turn, name: str, event: Event) -> None:
     while (follower := _unblocked(turn, name)) is not None:
         try:
             check_control(follower, turn.group(name).control)
-            clock.check(follower.lamport, turn.time)
+            clock.check(follower.lamport, turn.now)
         except RemoteError as error:
             turn.say(Measure("dropped", error.code))
         else:
@@ -358,7 +358,7 @@ def _take(turn: Turn, name: str, event: Event, by: str = "") -> None:
         return
     if event.lamport <= chain.lamport:
         raise Refused(why="a clock that runs backwards")
-    clock.check(event.lamport, turn.time)
+    clock.check(event.lamport, turn.now)
     _deliver(turn, name, event, by)
     if not by:
         sync.owe(turn, name, event.author)

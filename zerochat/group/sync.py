@@ -192,7 +192,7 @@ def _reach(turn: Turn, group: Group) -> dict[str, Any]:
     body: dict[str, Any] = {
         "pair": str(reach.pair or ""),
         "queue": str(reach.queue or ""),
-        "at": max(turn.time, group.lamport),
+        "at": max(turn.now, group.lamport),
     }
     if reach.pair:
         body["key"] = b64url(reach.server_key)

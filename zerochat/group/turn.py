@@ -38,11 +38,8 @@ class Turn:
 
     @property
     def now(self) -> int:
-        return self.moment.now
-
-    @property
-    def time(self) -> int:
-        """The time that others know us by, UTC ms: by it events are dated and judged (`timekeeping.py`)."""
+        """The time by which we go and others know us, UTC ms: what the clock says, unless somebody has set it and no
+        member has agreed with that yet (`timekeeping.py`)."""
         return self.moment.now - self.agent.leap
 
     def say(self, *effects: Effect) -> None:

@@ -25,6 +25,8 @@ LOOK_MS = 250
 """How often that is looked at."""
 FAULTS_MIN, FAULTS_MAX = 4, 6
 YEAR_MS = 365 * 24 * 3_600_000
+REBOOTS_MS = 240_000
+"""A clock that is wrong by this is so from a start of its machine to the next: less than others put up with."""
 
 SAY, RENAME, ROLE, PUT_OUT, GO, JOIN = "say", "rename", "role", "put out", "go", "join"
 CUT, CUT_ONE_WAY, APART, CLOG, SLOW, GARBLE, RESET = "cut", "cut one way", "apart", "clog", "slow", "garble", "reset"
@@ -81,7 +83,7 @@ def _dies_after(lot: int) -> int:
 
 def _clock_lie(lot: int) -> int:
     """By how much a clock is wrong, ms."""
-    return (-YEAR_MS, -3_600_000, -60_000, 60_000, 3_600_000, YEAR_MS)[lot % 6]
+    return (-YEAR_MS, -3_600_000, -60_000, 60_000, REBOOTS_MS, 3_600_000, YEAR_MS)[lot % 7]
 
 
 def script_of(seed: int, names: Sequence[str], outsider: str) -> tuple[Act, ...]:
@@ -198,5 +200,6 @@ def _go_wrong(world: Ordeal, act: Act) -> None:
             machine.full = True
             world.after(act.for_ms, lambda: setattr(machine, "full", False))
         case "clock":
-            world.set_clock(who, _clock_lie(act.lot))
-            world.after(act.for_ms, lambda: world.set_clock(who, 0))
+            set_ = world.reboot if abs(_clock_lie(act.lot)) == REBOOTS_MS else world.set_clock
+            set_(who, _clock_lie(act.lot))
+            world.after(act.for_ms, lambda: set_(who, 0))

@@ -24,6 +24,7 @@ NOTICED_MS = 3_500
 """A line over which nothing has come for so long is taken for broken (the heartbeats of `agent/net/`)."""
 REDIAL_MS_MAX = 2_000
 """A broken line that could be there again is dialled within so long."""
+REBOOT_MS = 1_000
 RETRY_MS = 5_000
 """After a turn that could not be remembered, its timers come again this much later (`agent/thread.py`)."""
 
@@ -202,6 +203,12 @@ class Ordeal(World):
         """From now on the node's clock is wrong by so much; its machine notices that somebody has set it."""
         self.machines[name].ahead_ms = ahead_ms
         self._look_at_clock(name)
+
+    def reboot(self, name: str, ahead_ms: int) -> None:
+        """The machine starts anew with a clock that is wrong by so much, and nothing tells that it was another one."""
+        machine = self.machines[name]
+        machine.ahead_ms = machine.known_ms = ahead_ms
+        self.switch_off(name, REBOOT_MS)
 
     def _look_at_clock(self, name: str) -> None:
         machine = self.machines[name]

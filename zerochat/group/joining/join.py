@@ -379,7 +379,7 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
     if len(evidence) < body.parts or not all(evidence.values()):
         return
     events = [load_event(record) for _, part in sorted(evidence.items()) for record in part]
-    if max(event.lamport for event in events) > turn.time + clock.AHEAD_MS_MAX:
+    if max(event.lamport for event in events) > turn.now + clock.AHEAD_MS_MAX:
         why = "this machine's clock is more than five minutes behind the group's"
         parting.begin(turn, link, events)
         fail(turn, link, why, "Set the clock, then try again with the same invitation.")

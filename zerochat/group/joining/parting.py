@@ -161,6 +161,6 @@ def _take_leave(turn: Turn, link: bytes, known: Iterable[Event]) -> None:
             event.check_signature()
         except RemoteError:
             continue
-        time = max(1, turn.time)
+        time = max(1, turn.now)
         gone = Event(join.group, LEAVE, join.me, 1, "", (event.id,), (), max(event.lamport + 1, time), time, {})
         join = seating.change(turn, link, farewell=gone.signed(join.seed).record)
