@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -1287,10 +1288,20 @@ def process(*words: str, **options: Any) -> "subprocess.Popen[bytes]":
     )
 
 
+@contextmanager
+def heeded(signum: int) -> Iterator[None]:
+    """Whoever is started within does not ignore this signal, as it would under nohup or in a shell's background."""
+    before = signal.signal(signum, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signum, before)
+
+
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGINT, 130)])
 def test_tail_follows_until_it_is_told_to_end(agent, signum, code) -> None:
     served = agent(history=lambda params: History([event(1), event(2)], more=True))
-    with process("tail", "hikers", "-n", "2", "--format", "jsonl") as tail:
+    with heeded(signum), process("tail", "hikers", "-n", "2", "--format", "jsonl") as tail:
         assert tail.stdout is not None and tail.stderr is not None
         assert [json.loads(tail.stdout.readline())["seq"] for _ in range(2)] == [1, 2]
         for seq in (2, 3):  # the second is in the past and in the news, and yet one event
