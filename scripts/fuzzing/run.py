@@ -263,6 +263,7 @@ def run(
             for at, case in enumerate(cases.cases(number)):
                 data = case.data
                 branches.taken.clear()
+                before = memory_bytes()  # now, so that what making the case took does not count
                 watch.begin()
                 start = time.thread_time_ns()
                 accepted, why = attempt(target, data)
@@ -276,7 +277,7 @@ def run(
                 report.executions += 1
                 report.accepted += accepted
                 report.cpu_ns += spent
-                before, most = most, memory_bytes()
+                most = memory_bytes()
                 if why is None and spent > slow_ns and is_slow(target, data, slow_ns):
                     why = f"{spent / 1e6:.0f} ms of CPU"
                 if why is None and most - before > GROWTH_BYTES_MAX:

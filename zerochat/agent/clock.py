@@ -38,12 +38,14 @@ class Clock:
         """What a later process needs to know whether the clock was set in between (`recall`)."""
         return f"{_boot()} {self._lead}".encode()
 
-    def recall(self, mark: bytes) -> None:
-        """Go on from an earlier process's mark: whatever was set since, the next `set_by` tells. Does nothing where the
+    def recall(self, mark: bytes) -> bool:
+        """Go on from an earlier process's mark: whatever was set since, the next `set_by` tells. False where the
         machine has started anew since, for then nothing tells how long it was off."""
         boot, _, lead = mark.decode().partition(" ")
-        if boot and boot == _boot():
+        same = bool(boot) and boot == _boot()
+        if same:
             self._lead = float(lead)
+        return same
 
     def now(self) -> int:
         return int(self._wall() * 1000)

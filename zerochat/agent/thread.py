@@ -235,7 +235,7 @@ class AgentThread(threading.Thread):
             self._shares = Shares(journal)
             label = (journal.meta_get("label") or b"").decode()
             self._agent = journal.load(Agent) or Agent(label)
-            self._clock.recall(journal.meta_get("clock") or b"")
+            anew = not self._clock.recall(journal.meta_get("clock") or b"")
             self._restored = bool(journal.meta_get(RESTORED_AT))
             if self._restored:
                 self._log.warning("this profile was restored from a backup")
@@ -263,7 +263,7 @@ class AgentThread(threading.Thread):
                 self._watched: dict[int, bool] = {}
                 web = postman.start(hidden)
                 key, restored = x25519_public(secret), self._restored
-                started = Started(self._pair, self._queue, key, web, hidden, settings.cover, restored)
+                started = Started(self._pair, self._queue, key, web, hidden, settings.cover, restored, anew)
                 self._turn([started])
                 self._watch_faces()
                 self._log.info("ready at %s", self._pair)

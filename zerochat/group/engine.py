@@ -69,12 +69,12 @@ def step(
         match stimulus:
             case Ask(ticket, command):
                 turn.say(Answer(ticket, commands.obey(turn, command)))
-            case Started(pair, queue, server_key, web, hidden, cover, restored):
+            case Started(pair, queue, server_key, web, hidden, cover, restored, anew):
                 # One key is for all our groups: whoever cannot be dialled tells it to nobody, and stays unrecognised.
                 reach = Reach(b"", None, None) if hidden else Reach(server_key, pair, queue)
                 for name in turn.agent.groups if restored else ():
                     regain.begin(turn, name)
-                timekeeping.settle(turn)
+                timekeeping.started(turn, anew)
                 _start(turn, reach, web)
                 if cover:
                     turn.timer("cover", "", sync.cover_delay(turn))

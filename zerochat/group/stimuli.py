@@ -267,6 +267,8 @@ class Started:
     """Say something that means nothing now and then (`sync.cover`)."""
     restored: bool = False
     """The profile comes from a backup: we may have said more than we know (`history/regain.py`)."""
+    anew: bool = False
+    """The machine has started since the profile was last open, so nothing tells what its clock was then."""
 
 
 @dataclass(frozen=True, slots=True)

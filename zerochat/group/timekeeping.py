@@ -21,6 +21,14 @@ NEGLIGIBLE_MS = 60_000
 """By so much a clock may be set without a word: it is far less than clocks may differ (`clock.AHEAD_MS_MAX`)."""
 
 
+def started(turn: Turn, anew: bool) -> None:
+    """A process has begun. Its clock need not be what it was when the last one ended; after the machine itself has
+    started `anew`, what was known of that clock says nothing any more."""
+    if anew:
+        turn.change(leap=0)
+    settle(turn)
+
+
 def was_set(turn: Turn, by_ms: int) -> None:
     """The clock says so many ms more than it would have, had nobody set it."""
     leap = turn.agent.leap + by_ms

@@ -55,6 +55,8 @@ class Machine:
     """By how much its clock is wrong."""
     known_ms: int = 0
     """By how much its process knows that it was set."""
+    anew: bool = False
+    """It has started anew since its process last ran."""
     slow_ms: int = 0
     """By how much later everything reaches it."""
     kept: tuple[Agent, list[Remember]] | None = None
@@ -195,12 +197,16 @@ class Ordeal(World):
     def switch_on(self, name: str) -> None:
         if self.machines[name].off:
             self.machines[name].off = False
-            self.start(name)
+            self.start(name, anew=self.machines[name].anew)
+            self.machines[name].anew = False
             self._look_at_clock(name)
             self.started(name)
 
     def set_clock(self, name: str, ahead_ms: int) -> None:
-        """From now on the node's clock is wrong by so much; its machine notices that somebody has set it."""
+        """From now on the node's clock is wrong by so much; its machine notices that somebody has set it. Nobody sets
+        that of one that is just starting: what it says then, nothing could tell from the truth."""
+        if self.machines[name].anew:
+            return
         self.machines[name].ahead_ms = ahead_ms
         self._look_at_clock(name)
 
@@ -208,6 +214,7 @@ class Ordeal(World):
         """The machine starts anew with a clock that is wrong by so much, and nothing tells that it was another one."""
         machine = self.machines[name]
         machine.ahead_ms = machine.known_ms = ahead_ms
+        machine.anew = True
         self.switch_off(name, REBOOT_MS)
 
     def _look_at_clock(self, name: str) -> None:

@@ -142,11 +142,11 @@ class World(Checks):
             for mediator_name in (behind or {}).get(name, ()):
                 self.behind(name, mediator_name)
 
-    def start(self, name: str, *, restored: bool = False) -> None:
+    def start(self, name: str, *, restored: bool = False, anew: bool = False) -> None:
         """The node's sockets are bound, for the first time or again."""
         node = self.nodes[name]
         reach = node.address, node.queue_address, node.server_key
-        self.hear(name, Started(*reach, hidden=node.hidden, restored=restored))
+        self.hear(name, Started(*reach, hidden=node.hidden, restored=restored, anew=anew))
 
     def restart(self, name: str, *, restored: bool = False) -> None:
         """The node's process ends without a word and starts again with what its disk has, or a backup of that."""

@@ -113,7 +113,7 @@ class _Past(World):
 
     # --- of the simulated machine room --------------------------------------------------------------------------------
 
-    def start(self, name: str, *, restored: bool = False) -> None:
+    def start(self, name: str, *, restored: bool = False, anew: bool = False) -> None:
         node = self.nodes[name]
         number = int(name[1:])
         node.address, node.queue_address = Endpoint("127.0.0.1", 2 * number + 1), Endpoint("127.0.0.1", 2 * number + 2)
