@@ -59,6 +59,12 @@ def test_a_clock_that_was_wrong_and_is_set_right_is_believed_when_a_member_agree
     assert world.nodes["n0"].agent.leap == 0
 
 
+def test_whoever_is_alone_goes_by_the_new_time_at_once(world):
+    *_, outsider = world.nodes
+    world.set_clock(outsider, YEAR_MS)
+    assert world.machines[outsider].known_ms == YEAR_MS and world.nodes[outsider].agent.leap == 0
+
+
 def test_a_minute_is_nothing(world):
     world.set_clock("n0", NEGLIGIBLE_MS)
     assert world.nodes["n0"].agent.leap == 0

@@ -30,9 +30,12 @@ def started(turn: Turn, anew: bool) -> None:
 
 
 def was_set(turn: Turn, by_ms: int) -> None:
-    """The clock says so many ms more than it would have, had nobody set it."""
+    """The clock says so many ms more than it would have, had nobody set it. Where there is nobody who could agree or
+    disagree with the new time, it is taken as it is: a machine without a clock of its own learns the time so."""
     leap = turn.agent.leap + by_ms
-    turn.change(leap=leap if abs(leap) > NEGLIGIBLE_MS else 0)
+    alone = not any(group.others for group in turn.agent.groups.values() if group.state == "active")
+    turn.change(leap=0 if alone or abs(leap) <= NEGLIGIBLE_MS else leap)
+    settle(turn)
 
 
 def settle(turn: Turn) -> None:
