@@ -14,7 +14,14 @@ from zerochat.group.membership import Policy
 from zerochat.group.notices import InvitationUsed, JoinAnswered, JoinAsked, Seating
 from zerochat.group.relationship import pack
 from zerochat.group.state import Regain
-from zerochat.group.stimuli import AcceptInvitation, AnswerRequest, CreateGroup, CreateInvitation, ResumeGroup
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    AnswerRequest,
+    CreateGroup,
+    CreateInvitation,
+    LeaveGroup,
+    ResumeGroup,
+)
 from zerochat.group.wire.messages import WELCOME
 from zerochat.sim import Faults
 from zerochat.sim.world import Node
@@ -451,3 +458,18 @@ def test_a_dead_member_blocks_nobody():
     assert (last.phase, last.connected, last.members) == ("joined", 3, 4)
     assert "3 of 4 members are connected" in last.text
     assert any("waiting for n1…" in notice.text for notice in seated(world, "n4"))
+
+
+def test_whoever_waits_for_somebody_who_leaves_is_told_so():
+    """Seed 35159 of the episodes: it would have waited for its answer for a day."""
+    world = Admitting(3, Policy(join="ask"))
+    world.knock("n1", world.offer())
+    assert world.answer("n1", admit=True) is not None
+    world.run(for_ms=5_000)
+    world.knock("n2", world.offer(name="n1"))
+    assert world.last("n2").phase == "asking"
+    world.ask("n1", LeaveGroup(world.id))
+    world.run(for_ms=1_000)
+    assert world.last("n2").phase == "failed"
+    (answered,) = [notice for notice in world.all(JoinAnswered) if not notice.admitted]
+    assert answered.label == "n2" and not world.nodes["n1"].agent.groups[world.id].requests

@@ -10,7 +10,7 @@ from zerochat.errors import LocalError, NotAMember
 from zerochat.group import log, peers, sync
 from zerochat.group.effects import Forget, Hangup, Notify
 from zerochat.group.event import LEAVE
-from zerochat.group.joining import invite
+from zerochat.group.joining import invite, requests
 from zerochat.group.notices import ViewChanged
 from zerochat.group.state import Group
 from zerochat.group.turn import Turn
@@ -40,6 +40,7 @@ def leave(turn: Turn, group: Group) -> str:
     turn.edit(group.id, state="leaving")
     joins = {k: replace(j, seated=True) if j.group == group.id else j for k, j in turn.agent.joins.items()}
     turn.change(joins=joins)
+    requests.close(turn, group.id)
     turn.timer("leave", group.id, LEAVE_MS_MAX)
     settle(turn, group.id)
     return group.id
@@ -69,6 +70,7 @@ def close(turn: Turn, name: str, *, goodbye: bool = True) -> None:
     """Close everything towards a group. Without `goodbye` we were put out, and whoever does not know that yet must
     still be able to read it."""
     log.publish(turn, name)  # what this turn has still to say
+    requests.close(turn, name)
     group = turn.group(name)
     for link, open_ in turn.agent.invitations.items():
         if open_.group == name:

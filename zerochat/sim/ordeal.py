@@ -289,9 +289,15 @@ class Ordeal(World):
     # --- what is wrong ----------------------------------------------------------------------------------------------
 
     def _outside(self) -> Iterator[str]:
-        """Those who have begun to come in and never got there; whoever has not tried is no harm."""
+        """Those who have begun to come in and never got there; whoever has not tried is no harm.
+
+        Nor is whoever waits for the answer of somebody who has left: it is told so, and where that word gets lost it
+        waits for a day.
+        """
+        open_ = {one.invitation.id for node in self.nodes.values() for one in node.agent.invitations.values()}
         for name, node in self.nodes.items():
-            if not node.agent.groups and any(join.phase != "failed" for join in node.agent.joins.values()):
+            joins = [join for join in node.agent.joins.values() if join.phase != "failed"]
+            if not node.agent.groups and any(not join.pending or join.invitation.id in open_ for join in joins):
                 yield f"{name} is not in the group"
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ from zerochat.errors import LocalError, NotAMember, RemoteError
 from zerochat.group.effects import Changed, Notify
 from zerochat.group.find import find_group
 from zerochat.group.history import regain
-from zerochat.group.joining.invite import way_back
+from zerochat.group.joining.invite import Answer, way_back
 from zerochat.group.joining.letting_in import add, give_welcome, problem, why_not_in
 from zerochat.group.membership import WRITER
 from zerochat.group.notices import JoinAnswered, JoinAsked
@@ -101,16 +101,12 @@ def answer(turn: Turn, command: AnswerRequest) -> Changed:
     (request,) = found
     if admit and (command.label or request.label, command.role or request.role) != (request.label, request.role):
         raise RequestChanged(who=command.label or who, label=request.label, role=request.role)
-    open_, claim = turn.agent.invitations[request.link], _claim_of(turn, request)
-    assert claim is not None
-    answer = way_back(turn, request.link, request.handle or None, mailed=not request.handle)
+    open_ = turn.agent.invitations[request.link]
     code = why_not_in(turn, open_, group, request.asked) if admit else "e.p.req.refused"
     if code:
-        drop(turn, group.id, request.member)
+        _turn_down(turn, group.id, request, code)
         if not admit:
             _remember_refused(turn, group.id, replace(request, refused=True))
-        with suppress(RemoteError):
-            answer(claim.relationship.theirs, problem(turn, open_, claim.relationship, code, request.thread))
     else:
         drop(turn, group.id, request.member)
         kept = turn.agent, len(turn.effects)
@@ -122,9 +118,31 @@ def answer(turn: Turn, command: AnswerRequest) -> Changed:
             turn.say(Notify(JoinAnswered(group.id, request.member, request.label, admitted=False)))
             return Changed(group.id)
         with suppress(RemoteError):  # it asks again, and has its welcome then
-            give_welcome(turn, request.link, request.claimant, request.thread, answer)
+            give_welcome(turn, request.link, request.claimant, request.thread, _way_to(turn, request))
     turn.say(Notify(JoinAnswered(group.id, request.member, request.label, not code)))
     return Changed(group.id)
+
+
+def close(turn: Turn, name: str) -> None:
+    """We are no longer in the group: whoever waits for our answer would wait in vain, and is told so."""
+    for request in list(turn.group(name).requests.values()):
+        if request.refused:
+            drop(turn, name, request.member)
+        else:
+            _turn_down(turn, name, request, "e.p.req.closed")
+            turn.say(Notify(JoinAnswered(name, request.member, request.label, admitted=False)))
+
+
+def _turn_down(turn: Turn, name: str, request: Request, code: str) -> None:
+    drop(turn, name, request.member)
+    if (claim := _claim_of(turn, request)) is not None:
+        no = problem(turn, turn.agent.invitations[request.link], claim.relationship, code, request.thread)
+        with suppress(RemoteError):
+            _way_to(turn, request)(claim.relationship.theirs, no)
+
+
+def _way_to(turn: Turn, request: Request) -> Answer:
+    return way_back(turn, request.link, request.handle or None, mailed=not request.handle)
 
 
 def _claim_of(turn: Turn, request: Request) -> Claim | None:
