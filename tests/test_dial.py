@@ -361,6 +361,24 @@ def test_the_waits_grow_and_a_nudge_ends_one():
     ears.close()
 
 
+def test_a_line_may_have_the_number_of_a_face_that_has_just_gone():
+    """As an hour of faults found it: a face hung up, and in the same turn somebody was dialled."""
+    ears, (face, other) = Ears(), socket.socketpair()
+    number = face.fileno()
+    ears.watch(number, read=True, write=False)
+    face.close()
+    dial, counts = Dial(LINK, Endpoint("127.0.0.1", 9), KEY, b"k" * 32), Counter[str]()
+    line = Line(ears, dial, counts, 0.0, lambda line: 0, lambda line: None)
+    assert line._socket is not None and line._socket.fileno() == number
+    ears.unwatch(number)  # what was closed is forgotten only now
+    while not counts:
+        ears.wait(1.0)
+    assert counts == {"dial.unreachable": 1}
+    line.close(300.0)
+    ears.close()
+    other.close()
+
+
 def test_without_a_sign_of_life_for_so_long_there_is_none():
     patience = sockets.HEARTBEAT_TIMEOUT_MS / 1000
     pulse, other = Pulse(100.0, 1500), Pulse(100.1, 1500)

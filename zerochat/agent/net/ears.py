@@ -53,7 +53,11 @@ class Ears:
         self._selector.register(fd, selectors.EVENT_READ, (None, answer))
 
     def open_line(self, fd: int, ear: Ear, observe: Callable[[], None]) -> None:
-        """Call `observe` when this socket, which is just connecting, can be written to."""
+        """Call `observe` when this socket, which is just connecting, can be written to.
+
+        Its number may be that of a foreign descriptor that was closed in this turn and has not been forgotten yet.
+        """
+        self.unwatch(fd)
         self._selector.register(fd, selectors.EVENT_WRITE, (ear, observe))
 
     def turn_line(self, fd: int, *, write: bool) -> None:
