@@ -56,6 +56,8 @@ it: enough to be seen as different, but nothing to guess from. None of theirs is
 
 _ID = 32
 _CHUNK = 16
+_DIGITS_MAX = 10
+"""Of a number, seven bits in each: it has 64 at the most."""
 _MASK = 2**256 - 1
 _REST_BYTES = 64
 """What the fingerprint of all the rest takes, with a skipped range before it: 43 + 1 + 2 + 1 + 16."""
@@ -144,6 +146,8 @@ class Items:
         return _fingerprint(self.sum(lower, upper), _varint(upper - lower))
 
     def sum(self, lower: int, upper: int) -> int:
+        if upper - lower < _CHUNK:
+            return sum(self.numbers(lower, upper))
         return self._sum_before(upper) - self._sum_before(lower)
 
     def _sum_before(self, index: int) -> int:
@@ -402,14 +406,17 @@ class _Reader:
 
     def varint(self) -> int:
         value = 0
-        for place in range(10):
-            digit = self.take(1)[0]
-            if place == 0 and digit == 0x80:
+        digits = self._data[self._at : self._at + _DIGITS_MAX]
+        for place, digit in enumerate(digits, 1):
+            if digit == 0x80 and place == 1:
                 raise Malformed(why="a number with a leading zero")
             value = value << 7 | digit & 0x7F
             if digit < 0x80:
+                self._at += place
                 return value
-        raise Malformed(why="a number of more than ten digits")
+        if len(digits) < _DIGITS_MAX:
+            raise Malformed(why="a comparison that ends too early")
+        raise Malformed(why=f"a number of more than {_DIGITS_MAX} digits")
 
     def bound(self, last: int) -> Bound:
         offset, length = self.varint(), self.varint()
