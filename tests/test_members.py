@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from zerochat.group.effects import Answer, Changed, Refuse, Voted
 from zerochat.group.event import POST, Event
 from zerochat.group.find import UnknownMember
 from zerochat.group.members import NameTaken, NoRight, NotYourself
-from zerochat.group.membership import Policy
+from zerochat.group.membership import Policy, may_post
 from zerochat.group.notices import Removed, TrustChanged
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -180,6 +181,29 @@ def test_whoever_writes_all_the_same_is_not_shown_and_its_chain_goes_on(monkeypa
     world.says("n1", SendPost("friends", "allowed again"))
     for name in ("n0", "n2"):
         assert world.texts(name) == ["before", "allowed again"]
+
+
+def test_who_may_write_again_has_said_nothing_as_a_reader(monkeypatch):
+    """Seed 63976 of the episodes: the owner did not know whether somebody else had heard it, let it count from before,
+    and had left it out itself."""
+    world = Ruled(3, policy=ADMINS)
+    world.says("n1", SendPost("friends", "before"))
+    world.says("n0", ChangeRole("friends", "n1", "reader"))
+    writer = world.group("n1").me
+    with monkeypatch.context() as patch:
+        patch.setattr(commands, "may_post", lambda *_: True)
+        world.says("n1", SendPost("friends", "as a reader"))
+    agent, group = world.nodes["n0"].agent, world.group("n0")
+    other = world.group("n2").me
+    unheard = replace(group.peers[other], acked={**group.peers[other].acked, writer: 1})
+    group = replace(group, peers={**group.peers, other: unheard})
+    world.nodes["n0"].agent = replace(agent, groups={**agent.groups, world.id: group})
+    world.says("n0", ChangeRole("friends", "n1", "writer"))
+    world.says("n1", SendPost("friends", "allowed again"))
+    for name in ("n0", "n2"):
+        assert world.texts(name) == ["before", "allowed again"]
+        view = world.group(name).view
+        assert [may_post(view, writer, seq) for seq in range(1, 4)] == [True, False, True]
 
 
 def test_what_somebody_says_after_its_removal_is_not_heard():

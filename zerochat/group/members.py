@@ -12,6 +12,7 @@ from zerochat.group.find import find_group, find_member
 from zerochat.group.membership import (
     ADMIN,
     OWNER,
+    READER,
     label_free,
     may_change_role,
     may_remove,
@@ -85,7 +86,13 @@ def change_role(turn: Turn, wanted: str, whom: str, role: str) -> Changed:
         return Changed(group.id)
     if not may_change_role(group.view, group.me, member, role):
         raise NoRight(group=group.name, why=_why_no_role(group, member, role))
-    after = group.seq + 1 if member == group.me else _heard_of(group, member)
+    if member == group.me:
+        after = group.seq + 1
+    elif role == READER:
+        after = _heard_of(group, member)
+    else:  # what it had said as a reader does not begin to count: whoever has left it out has it no more
+        chain = group.chain(member)
+        after = chain.seq if chain.tip else 0
     log.append(turn, group.id, ROLE, {"member": member, "role": role, "after": after})
     return Changed(group.id)
 

@@ -10,6 +10,7 @@ import hashlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from zerochat.errors import LocalError
 from zerochat.group.effects import Admit, Effect, Notify, Refuse, Remember, Remembered
@@ -63,6 +64,8 @@ class Machine:
     """Where its disk is lazy: what would be left after a power cut."""
     unkept: int = 0
     """The turns since then."""
+    ends: int = 0
+    """How often its process has ended: what one has put off is no matter of the next."""
 
 
 @dataclass
@@ -159,9 +162,13 @@ class Ordeal(World):
             case LinkUp(link) | LinkDown(link):
                 self.after(RETRY_MS, lambda: self._tell_again(node, link))
             case Started():
-                self._later(RETRY_MS, node.name, stimulus)
+                self.after(RETRY_MS, partial(self._start_again, node.name, stimulus, self.machines[node.name].ends))
             case ClockSet(by_ms):
                 self.machines[node.name].known_ms -= by_ms
+
+    def _start_again(self, name: str, stimulus: Started, ends: int) -> None:
+        if self.machines[name].ends == ends:
+            self.hear(name, stimulus)
 
     def _tell_again(self, node: Node, link: bytes) -> None:
         """The last news of a link takes the place of what could not be remembered (`AgentThread._in_order`)."""
@@ -188,6 +195,7 @@ class Ordeal(World):
         if machine.off:
             return
         machine.off = True
+        machine.ends += 1
         self.stop(name)
         if machine.kept is not None:
             node.agent, node.log = machine.kept
