@@ -92,6 +92,8 @@ class FakeAgent:
         self.letters: list[schema.LetterInfo] = []
         self.hidden = False
         self.joins: list[JoinStatus] = []
+        self.open_invitations: list[schema.OpenInvitation] = []
+        self.drafts: dict[str, str] = {}
         self.early: list[tuple[str, msgspec.Struct]] = []
         """News that go out together with the answer to the next question of a peer, before it."""
         self._threads = 0
@@ -205,6 +207,41 @@ class FakeAgent:
         event = self.post(group, who, text, **details)
         self.tell("event", event)
         return event
+
+    # --- what becomes of a message -----------------------------------------------------------------------------------
+
+    def change(self, group: FakeGroup, id: str, **fields: Any) -> Event:
+        """Have a message of the log be otherwise, without telling."""
+        at = next(at for at, each in enumerate(group.events) if each.id == id)
+        group.events[at] = replace(group.events[at], **fields)
+        return group.events[at]
+
+    def quote(self, group: FakeGroup, id: str) -> schema.Quote:
+        found = next((each for each in group.events if each.id == id), None)
+        if found is None:
+            return schema.Quote(id=id)
+        text = str(found.body.get("text", ""))
+        return schema.Quote(id=id, author=found.author, text=text[:200], deleted=found.deleted)
+
+    def amend(self, group: FakeGroup, id: str, **fields: Any) -> Event:
+        """Something becomes of a message, and is told."""
+        event = self.change(group, id, **fields)
+        self.tell("amended", schema.Amended(event))
+        return event
+
+    def edit(self, group: FakeGroup, id: str, text: str) -> Event:
+        return self.amend(group, id, body={"text": text}, edited_at=STAMP.format(minute=40))
+
+    def delete(self, group: FakeGroup, id: str) -> Event:
+        return self.amend(group, id, body={}, deleted=True, reactions=[], mentions=[])
+
+    def react(self, group: FakeGroup, id: str, who: int, emoji: str, *, on: bool = True, tell: bool = True) -> Event:
+        event = next(each for each in group.events if each.id == id)
+        by = {one.emoji: list(one.by) for one in event.reactions}
+        did = group.members[who].did
+        by[emoji] = [each for each in by.get(emoji, []) if each != did] + ([did] if on else [])
+        reactions = [schema.Reaction(each, dids) for each, dids in by.items() if dids]
+        return (self.amend if tell else self.change)(group, id, reactions=reactions)
 
     def receipt(self, group: FakeGroup, who: int, upto: int, after: int = 0) -> None:
         """Member `who` has my events with `after` < position <= `upto`."""
@@ -331,7 +368,52 @@ class FakeAgent:
         ids = [event.id for event in events]
         end = ids.index(params.before) if params.before is not None else len(events)
         start = max(end - params.limit, 0)
-        return History([replace(event, replayed=True) for event in events[start:end]], more=start > 0)
+        if params.after is not None:
+            start = ids.index(params.after) + 1
+            end = start + params.limit
+        elif params.around is not None or (params.at is not None and events[-1].lamport >= params.at):
+            here = next(n for n, one in enumerate(events) if one.id == params.around or one.lamport >= (params.at or 0))
+            if params.around is not None:
+                if params.around not in ids:
+                    raise Refusal(f"There is no event {params.around} in this group.", "NoSuchEvent")
+                here = ids.index(params.around)
+            start, end = max(here - params.limit // 2, 0), here + params.limit - params.limit // 2
+        page = [replace(event, replayed=True) for event in events[start:end]]
+        return History(page, more=start > 0, newer=end < len(events))
+
+    def _search(self, params: schema.SearchParams) -> schema.Found:
+        """Words only, `to:me` and what is older: the agent's own grammar has tests of its own."""
+        if "?" in params.query:
+            raise Refusal("This cannot be looked for: so the test wants it.", "BadSearch")
+        words = [word for word in params.query.lower().split() if ":" not in word]
+        groups = [one for one in self.groups.values() if params.group in (None, one.info.id)]
+        events = [one for group in groups for one in group.events if one.type == "message"]
+        if "to:me" in params.query:
+            events = [one for one in events if ME in one.mentions]
+        if params.older_than is not None:
+            border = next(one for group in groups for one in group.events if one.id == params.older_than)
+            events = [one for one in events if place_of(one) < place_of(border)]
+        found = [one for one in events if all(word in one.body["text"].lower() for word in words)]
+        found.sort(key=place_of, reverse=True)
+        start = params.cursor or 0
+        end = start + params.limit
+        hits = []
+        for event in found[start:end]:
+            text = event.body["text"]
+            at = text.lower().find(words[0]) if words else -1
+            hits.append(
+                schema.Hit(
+                    group=event.group,
+                    id=event.id,
+                    author=event.author,
+                    lamport=event.lamport,
+                    sent_at=event.sent_at,
+                    received_at=event.received_at,
+                    text=text,
+                    spans=[(at, at + len(words[0]))] if at >= 0 else [],
+                )
+            )
+        return schema.Found(hits=hits, cursor=end if len(found) > end else None)
 
     def _new(self, params: schema.NewParams) -> GroupInfo:
         group = self.add_group(params.group, nicks=())
@@ -352,8 +434,42 @@ class FakeAgent:
 
     def _send(self, params: schema.SendParams) -> Sent:
         group = self.groups[params.group]
-        event = self.say(group, 0, params.text, minute=30)
+        event = self._log(group, 0, "message", {"text": params.text}, minute=30)
+        if params.reply_to or params.action:
+            quoted = self.quote(group, params.reply_to) if params.reply_to else None
+            event = self.change(group, event.id, reply_to=params.reply_to, quoted=quoted, action=params.action)
+        self.tell("event", event)
         return Sent(params.group, event.id, event.lamport, event.position, event.delivery.of)
+
+    def _sent(self, event: Event) -> Sent:
+        return Sent(event.group, event.id, event.lamport, event.position, event.delivery.of)
+
+    def _edit(self, params: schema.EditParams) -> Sent:
+        return self._sent(self.edit(self.groups[params.group], params.event, params.text))
+
+    def _delete(self, params: schema.DeleteParams) -> Sent:
+        return self._sent(self.delete(self.groups[params.group], params.event))
+
+    def _react(self, params: schema.ReactParams) -> Sent:
+        return self._sent(self.react(self.groups[params.group], params.event, 0, params.emoji, on=params.on))
+
+    def _topic(self, params: schema.TopicParams) -> Sent:
+        group = self.groups[params.group]
+        group.info = replace(group.info, topic=params.text)
+        event = self._log(group, 0, "topic_changed", {"text": params.text}, minute=30)
+        self.tell("event", event)
+        return self._sent(event)
+
+    def _draft(self, params: schema.Draft) -> NoParams:
+        self.drafts = {**self.drafts, params.group: params.text}
+        if not params.text:
+            del self.drafts[params.group]
+        return NoParams()
+
+    def _drafts(self, params: schema.DraftsParams) -> schema.Drafts:
+        """One draft a page."""
+        left = [group for group in sorted(self.drafts) if group > params.after]
+        return schema.Drafts([schema.Draft(group, self.drafts[group]) for group in left[:1]], more=len(left) > 1)
 
     def _invite(self, params: schema.InviteParams) -> InvitationInfo:
         return InvitationInfo(
@@ -366,6 +482,13 @@ class FakeAgent:
             role="reader" if params.role == "reader" else "writer",
             history=params.history or "all",
         )
+
+    def _invitations(self, params: schema.GroupParams) -> list[schema.OpenInvitation]:
+        return [one for one in self.open_invitations if one.group == params.group]
+
+    def _revoke(self, params: schema.RevokeParams) -> GroupInfo:
+        self.open_invitations = [one for one in self.open_invitations if one.id != params.invitation]
+        return self.groups[params.group].info
 
     def _whom(self, group: FakeGroup, wanted: str) -> int:
         """A member's place among the members, by its DID or nick; empty: me."""
@@ -560,4 +683,5 @@ class FakeAgent:
             MemberDelivery(each.did, each.nick, number < event.delivery.delivered)
             for number, each in enumerate(group.members[1:])
         ]
-        return DeliveryReport(params.group, params.id, event.delivery.delivered, event.delivery.of, False, others)
+        known = event.delivery
+        return DeliveryReport(params.group, params.id, known.delivered, known.of, False, others, event)

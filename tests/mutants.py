@@ -11,12 +11,12 @@ import pytest
 from zerochat.didcomm.packer import Unpacked
 from zerochat.errors import Malformed
 from zerochat.group import clock, engine, log, outbox, peers, sync
-from zerochat.group.effects import Remembered
+from zerochat.group.effects import Receipt, Remembered
 from zerochat.group.history import needs, past
 from zerochat.group.membership import resolve_view
 from zerochat.group.state import Limbo
 from zerochat.group.turn import Turn
-from zerochat.sim.episode import CLOCK
+from zerochat.sim.episode import CLOCK, GO
 from zerochat.sim.ordeal import Ordeal
 from zerochat.sim.transparent import TransparentPacker
 
@@ -179,6 +179,54 @@ def _nothing_when_a_link_comes_up(patch: Patch) -> None:
     patch.setattr(peers, "link_up", lambda turn, name, member: None)
 
 
+def _reads_without_a_trace(patch: Patch) -> None:
+    """What others have said does not move the clock of whoever reads it."""
+    deliver = log._deliver
+
+    def forget(turn, name, event, by=""):
+        before = turn.group(name).lamport
+        deliver(turn, name, event, by)
+        if not event.is_control and event.author != turn.group(name).me:
+            turn.edit(name, lamport=before)
+
+    patch.setattr(log, "_deliver", forget)
+
+
+def _receipts_for_more(patch: Patch) -> None:
+    """Whoever acknowledges something is taken to have all that was said until then."""
+    acknowledged = sync.acknowledged
+
+    def all_of_it(turn, name, member, reported):
+        said = len(turn.effects)
+        acknowledged(turn, name, member, reported)
+        seq = turn.group(name).seq
+        turn.effects[said:] = [
+            replace(one, upto=seq) if isinstance(one, Receipt) and one.member == member else one
+            for one in turn.effects[said:]
+        ]
+
+    patch.setattr(sync, "acknowledged", all_of_it)
+
+
+def _out_after_a_start(patch: Patch) -> None:
+    """Whoever starts again takes itself for somebody who has left."""
+    start = engine._start
+
+    def leave(turn, reach, web):
+        start(turn, reach, web)
+        for name in turn.agent.groups:
+            turn.edit(name, state="left")
+
+    patch.setattr(engine, "_start", leave)
+
+
+def _goes_at_once(patch: Patch) -> None:
+    """Whoever leaves does not stay until somebody has heard it."""
+    patch.setattr(
+        sync, "lacks", lambda group, member, lacks=sync.lacks: group.state != "leaving" and lacks(group, member)
+    )
+
+
 MUTANTS = [
     Mutant("no dedupe", _no_dedupe),
     Mutant("no retransmission", _no_retransmission),
@@ -196,4 +244,8 @@ MUTANTS = [
     Mutant("events dated by a wrong clock", _believes_its_clock, kind=CLOCK),
     Mutant("not dialling after a start", _dials_once),
     Mutant("nothing when a link comes up", _nothing_when_a_link_comes_up),
+    Mutant("reading without a trace in the clock", _reads_without_a_trace, kind=CLOCK),
+    Mutant("receipts for more than was acknowledged", _receipts_for_more),
+    Mutant("out after a start", _out_after_a_start),
+    Mutant("leaving before anybody has heard it", _goes_at_once, kind=GO),
 ]

@@ -6,11 +6,17 @@ import pytest
 
 from tests.behind import Behind
 from tests.test_join import PERFECT, Small
+from zerochat.crypto.encoding import did_key
+from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm.invitation import parse_invitation
-from zerochat.didcomm.message import Message
-from zerochat.group.effects import Answer, Changed, Refuse
+from zerochat.didcomm.message import Message, new_id
+from zerochat.didcomm.protocols import exchange
+from zerochat.group import conduct
+from zerochat.group.contact import Reach, knock_link, new_identity
+from zerochat.group.effects import Admit, Answer, Changed, Measure, Refuse, Reply
+from zerochat.group.engine import step
 from zerochat.group.joining import admission, join, requests
-from zerochat.group.membership import Policy
+from zerochat.group.membership import MEMBERS_MAX, Policy
 from zerochat.group.notices import InvitationUsed, JoinAnswered, JoinAsked, Seating
 from zerochat.group.relationship import pack
 from zerochat.group.state import Regain
@@ -20,10 +26,13 @@ from zerochat.group.stimuli import (
     CreateGroup,
     CreateInvitation,
     LeaveGroup,
+    Moment,
+    Received,
     ResumeGroup,
 )
+from zerochat.group.wire.envelope import pack_to
 from zerochat.group.wire.messages import WELCOME
-from zerochat.sim import Faults
+from zerochat.sim import SIMULATED_PACKERS, Faults
 from zerochat.sim.world import Node
 
 KINDS = (JoinAsked, JoinAnswered, InvitationUsed, Seating)
@@ -473,3 +482,116 @@ def test_whoever_waits_for_somebody_who_leaves_is_told_so():
     assert world.last("n2").phase == "failed"
     (answered,) = [notice for notice in world.all(JoinAnswered) if not notice.admitted]
     assert answered.label == "n2" and not world.nodes["n1"].agent.groups[world.id].requests
+
+
+# --- who knocks without end -----------------------------------------------------------------------------------------
+
+
+class Counting:
+    """A packer that counts what it is asked to open."""
+
+    def __init__(self, packer):
+        self._packer, self.opened = packer, 0
+
+    def __getattr__(self, name):
+        return getattr(self._packer, name)
+
+    def unpack(self, *arguments, **named):
+        self.opened += 1
+        return self._packer.unpack(*arguments, **named)
+
+
+class Knocked(Admitting):
+    """A group of one, at whose door somebody knocks: each time with another key."""
+
+    def __init__(self, members=1, policy=None):
+        super().__init__(members, policy or Policy(join="invited"))
+        self.packer = Counting(SIMULATED_PACKERS[self.envelope])
+        self.at = self.now
+
+    def request(self, invitation):
+        identity = new_identity(self.dice.randbytes, Reach(b"", None, None), self.envelope)
+        body = {"goal_code": "org.zerochat.join", "member": did_key(ed25519_public(self.dice.randbytes(32)))}
+        name = new_id(self.dice.randbytes)
+        message = Message(type=exchange.REQUEST, id=name, thid=name, pthid=invitation.pthid, body=body)
+        moment = Moment(self.at, self.dice.randbytes)
+        return pack_to(identity, invitation.did, message, SIMULATED_PACKERS[self.envelope], moment)
+
+    def said(self, invitation, envelope):
+        """What comes of one envelope: `answered`, or why it was dropped; or nothing."""
+        node = self.nodes["n0"]
+        stimulus = Received(knock_link(invitation.id), envelope, b"handle")
+        packers = {**SIMULATED_PACKERS, self.envelope: self.packer}
+        node.agent, effects = step(node.agent, stimulus, Moment(self.at, self.dice.randbytes), packers)
+        return next(
+            "answered" if isinstance(one, Reply) else one.detail for one in effects if isinstance(one, Reply | Measure)
+        )
+
+    def asked(self, invitation):
+        return self.said(invitation, self.request(invitation))
+
+
+def at_once(people):
+    return conduct.KNOCKS_MORE + conduct.KNOCKS_EACH * people
+
+
+def test_whoever_asks_too_often_is_refused_before_anything_is_opened():
+    world = Knocked()
+    one, other = world.offer(), world.offer()
+    assert {world.asked(one) for _ in range(at_once(1))} == {"answered"}, "the second and later ones that it is used"
+    opened, before = world.packer.opened, world.nodes["n0"].agent
+    assert {world.asked(one) for _ in range(50)} == {"TooOften"}
+    assert world.packer.opened == opened and world.nodes["n0"].agent is before, "no work, and nothing to write"
+    assert world.asked(other) == "answered", "who has another invitation is heard"
+    world.at += 1_000
+    heard = [world.asked(one) for _ in range(10)]
+    assert heard.count("answered") == conduct.KNOCKS_PER_S and heard[-1] == "TooOften"
+    world.at += 600_000
+    assert [world.asked(one) for _ in range(at_once(1) + 1)].count("TooOften") == 1, "all of it is there again"
+
+
+def test_junk_under_an_invitation_counts_too_and_what_is_long_counts_more():
+    world = Knocked()
+    one, other = world.offer(), world.offer()
+    why = [world.said(one, b"{}") for _ in range(at_once(1) + 1)]
+    assert "TooOften" not in why[:-1] and why[-1] == "TooOften"
+    why = [world.said(other, bytes(at_once(1) * conduct.KNOCK_BYTES)) for _ in range(2)]
+    assert why[0] != "TooOften" and why[1] == "TooOften"
+
+
+def test_a_share_grows_back_however_often_something_is_said():
+    """Also where there is less than one envelope's time between two."""
+    world = Knocked()
+    one = world.offer()
+    while world.asked(one) == "answered":
+        pass
+    heard = 0
+    for _ in range(100):
+        world.at += 90
+        heard += world.asked(one) == "answered"
+    assert heard == 9 * conduct.KNOCKS_PER_S
+    world.at -= 3_600_000
+    assert world.asked(one) == "TooOften"
+    world.at += 1_000
+    assert world.asked(one) == "answered", "a clock that was set back keeps nobody out"
+
+
+@pytest.mark.parametrize("people", [16, MEMBERS_MAX - 1])
+def test_as_many_as_an_invitation_is_for_are_heard_all_at_once(people):
+    """Each says three envelopes at once, and again after a second and a half, and after three and six."""
+    world = Knocked()
+    invitation = world.offer(uses=people)
+    for after in (0, join.RETRY_MS, 2 * join.RETRY_MS, 4 * join.RETRY_MS, 4 * join.RETRY_MS, 4 * join.RETRY_MS):
+        world.at += after
+        heard = [world.said(invitation, b"{}") for _ in range(3 * people)]
+        assert heard.count("TooOften") <= len(heard) // 2 if after else "TooOften" not in heard
+    assert "TooOften" not in heard, "those who come later, too"
+
+
+def test_who_knocks_is_a_guest():
+    world = Knocked(2)
+    assert [one.guest for one in world.nodes["n0"].admitted.values()] == []
+    invitation = world.offer()
+    assert [one.guest for one in world.nodes["n0"].admitted.values() if isinstance(one, Admit)] == [True]
+    assert world.join("n1", invitation).phase == "joined"
+    assert sorted(one.guest for one in world.nodes["n0"].admitted.values()) == [False, True], "the member is none"

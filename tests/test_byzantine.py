@@ -22,6 +22,7 @@ from zerochat.group.effects import Dispatch
 from zerochat.group.event import POST, REMOVE, Event
 from zerochat.group.history import needs, past, policy, regain
 from zerochat.group.membership import Policy, heads_of, rights
+from zerochat.group.standing import Remark, standing
 from zerochat.group.stimuli import (
     AcceptInvitation,
     ChangeLabel,
@@ -35,7 +36,7 @@ from zerochat.group.stimuli import (
 )
 from zerochat.group.turn import Turn
 from zerochat.group.wire.run import read_runs, runs_in
-from zerochat.sim import EPOCH_MS, SIMULATED_PACKERS, Node, Violation
+from zerochat.sim import EPOCH_MS, SIMULATED_PACKERS, Node, Violation, remarks
 from zerochat.sim.attacks import ATTACKS, hidden_add
 from zerochat.sim.batch import Plan, Played, run
 from zerochat.sim.byzantine import Arena, Tally, play_byzantine
@@ -210,6 +211,15 @@ def test_it_would_notice_a_reader_who_is_shown(monkeypatch):
         found_out("reader writes")
 
 
+def test_it_would_notice_a_message_that_others_edit(monkeypatch):
+    def by_anybody(view, post, said):
+        return standing(view, post, [Remark(replace(one.event, author=post.author)) for one in said])
+
+    monkeypatch.setattr(remarks, "standing", by_anybody)
+    with pytest.raises(Violation, match="as its author has not said"):
+        found_out("meddling")
+
+
 def test_it_would_notice_a_far_future(monkeypatch):
     monkeypatch.setattr(clock, "check", lambda *_: None)
     with pytest.raises(Violation):
@@ -228,7 +238,7 @@ def test_it_would_notice_acknowledgements_for_others(monkeypatch):
     monkeypatch.setattr(needs, "seek", lambda turn, name: None)  # or it would come from those who have it
     monkeypatch.setattr(past, "fetch", lambda turn, name: None)
     with pytest.raises(Violation, match=r"lacks a post|views differ"):
-        found_out("too many acknowledgements")
+        found_out("too many acknowledgements", first=5)
 
 
 def test_it_would_notice_words_of_absent_authors_that_anybody_hands_over(monkeypatch):
@@ -268,7 +278,7 @@ def test_it_would_notice_shares_that_nobody_has_asked_for(monkeypatch):
 
 def test_it_would_notice_words_put_into_somebodys_mouth(monkeypatch):
     monkeypatch.setattr(regain, "is_ours", lambda *_: True)
-    with pytest.raises(Violation, match=r"never said|accuses a member who keeps the rules"):
+    with pytest.raises(Violation, match=r"never said|accuses a member who keeps the rules|was forged"):
         found_out("tall claims", 30)
 
 

@@ -43,7 +43,7 @@ def chat(machine):
     main, line = pty.openpty()
     fcntl.ioctl(line, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     command = [sys.executable, "-m", "zerochat", "chat"]
-    environment = {**machine.environment, "TERM": "xterm-256color"}
+    environment = {**machine.environment, "TERM": "xterm-256color", "ZEROCHAT_CHAT__TOUR": "false"}
     process = subprocess.Popen(command, env=environment, stdin=line, stdout=line, stderr=line, start_new_session=True)
     os.close(line)
     got: list[bytes] = []

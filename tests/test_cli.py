@@ -64,6 +64,7 @@ ALICE, BOB, CAROL = "did:key:z6MkAlice", "did:key:z6MkBobb", "did:key:z6MkCarol"
 VERBS = [
     *("chat", "demo", "init", "agent", "status", "locate"),
     *("new", "invite", "join", "leave", "info", "send", "tail", "history"),
+    *("react", "edit", "delete", "topic"),
     *("delivery", "why", "audit", "export", "import"),
     *("members", "requests", "admit", "refuse", "remove", "role", "rename", "verify"),
     *("ping", "features", "rotate", "connect", "connections", "tell", "letters", "disconnect", "route", "mediator"),

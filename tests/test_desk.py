@@ -55,7 +55,7 @@ class Office(Two):
         self.servers: dict[str, Any] = {}
         super().__init__(**addresses)
         for name in self.agents:
-            journal: Any = SimpleNamespace(latest=lambda: 0)
+            journal: Any = SimpleNamespace(latest=lambda: 0, topics=lambda *_: [])
             self.servers[name] = Counter()
             self.desks[name] = Desk(self.servers[name], journal, lambda agent: None)  # type: ignore[arg-type, return-value]
         self.number = 0

@@ -12,7 +12,7 @@ from zerochat.group import sync
 from zerochat.sim import Faults, Violation, play_episode
 from zerochat.sim.batch import Plan, Played, least, run
 from zerochat.sim.beginnings import KINDS, REAL_EVERY, REAL_KINDS, Beginning, beginning_of, begun
-from zerochat.sim.episode import CLOCK, CRASH, CUT, DEEDS, FAULTS, FAULTS_MIN, FULL, JOIN, SAY, Act, script_of
+from zerochat.sim.episode import CLOCK, CRASH, CUT, DEEDS, FAULTS, FAULTS_MIN, FULL, JOIN, REMARK, SAY, Act, script_of
 from zerochat.sim.shrink import shrunk
 
 EVERYDAY, SLICE = 150, 30_000
@@ -47,7 +47,7 @@ def test_an_episode_replays_exactly_in_another_process_too():
 
 def test_the_scripts_have_everything_in_them():
     seen = {act.kind for seed in range(300) for act in script(seed)}
-    assert seen == {SAY, *DEEDS, *FAULTS}
+    assert seen == {SAY, REMARK, *DEEDS, *FAULTS}
     assert all(act.sentence() for seed in range(300) for act in script(seed))
 
 
@@ -97,7 +97,7 @@ def test_without_repair_it_takes_one_lost_word_and_a_short_script_says_so(monkey
     monkeypatch.setattr(sync, "repair", lambda turn, name: None)
     seed = next(seed for seed in range(1, 50) if broken(seed))
     short = least(seed)
-    assert 1 <= len(short) <= 3 and any(act.kind == SAY for act in short) and len(short) < len(script(seed))
+    assert 1 <= len(short) <= 3 and any(act.kind in (SAY, REMARK) for act in short) and len(short) < len(script(seed))
 
 
 def broken(seed: int) -> bool:

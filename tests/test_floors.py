@@ -20,7 +20,7 @@ PACKAGE = ROOT / "zerochat"
 
 FLOORS = [
     {"errors", "terminal"},
-    {"crypto", "names"},
+    {"crypto", "names", "commands"},
     {"didcomm", "overlay"},  # siblings: neither may import the other
     {"group"},
     {"agent"},

@@ -3,6 +3,7 @@
 `assets/old-profiles` has real ones.
 """
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -95,6 +96,29 @@ def test_a_journal_that_was_brought_along_is_like_one_that_was_made_now(home: Pl
     made = tmp_path / "made.db"
     Journal.create(made, key).close()
     assert tables(home.journal, key) == tables(made, key)
+
+
+def test_what_a_later_version_has_said_is_found_by_what_it_is_about(home: Places):
+    """An older version keeps what it does not know, so it may be there already."""
+    key, of = key_of(home), "o" * 43
+    bodies = [
+        ("e", "edit", {"of": of, "text": "x"}),
+        ("d", "delete", {"of": of}),
+        ("r", "react", {"of": of, "emoji": "!", "on": True}),
+        ("t", "topic", {"text": "x"}),
+        *(("n", "react", {"of": 7}), ("m", "edit", {"of": "short"}), ("k", "react", {}), ("p", "post", {"of": of})),
+    ]
+    db = open_database(home.journal, key, OLD)
+    for number, (name, kind, body) in enumerate(bodies, 1_000):
+        record = json.dumps({"body": body}).encode()
+        values = ("g", name, "a", number, number, kind, record, 1, 0)
+        db.execute(f"INSERT INTO events ({OLD_COLUMNS.removeprefix('seq, ')}) VALUES (?,?,?,?,?,?,?,?,?)", values)
+    db.execute("INSERT INTO events VALUES (9999, 'g', 'b', 'a', 9999, 9999, 'edit', x'ff00', 1, 0)")
+    db.close()
+    with Journal.open(home.journal, key) as journal:
+        found = {row.id: row.target for row in journal.by_seq(0, 999) if row.group == "g"}
+        assert {name: target for name, target in found.items() if target} == {"e": of, "d": of, "r": of, "t": "topic"}
+        assert sorted(row.id for row in journal.remarks("g", [(of, "a")])) == ["d", "e", "r"]
 
 
 def test_the_copy_stays_until_the_next_start_has_succeeded(home: Places):

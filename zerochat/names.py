@@ -62,6 +62,11 @@ def fault_of(name: str) -> str:
     return ""
 
 
+def without_hidden(text: str) -> str:
+    """A text without the characters that nobody can see."""
+    return "".join(one for one in text if not any(first <= ord(one) <= last for first, last in _HIDDEN))
+
+
 def _first_hidden(name: str) -> str:
     """The first character in a name that nobody can see, if there is one."""
     return next((one for one in name if any(first <= ord(one) <= last for first, last in _HIDDEN)), "")

@@ -197,11 +197,10 @@ def printable_key(key_id: str) -> Printable:
     return printable_line(did + mark + fragment, KEY_CELLS_MAX)
 
 
-def qr_half_blocks(text: str) -> list[str]:
-    """`text` as a QR code (ISO/IEC 18004, level L), two modules to a character cell, quiet zone included.
+def qr_modules(text: str) -> list[list[bool]]:
+    """`text` as a QR code (ISO/IEC 18004, level L), quiet zone included: rows of modules, True where one is dark.
 
-    Ink is a dark module: paint the rows black on bright white, or a dark theme turns the code inside out. Raises
-    ValueError when the text does not fit any QR code.
+    Raises ValueError when the text does not fit any QR code.
     """
     from qrcode.constants import ERROR_CORRECT_L
     from qrcode.exceptions import DataOverflowError
@@ -215,7 +214,16 @@ def qr_half_blocks(text: str) -> list[str]:
         matrix = code.get_matrix()
     except (DataOverflowError, ValueError) as error:
         raise ValueError("this text is too long for a QR code") from error
-    rows = [[bool(module) for module in row] for row in matrix]
+    return [[bool(module) for module in row] for row in matrix]
+
+
+def qr_half_blocks(text: str) -> list[str]:
+    """`text` as a QR code, two modules to a character cell.
+
+    Ink is a dark module: paint the rows black on bright white, or a dark theme turns the code inside out. Raises
+    ValueError when the text does not fit any QR code.
+    """
+    rows = qr_modules(text)
     if len(rows) % 2:
         rows.append([False] * len(rows[0]))
     return [

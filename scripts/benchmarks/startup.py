@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import ROOT, Figure, Report, Row, take_turns
+from benchmarks.ours.past import fill
+from zerochat.agent.places import places
 
 FRAME_S_MAX = 30.0
 
@@ -46,6 +48,33 @@ class Empty(App):
         yield Static("ready")
 Empty().run()
 """
+
+SAME_LAYOUT = """
+from textual.app import App
+from textual.containers import Horizontal
+from textual.scroll_view import ScrollView
+from textual.widgets import OptionList, Static, TextArea
+class Empty(App):
+    CSS = '''
+    #top, #status { height: 1; }
+    #groups, #members { width: 20; }
+    #pane { width: 1fr; }
+    TextArea { height: 3; }
+    '''
+    def compose(self):
+        yield Static("ready", id="top")
+        with Horizontal():
+            yield OptionList(id="groups")
+            yield ScrollView(id="pane")
+            yield OptionList(id="members")
+        yield TextArea()
+        yield Static("ready", id="status")
+Empty().run()
+"""
+"""What the chat's screen is made of, with nothing in it and nothing behind it."""
+LONG = 100_000
+"""Messages in the journal of somebody who has been in a group for long."""
+FRAME_GOAL, MEMORY_GOAL_MB = 1.3, 60.0
 
 ESCAPES = re.compile(
     rb"\x1b\[[0-?]*[ -/]*(?:[@-~]|$)"  # control sequences
@@ -151,6 +180,9 @@ def measure(quick: bool) -> Report:
         for verb in (["init", "--name", "Alice"], ["new", "hikers"]):
             run_ms([*ZEROCHAT, *verb], somebody)
 
+        veteran = environment_in(Path(folder) / "veteran")
+        fill(places(None, veteran), "hikers", LONG // 20 if quick else LONG)
+
         if "toxic" in installed:
             first_frame(installed["toxic"][1], others, keys=b"n\n")  # no passphrase for the profile it makes
 
@@ -168,6 +200,8 @@ def measure(quick: bool) -> Report:
             "textual": partial(first_frame, [sys.executable, "-c", EMPTY_APP], nobody),
             "first run": partial(first_frame, [*ZEROCHAT, "chat"], nobody),
             "profile": partial(first_frame, [*ZEROCHAT, "chat"], somebody),
+            "same": partial(first_frame, [sys.executable, "-c", SAME_LAYOUT], nobody),
+            "long": partial(first_frame, [*ZEROCHAT, "chat"], veteran),
         }
         for name, (_, command) in installed.items():
             frame_runs[name] = partial(first_frame, command, others)
@@ -183,6 +217,12 @@ def measure(quick: bool) -> Report:
         peers = {name: figures[name] for name in installed}
         return Row(case, unit, "lower", figures[run], figures["textual"], "an empty Textual app", peers)
 
+    def long_row(case: str, unit: str, figures: Mapping[str, Figure], goal: float) -> Row:
+        peers = {"an empty Textual app": figures["textual"]}
+        return Row(case, unit, "lower", figures["long"], figures["same"], "the same layout, empty", peers, goal=goal)
+
+    long = f"with {LONG // 20 if quick else LONG:,} messages"
+
     rows = [
         text_row("zerochat --help", "--help"),
         text_row("zerochat send --help", "send --help"),
@@ -190,5 +230,7 @@ def measure(quick: bool) -> Report:
         frame_row("first frame, without a profile", "ms", "first run", frame_ms),
         frame_row("first frame, with a profile and its agent", "ms", "profile", frame_ms),
         frame_row("resident at the first frame, with a profile and its agent", "MB", "profile", frame_mb),
+        long_row(f"first frame, {long}", "ms", frame_ms, FRAME_GOAL * frame_ms["same"].median),
+        long_row(f"resident at the first frame, {long}", "MB", frame_mb, MEMORY_GOAL_MB),
     ]
     return Report(rows, missing=sorted(PEERS.keys() - installed.keys()))

@@ -25,7 +25,7 @@ from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, dump, parse
 from zerochat.errors import Malformed, RemoteError
 from zerochat.group.effects import Answer, Dispatch, Effect, GroupCreated, InvitationCreated, Publish
 from zerochat.group.engine import step
-from zerochat.group.event import ADD, GENESIS, LABEL, LEAVE, REMOVE, ROLE, VOTE, Event, foreign_event
+from zerochat.group.event import ADD, GENESIS, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, Event, foreign_event
 from zerochat.group.history.negentropy import Items, answer, ask, learn
 from zerochat.group.membership import (
     add_of,
@@ -39,6 +39,8 @@ from zerochat.group.membership import (
     vote_of,
 )
 from zerochat.group.relationship import Relationship
+from zerochat.group.saying import Delete, Edit, Post, React, Saying, Topic, saying_of, target_of
+from zerochat.group.standing import Remark, Standing, standing
 from zerochat.group.state import Agent, Group
 from zerochat.group.state.history import Errand
 from zerochat.group.stimuli import (
@@ -183,7 +185,7 @@ def _items() -> Items:
 
 
 class Events:
-    """Event records, as they stand in a log or in a file, with whatever their bodies say of members."""
+    """Event records, as they stand in a log or in a file, with whatever their bodies say of members, or of posts."""
 
     name = "event"
     form: Form = "text"
@@ -222,10 +224,16 @@ class Events:
             ).signed(seed)
             for kind, body in bodies.items()
         ]
+        of = _POSTED.id
+        said: list[Saying] = [Edit(of, "other"), Delete(of), React(of, "👍🏽"), React(of, "❤️", False), Topic("hikes")]
+        said += [Post("yes", of, True, (me, here.sender))]
+        sayings = [
+            replace(_bare(last), type=one.kind, seq=last.seq + 1, pre=last.id, body=one.body, sig="") for one in said
+        ]
         return [
             *(event.record for event in here.group.control.values()),
             *here.records[-3:],
-            *(d.record for d in deeds),
+            *(d.record for d in (*deeds, *sayings)),
         ]
 
     def seal(self, tree: Part, dice: Random) -> Part:
@@ -252,7 +260,17 @@ class Events:
             if event.id not in control:
                 check_control(event, control)
                 resolve_view({**control, event.id: event})
+        else:
+            said = saying_of(event)
+            assert saying_of(replace(_bare(event), type=said.kind, body=said.body)) == said
+            about = target_of(event)
+            found = standing(place().group.view, _POSTED, [Remark(event)])
+            assert found == Standing() or about == _POSTED.id
         return event
+
+
+_POSTED = Event("g" * 43, POST, "did:key:z6Mk" + "a" * 44, 1, "", (), (), 1, 1, {"text": "hello"})
+"""What the events are about that are about a post."""
 
 
 def _bare(event: Event) -> Event:

@@ -4,7 +4,6 @@ import ipaddress
 import socket
 from typing import TYPE_CHECKING, Final
 
-from zerochat.didcomm.endpoint import Endpoint
 from zerochat.errors import LocalError
 
 if TYPE_CHECKING:
@@ -68,6 +67,8 @@ def own_address(listen: str) -> str:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((target, 9))
                 host: str = probe.getsockname()[0]
+                from zerochat.didcomm.endpoint import Endpoint  # and with it all of cryptography
+
                 Endpoint(host, 1)
                 return host
         except (OSError, ValueError, LocalError):

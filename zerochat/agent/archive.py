@@ -10,6 +10,7 @@ The file is not encrypted: whoever can read it can read everything in it.
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace as dataclass_replace
 from pathlib import Path
 from typing import IO, Any, ClassVar, Literal, cast
 
@@ -17,13 +18,14 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from zerochat.agent import report
+from zerochat.agent import report, standings
 from zerochat.agent.journal import Row
 from zerochat.agent.schema import Delivery, Event, Ledger, LogRow
 from zerochat.crypto.encoding import INTEGER_MAX, Count
 from zerochat.errors import LocalError, RemoteError
 from zerochat.group.event import foreign_event
 from zerochat.group.membership import check_all, resolve_view
+from zerochat.group.saying import target_of
 from zerochat.group.state import Group, Profile
 
 VERSION = 1
@@ -171,9 +173,12 @@ def _row(line: bytes) -> LogRow:
     return LogRow(**{name: getattr(row, name) for name in _SAME}, record=bytes(row.record))
 
 
-def events(path: Path, ledger: Ledger, rows: Iterable[LogRow], control: Iterable[LogRow]) -> Iterator[Event]:
-    """Rows as a face shows them. `control`: all of the file's membership events, for the members' names. Raises
-    NotAnArchive where those do not hang together."""
+def events(
+    path: Path, ledger: Ledger, rows: Iterable[LogRow], control: Iterable[LogRow], remarks: Iterable[LogRow] = ()
+) -> Iterator[Event]:
+    """Rows as a face shows them. `control`: all of the file's membership events, for the members' names; `remarks`: all
+    that is said about messages, which are shown as they stand now. Raises NotAnArchive where the membership events do
+    not hang together."""
     try:
         found = check_all(foreign_event(row.record) for row in control)
         view = resolve_view(found)
@@ -183,7 +188,13 @@ def events(path: Path, ledger: Ledger, rows: Iterable[LogRow], control: Iterable
     nobody = cast(Any, None)
     group = Group(ledger.group, ledger.name, Profile(), "left", ledger.me, b"", nobody, found, view, 0)
     names = report.labels(group)
-    for row in rows:
-        kept = Row(**{name: getattr(row, name) for name in row.__struct_fields__}, group=ledger.group)
+    shown = [_kept(row, ledger.group) for row in rows]
+    for event in standings.shown(group, shown, [_kept(row, ledger.group) for row in remarks], names):
         # Who has what was another one's business, at another time.
-        yield replace(report.event(group, kept, replayed=True, names=names), delivery=Delivery(0, 0))
+        yield replace(event, delivery=Delivery(0, 0))
+
+
+def _kept(row: LogRow, group: str) -> Row:
+    """As a journal would have it. What it is about stands in its record."""
+    kept = Row(**{name: getattr(row, name) for name in row.__struct_fields__}, group=group)
+    return dataclass_replace(kept, target=target_of(report.load(kept)))

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from zerochat.agent.schema import Height, Ledger, LogRow
 from zerochat.errors import RemoteError
-from zerochat.group.event import Event, foreign_event
+from zerochat.group.event import POST, Event, foreign_event
 from zerochat.group.membership import View, check_all, may_post, resolve_view
 
 BREAKS_MAX = 1_000
@@ -164,7 +164,7 @@ class Audit:
         if event.is_control:
             self._control[event.id] = event
         else:
-            self._posts += 1
+            self._posts += event.type == POST
             self._posted(event, row)
         for dep in event.deps:
             if dep not in self._control:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import asdict
 
 from zerochat.agent.schema import (
     LINE_BYTES_MAX,
@@ -24,7 +25,11 @@ from zerochat.agent.schema import (
     PROTOCOL,
     Copied,
     DeliveryReport,
+    Drafts,
     Fate,
+    FileInfo,
+    FileList,
+    Found,
     GroupInfo,
     Hello,
     History,
@@ -34,8 +39,11 @@ from zerochat.agent.schema import (
     Ledger,
     LogRow,
     MemberInfo,
+    OpenInvitation,
     RequestInfo,
     Rows,
+    Saved,
+    SearchParams,
     Sent,
     Status,
     VoteInfo,
@@ -50,6 +58,8 @@ ANSWER_S_MAX = 30.0
 """How long an agent may think before we say that it does not answer."""
 BACKUP_S_MAX = 600.0
 """And how long a copy of its journal may take."""
+FILES_S_MAX = 600.0
+"""And how long it may take to read or write large files."""
 CONNECT_S_MAX = 5.0
 READ_BYTES_MAX = 1 << 16
 
@@ -354,6 +364,16 @@ class Client:
         )
         return info
 
+    def invitations(self, group: str) -> list[OpenInvitation]:
+        """My invitations to a group that are open, with those who have used them."""
+        found: list[OpenInvitation] = self.call("invitations", group=group)
+        return found
+
+    def revoke(self, group: str, invitation: str) -> GroupInfo:
+        """Take an invitation back; by its id, or the beginning of that."""
+        info: GroupInfo = self.call("revoke", group=group, invitation=invitation)
+        return info
+
     def join(self, invitation: str, name: str | None = None, role: str = "writer") -> JoinStatus:
         """The join's first phase; the others come as news (`join`), so subscribe before."""
         status: JoinStatus = self.call("join", invitation=invitation, name=name, role=role)
@@ -363,9 +383,62 @@ class Client:
         status: JoinStatus = self.call("cancel", join=join)
         return status
 
-    def send(self, group: str, text: str) -> Sent:
-        sent: Sent = self.call("send", group=group, text=text)
+    def send(self, group: str, text: str, *, reply_to: str | None = None, action: bool = False) -> Sent:
+        sent: Sent = self.call("send", group=group, text=text, reply_to=reply_to, action=action)
         return sent
+
+    def edit(self, group: str, event: str, text: str) -> Sent:
+        sent: Sent = self.call("edit", group=group, event=event, text=text)
+        return sent
+
+    def delete(self, group: str, event: str) -> Sent:
+        sent: Sent = self.call("delete", group=group, event=event)
+        return sent
+
+    def react(self, group: str, event: str, emoji: str, *, on: bool = True) -> Sent:
+        sent: Sent = self.call("react", group=group, event=event, emoji=emoji, on=on)
+        return sent
+
+    def topic(self, group: str, text: str) -> Sent:
+        sent: Sent = self.call("topic", group=group, text=text)
+        return sent
+
+    def attach(
+        self, group: str, paths: Sequence[str], text: str = "", *, reply_to: str | None = None, action: bool = False
+    ) -> Sent:
+        """Send a message with files; `paths` are whole ones."""
+        sent: Sent = self.call(
+            "attach",
+            within_s=FILES_S_MAX,
+            group=group,
+            paths=list(paths),
+            text=text,
+            reply_to=reply_to,
+            action=action,
+        )
+        return sent
+
+    def files(self, group: str) -> Iterator[FileInfo]:
+        """The files of a group, the newest first."""
+        after, more = "", True
+        while more:
+            page: FileList = self.call("files", group=group, after=after)
+            yield from page.files
+            more = page.more and bool(page.files)
+            after = page.files[-1].file.id if page.files else ""
+
+    def get(self, group: str, file: str) -> FileInfo:
+        """Have a file fetched; how it gets on comes as news (`file`), so subscribe before."""
+        info: FileInfo = self.call("get", group=group, file=file)
+        return info
+
+    def drop(self, group: str, file: str) -> FileInfo:
+        info: FileInfo = self.call("drop", group=group, file=file)
+        return info
+
+    def save(self, group: str, file: str, to: str = "") -> Saved:
+        saved: Saved = self.call("save", within_s=FILES_S_MAX, group=group, file=file, to=to)
+        return saved
 
     def wait(self, group: str, event_id: str, *, count: int = -1, timeout_s: float = 30.0) -> DeliveryReport:
         report: DeliveryReport = self.call(
@@ -401,6 +474,10 @@ class Client:
     def history(self, group: str, *, limit: int = 100, before: str | None = None) -> History:
         history: History = self.call("history", group=group, limit=limit, before=before)
         return history
+
+    def search(self, params: SearchParams) -> Found:
+        found: Found = self.call("search", **asdict(params))
+        return found
 
     def members(self, group: str) -> list[MemberInfo]:
         members: list[MemberInfo] = self.call("members", group=group)
@@ -449,6 +526,19 @@ class Client:
     def dismiss(self, group: str, member: str = "") -> GroupInfo:
         info: GroupInfo = self.call("dismiss", group=group, member=member)
         return info
+
+    def draft(self, group: str, text: str) -> None:
+        """Have the agent keep what is begun in a group; empty: nothing is."""
+        self.call("draft", group=group, text=text)
+
+    def drafts(self) -> dict[str, str]:
+        """What is begun in which group, by its id."""
+        page: Drafts = self.call("drafts")
+        found = {one.group: one.text for one in page.drafts}
+        while page.more and page.drafts:
+            page = self.call("drafts", after=page.drafts[-1].group)
+            found |= {one.group: one.text for one in page.drafts}
+        return found
 
     def subscribe(self, groups: list[str] | None = None, since: int | None = None) -> None:
         self.call("subscribe", groups=groups, since=since)

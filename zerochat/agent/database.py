@@ -10,7 +10,7 @@ encrypted. The cipher is ChaCha20-Poly1305 by page under a raw 32-byte key, so w
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +41,8 @@ class Format:
     """Of the tables (`user_version`); a file of a later version is not touched."""
     migrations: Mapping[int, str] = field(default_factory=dict)
     """By an older version, the SQL that makes of its tables those of the next one, without the version itself."""
+    steps: Mapping[int, Callable[[apsw.Connection], None]] = field(default_factory=dict)
+    """By an older version, what else is to be done behind that, where SQL alone cannot; in the same transaction."""
 
 
 class DiskFull(LocalError):
@@ -277,6 +279,8 @@ def bring_along(db: apsw.Connection, path: Path, key: bytes, format_: Format, *,
     with transaction(path, db):
         for each in range(version, format_.version):
             db.execute(format_.migrations[each])
+            if each in format_.steps:
+                format_.steps[each](db)
         db.pragma("user_version", format_.version)
     return True
 

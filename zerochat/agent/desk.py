@@ -6,18 +6,26 @@ core knows nothing of who waits for what.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from dataclasses import replace as copied
+from functools import partial
 from typing import ClassVar
 
+from msgspec import json
 from msgspec.structs import replace
 
-from zerochat.agent import delivery, ledger, plain, report, roster, schema, wishes
+from zerochat.agent import delivery, drafts, finding, invitations, ledger, plain, report, roster, schema, speech, wishes
 from zerochat.agent.backup import copy_beside
 from zerochat.agent.control import ControlServer, read_params
+from zerochat.agent.files import clerk, shown
+from zerochat.agent.files.room import FileRoom
 from zerochat.agent.journal import Journal, Row
+from zerochat.agent.pages import page_of
 from zerochat.agent.schema import Request
 from zerochat.agent.stamp import timestamp
+from zerochat.agent.standings import Fed, Standings
 from zerochat.errors import LocalError, NotAMember, Overloaded, UnknownGroup
 from zerochat.group import notices
 from zerochat.group.contact import knock_link
@@ -26,6 +34,8 @@ from zerochat.group.effects import (
     Asked,
     Changed,
     Connected,
+    DropFile,
+    FileChanged,
     Forgotten,
     GroupCreated,
     Imported,
@@ -40,15 +50,16 @@ from zerochat.group.effects import (
 )
 from zerochat.group.find import find_connection, find_group
 from zerochat.group.state import Agent, Group
-from zerochat.group.stimuli import Ask, ChangeRole, Command, ImportEvents, VerifyMember
+from zerochat.group.stimuli import Ask, ChangeRole, Command, ImportEvents, SendPost, VerifyMember
 
-PAGE_EVENTS_MAX = 500
-PAGE_BYTES_MAX = 512 * 1024
-"""A page of history stays within one line of the control socket, JSON escapes included."""
 FEED_BACKLOG_MAX = 256 * 1024
 """A subscriber that has this much unread is fed no further until it reads."""
 FEED_ROWS = 100
 """Events that a subscriber is fed at once."""
+EVENTS_BYTES_MAX = 960 * 1024
+"""Of a page of history as it is told: it is one line of the control socket."""
+FILE_NEWS_S = 0.25
+"""How far apart it is told how files get on."""
 WAITS_MAX = 1024
 WAIT_S_MAX = 24 * 3600.0
 
@@ -90,6 +101,8 @@ class Desk:
     status: Callable[[Agent], schema.Status]
     lend: Callable[[str, int], str] = lambda url, expires: ""
     """Serve an invitation under a short link until a time (UTC seconds); empty where nobody could ask for it."""
+    files: FileRoom | None = None
+    """None: nothing can be done with files."""
     _tickets: dict[int, tuple[int, Request, Command]] = field(default_factory=dict)
     _next_ticket: int = 1
     _subscribers: dict[int, _Subscriber] = field(default_factory=dict)
@@ -97,7 +110,16 @@ class Desk:
     _names: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     _joins: dict[str, schema.JoinStatus] = field(default_factory=dict)
     """What was last told of each join, by its id."""
+    _filed: list[Ask] = field(default_factory=list)
+    _moved: dict[tuple[str, str], None] = field(default_factory=dict)
+    """The files of which there is news, by group and id."""
+    _moved_at: float = 0.0
     stopping: bool = False
+    log: Standings = field(init=False)
+    """The journal, with messages as they stand now."""
+
+    def __post_init__(self) -> None:
+        self.log = Standings(self.journal)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -110,10 +132,7 @@ class Desk:
             return None
         if command is None:
             return None
-        ticket = self._next_ticket
-        self._next_ticket += 1
-        self._tickets[ticket] = (client, request, command)
-        return Ask(ticket, command)
+        return self._ticketed(client, request, command)
 
     def _serve(self, client: int, request: Request, agent: Agent) -> Command | None:
         params = read_params(request)
@@ -128,6 +147,22 @@ class Desk:
                     protocol=schema.PROTOCOL, version=status.version, profile=status.profile, nick=status.nick
                 )
                 self.server.respond(client, request.id, hello)
+            case (
+                schema.SendParams()
+                | schema.EditParams()
+                | schema.DeleteParams()
+                | schema.ReactParams()
+                | schema.TopicParams()
+            ):
+                return speech.command_of(self.log, find_group(agent, params.group), params)
+            case (
+                schema.AttachParams()
+                | schema.FileParams()
+                | schema.SaveParams()
+                | schema.PictureParams()
+                | schema.FilesParams()
+            ):
+                return self._serve_files(client, request, agent, params)
             case schema.WaitParams():
                 self._await(client, request, agent, params)
             case schema.EventParams(wanted, event):
@@ -139,17 +174,26 @@ class Desk:
                 self.server.respond(client, request.id, ledger.ledger(self.journal, find_group(agent, wanted)))
             case schema.HistoryParams():
                 self.server.respond(client, request.id, self._history(find_group(agent, params.group), params))
+            case schema.SearchParams():
+                self.server.respond(client, request.id, finding.search(self.journal, agent, params))
             case schema.SubscribeParams():
                 self._subscribe(client, params, agent)
                 self.server.respond(client, request.id, schema.NoParams())
             case schema.GroupParams(wanted) if request.method == "members":
                 self.server.respond(client, request.id, report.member_infos(agent, find_group(agent, wanted)))
+            case schema.GroupParams(wanted) if request.method == "invitations":
+                self.server.respond(client, request.id, invitations.open_invitations(agent, find_group(agent, wanted)))
             case schema.GroupParams(wanted) if request.method == "requests":
                 self.server.respond(client, request.id, report.requests(find_group(agent, wanted)))
             case schema.WordsParams(wanted, member, said):
                 group = find_group(agent, wanted)
                 words = roster.words_info(group, wishes.other_member(group, member), said)
                 self.server.respond(client, request.id, words)
+            case schema.Draft(wanted, text):
+                drafts.keep(self.journal, find_group(agent, wanted).id, text)
+                self.server.respond(client, request.id, schema.NoParams())
+            case schema.DraftsParams(after):
+                self.server.respond(client, request.id, drafts.page(self.journal, agent.groups, after))
             case schema.NoParams():
                 self._serve_plain(client, request, agent)
             case schema.PeerParams(peer) if request.method == "letters":
@@ -158,13 +202,68 @@ class Desk:
                 return wishes.command_of(request.method, params, agent, int(time.time()))
         return None
 
+    def _serve_files(
+        self,
+        client: int,
+        request: Request,
+        agent: Agent,
+        params: schema.AttachParams | schema.FileParams | schema.SaveParams | schema.PictureParams | schema.FilesParams,
+    ) -> Command | None:
+        """What is wanted with files; what takes long comes back by `take_filed`."""
+        group = find_group(agent, params.group)
+        match params:
+            case schema.FilesParams(_, after):
+                self.server.respond(client, request.id, shown.page(group, after, self._labels(group)))
+            case schema.FileParams(_, wanted):
+                return clerk.wish(self.journal, group, request.method, wanted)
+            case schema.SaveParams() if self.files is not None:
+                clerk.save_file(self.files, self.journal, group, params, partial(self._file_done, client, request))
+            case schema.PictureParams() if self.files is not None:
+                clerk.show_picture(self.files, self.journal, group, params, partial(self._file_done, client, request))
+            case schema.AttachParams() if self.files is not None:
+                wish = schema.SendParams(group.id, params.text, params.reply_to, params.action)
+                command = speech.command_of(self.log, group, wish)
+                assert isinstance(command, SendPost)
+                then = partial(self._file_done, client, request, command=command)
+                clerk.attach(self.files, agent, group, params, then)
+        return None
+
+    def _file_done(self, client: int, request: Request, result: object, command: SendPost | None = None) -> None:
+        """Something that took long is over."""
+        if isinstance(result, LocalError):
+            self.server.refuse_error(client, request.id, result)
+        elif command is None:
+            self.server.respond(client, request.id, result)
+        else:
+            assert isinstance(result, tuple)
+            self._filed.append(self._ticketed(client, request, copied(command, files=result)))
+
+    def _unsent(self, command: Command, agent: Agent) -> None:
+        """A message was not said, so what was taken in for it goes."""
+        if isinstance(command, SendPost) and command.files and self.files is not None:
+            kept = agent.groups[command.group].files if command.group in agent.groups else {}
+            for file in command.files:
+                if file.id not in kept or kept[file.id].state == "offered":
+                    self.files.perform(DropFile(command.group, file.id))
+
+    def take_filed(self) -> list[Ask]:
+        """The messages whose files are here now."""
+        filed, self._filed = self._filed, []
+        return filed
+
+    def _ticketed(self, client: int, request: Request, command: Command) -> Ask:
+        ticket = self._next_ticket
+        self._next_ticket += 1
+        self._tickets[ticket] = (client, request, command)
+        return Ask(ticket, command)
+
     def _serve_plain(self, client: int, request: Request, agent: Agent) -> None:
         match request.method:
             case "status":
                 joins = report.joins(agent, self._joins)
                 self.server.respond(client, request.id, replace(self.status(agent), joins=joins))
             case "groups":
-                groups = [report.group_info(agent, group) for group in agent.groups.values()]
+                groups = [self.group_info(agent, group) for group in agent.groups.values()]
                 self.server.respond(client, request.id, groups)
             case "connections":
                 connections = [report.connection_info(agent, one) for one in agent.connections.values()]
@@ -179,6 +278,7 @@ class Desk:
         """The core has answered a command."""
         client, request, command = self._tickets.pop(effect.ticket)
         if isinstance(effect, Refuse):
+            self._unsent(command, agent)
             self.server.refuse_error(client, request.id, _why(effect.error, command, agent))
         else:
             try:
@@ -188,16 +288,17 @@ class Desk:
             else:
                 self.server.respond(client, request.id, result)
 
-    def fail(self, ask: Ask, error: LocalError) -> None:
+    def fail(self, ask: Ask, error: LocalError, agent: Agent) -> None:
         """A command could not be carried out, for a reason that the core knows nothing of."""
         if ask.ticket in self._tickets:
-            client, request, _ = self._tickets.pop(ask.ticket)
+            client, request, command = self._tickets.pop(ask.ticket)
+            self._unsent(command, agent)
             self.server.refuse_error(client, request.id, error)
 
     def _result(self, answer: Answer, request: Request, command: Command, agent: Agent) -> object:
         match answer.result:
             case GroupCreated(group) | Left(group):
-                return report.group_info(agent, agent.groups[group])
+                return self.group_info(agent, agent.groups[group])
             case InvitationCreated(group, invitation):
                 made = agent.invitations[knock_link(invitation.id)]
                 short = self.lend(invitation.url(), invitation.expires)
@@ -205,13 +306,16 @@ class Desk:
             case Voted(group, member, votes, needed):
                 return replace(roster.vote(agent.groups[group], member), votes=votes, needed=needed)
             case Changed(group):
-                return _changed(command, agent, agent.groups[group])
+                return self._changed(command, agent, agent.groups[group])
             case JoinStarted(join):
                 return schema.JoinStatus(join=join, phase="dialling", text="Looking for whoever invited you…")
             case JoinEnded(join):
                 return report.ended(agent, join)
             case Forgotten():
                 return schema.NoParams()
+            case FileChanged(group, key):
+                found = agent.groups[group]
+                return shown.file_info(found, found.files[key].file, found.files[key], self._labels(found))
             case Imported(group, outcomes):
                 assert isinstance(command, ImportEvents)
                 return ledger.imported(self.journal, group, command.records, outcomes)
@@ -228,21 +332,24 @@ class Desk:
                 ends = timestamp(expires * 1000)
                 return schema.OfferInfo(url=url, expires_at=ends, connection=name, short=self.lend(url, expires))
 
+    def _changed(self, command: Command, agent: Agent, group: Group) -> object:
+        """What a face gets to see of what it has changed."""
+        if isinstance(command, ChangeRole | VerifyMember):
+            wanted = command.member or group.me
+            return next(one for one in report.member_infos(agent, group) if one.did == wanted)
+        return self.group_info(agent, group)
+
+    def group_info(self, agent: Agent, group: Group) -> schema.GroupInfo:
+        return report.group_info(agent, group, self.log.topic(group))
+
     # --- the log ----------------------------------------------------------------------------------------------------
 
     def _history(self, group: Group, params: schema.HistoryParams) -> schema.History:
-        limit = max(1, min(params.limit, PAGE_EVENTS_MAX))
-        rows = self.journal.history(group.id, limit + 1, params.before)
-        page: list[Row] = []
-        size = 0
-        for row in reversed(rows[-limit:]):
-            size += len(row.record)
-            if page and size > PAGE_BYTES_MAX:
-                break
-            page.append(row)
-        names = self._labels(group)
-        events = [report.event(group, row, replayed=True, names=names) for row in reversed(page)]
-        return schema.History(events, more=len(rows) > len(page))
+        page = page_of(self.journal, group.id, params)
+        events = self.log.events(group, page.rows, self._labels(group))
+        if len(events) > 1 and sum(len(json.encode(event)) for event in events) > EVENTS_BYTES_MAX:
+            return self._history(group, replace(params, limit=len(events) // 2))
+        return schema.History(events, more=page.more, newer=page.newer)
 
     def _labels(self, group: Group) -> dict[str, str]:
         known = self._names.get(group.id)
@@ -255,7 +362,7 @@ class Desk:
         group = find_group(agent, wanted)
         row = ledger.find_row(self.journal, group, event)
         names, held = self._labels(group), self.journal.receipts_of(group.id, row.author, row.position)
-        told = delivery.report(agent, group, row, held, names, report.event(group, row, replayed=True, names=names))
+        told = delivery.report(agent, group, row, held, names, self.log.event(group, row, names))
         return delivery.fate(group, row, held, names, told) if method == "why" else told
 
     def _await(self, client: int, request: Request, agent: Agent, params: schema.WaitParams) -> None:
@@ -280,7 +387,25 @@ class Desk:
             elif wait.client in self.server.clients:
                 left.append(wait)
         self._waits = left
-        return min((wait.deadline for wait in left), default=None)
+        deadlines = [wait.deadline for wait in left]
+        if self._moved and now >= self._moved_at:
+            self._moved_at = now + FILE_NEWS_S
+            self._tell_files(agent)
+        elif self._moved:
+            deadlines.append(self._moved_at)
+        return min(deadlines, default=None)
+
+    def _tell_files(self, agent: Agent) -> None:
+        """How the files stand of which there is news."""
+        moved, self._moved = self._moved, {}
+        for name, key in moved:
+            group = agent.groups.get(name)
+            one = group.files.get(key) if group is not None else None
+            if group is None or one is None:
+                continue
+            clients = [c for c, sub in self._subscribers.items() if sub.groups is None or name in sub.groups]
+            file = shown.attachment(group, one.file, one, self._labels(group))
+            self.server.notify(clients, "file", schema.FileNews(name, one.event, file))
 
     # --- news -------------------------------------------------------------------------------------------------------
 
@@ -303,29 +428,47 @@ class Desk:
         for cursor, subscribers in by_cursor.items():
             try:
                 rows = self.journal.by_seq(cursor, FEED_ROWS)
+                fed = self._fed(agent, rows)
             except LocalError:  # the status says why; they get no further, and everybody else does
                 continue
-            for row in rows:
-                if not row.history and (group := agent.groups.get(row.group)) is not None:
-                    self._feed_one(group, row, subscribers)
+            for one in fed:
+                self._feed_one(one, subscribers)
             for subscriber in subscribers.values():
                 subscriber.cursor = rows[-1].seq if rows else cursor
             more = more or len(rows) == FEED_ROWS
         return more
 
-    def _feed_one(self, group: Group, row: Row, subscribers: Mapping[int, _Subscriber]) -> None:
-        wanted = {c: one for c, one in subscribers.items() if one.groups is None or row.group in one.groups}
-        for replayed in (False, True):
-            clients = [client for client, one in wanted.items() if (row.seq <= one.replayed_to) is replayed]
-            if clients:
-                event = report.event(group, row, replayed, self._labels(group))
-                self.server.notify(clients, "event", event)
-                if event.late and not replayed:
-                    self.server.notify(clients, "late", report.late(event))
+    def _fed(self, agent: Agent, rows: Iterable[Row]) -> list[Fed]:
+        """Rows of the log in the order of delivery, each with what there is to tell of it."""
+        by_group: dict[str, list[Row]] = {}
+        for row in rows:
+            by_group.setdefault(row.group, []).append(row)
+        here = ((agent.groups[name], found) for name, found in by_group.items() if name in agent.groups)
+        told = (one for group, found in here for one in self.log.feed(group, found, self._labels(group)))
+        return sorted(told, key=lambda one: one.row.seq)
+
+    def _feed_one(self, one: Fed, subscribers: Mapping[int, _Subscriber]) -> None:
+        wanted = {c: sub for c, sub in subscribers.items() if sub.groups is None or one.row.group in sub.groups}
+        for row, event in ((one.row, one.event), *one.amended):
+            for replayed in (False, True):
+                clients = [client for client, sub in wanted.items() if (row.seq <= sub.replayed_to) is replayed]
+                if clients and event is not None:
+                    self._tell_event(clients, row is one.row, replace(event, replayed=replayed))
+
+    def _tell_event(self, clients: list[int], new: bool, event: schema.Event) -> None:
+        """An event of the log, or (not `new`) a message as it stands now."""
+        if not new:
+            self.server.notify(clients, "amended", schema.Amended(event))
+            return
+        self.server.notify(clients, "event", event)
+        if event.late and not event.replayed:
+            self.server.notify(clients, "late", report.late(event))
 
     def tell(self, news: Iterable[notices.Notice], agent: Agent) -> None:
         """Pass the core's notices on to whoever subscribed."""
         here = {"", *agent.groups}  # but for what was forgotten since
+        news = list(news)
+        self._moved |= {(one.group, one.file): None for one in news if isinstance(one, notices.FileMoved)}
         told_anyway = (notices.JoinProgress, notices.ViewChanged)
         news = [one for one in news if isinstance(one, told_anyway) or getattr(one, "group", "") in here]
         self._names = {group: names for group, names in self._names.items() if group in here}
@@ -334,17 +477,18 @@ class Desk:
         known = {one.id for one in agent.joins.values()}
         self._joins = {join: status for join, status in self._joins.items() if join in known}
         subscribers = self._subscribers.items()
-        for method, group, params in told:
+        for method, group, params in (*told, *self._amended(news, agent)):
             clients = [client for client, one in subscribers if one.groups is None or not group or group in one.groups]
             self.server.notify(clients, method, params)
 
-
-def _changed(command: Command, agent: Agent, group: Group) -> object:
-    """What a face gets to see of what it has changed."""
-    if isinstance(command, ChangeRole | VerifyMember):
-        wanted = command.member or group.me
-        return next(one for one in report.member_infos(agent, group) if one.did == wanted)
-    return report.group_info(agent, group)
+    def _amended(self, news: Iterable[notices.Notice], agent: Agent) -> Iterator[tuple[str, str, schema.Amended]]:
+        """The messages that stand otherwise, because what was said about them is confirmed, or was never said."""
+        for notice in news if self._subscribers else ():
+            if isinstance(notice, notices.Confirmed | notices.Refuted):
+                group = agent.groups[notice.group]
+                with suppress(LocalError):  # the status says why
+                    for event in self.log.settled(group, notice, self._labels(group)):
+                        yield "amended", group.id, schema.Amended(event)
 
 
 def _why(error: LocalError, command: Command, agent: Agent) -> LocalError:

@@ -23,7 +23,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import apsw
+import msgspec
 
+from zerochat.agent import wordindex
 from zerochat.agent.checkpoint import Unreadable, assemble, changes, parts_of
 from zerochat.agent.database import (
     BUSY_MS,
@@ -54,6 +56,7 @@ from zerochat.agent.rows import (
     CHAIN_BACK,
     CONFIRM,
     COUNT,
+    DRAFT,
     DROP,
     FORGET_RECEIPTS,
     FORMAT,
@@ -70,13 +73,19 @@ from zerochat.agent.rows import (
     RECEIVE,
     REFUTE,
     REFUTED_ROWS,
+    REMARKS,
+    ROW_OF_SEQ,
     ROWS_AFTER,
     ROWS_BEFORE,
     ROWS_LIKE,
+    ROWS_NAMED,
     SCHEMA,
     SET,
     STRETCH,
     STRETCH_BACK,
+    TARGETS,
+    TOPICS,
+    UNSET,
     WRITE,
     Held,
     Row,
@@ -88,6 +97,11 @@ from zerochat.group.effects import Confirm, Forget, Receipt, Refute, Remember, R
 from zerochat.group.history.policy import Entry
 
 S = TypeVar("S")
+
+
+def json_list(values: Iterable[object]) -> str:
+    """As a question to the log wants a list."""
+    return msgspec.json.encode(list(values)).decode()
 
 __all__ = [
     "KEY_BYTES",
@@ -156,7 +170,7 @@ class Journal:
         journal = cls(path, create_database(path, key, vfs=vfs, busy_ms=BUSY_MS))
         try:
             with journal._transaction():
-                journal._db.execute(SCHEMA)
+                journal._db.execute(SCHEMA + wordindex.WORDS_SCHEMA)
                 journal._db.executemany(SET, (meta or {}).items())
         except BaseException:
             journal.close()
@@ -339,12 +353,50 @@ class Journal:
             rows: Any = self._db.execute(STRETCH_BACK, (group, author, after, upto))
             yield from map(Entry._make, rows)
 
+    def found(self, question: str, least: int, most: int, limit: int) -> list[tuple[int, Row, str]]:
+        """The last `limit` posts that answer a question in the language of the index, with their places there and
+        their texts as they stand now, latest first; only those whose place is `least` or higher and lower than `most`.
+        """
+        with self._faults():
+            places: Sequence[Any] = self._db.execute(wordindex.FIND, (question, least, most, limit)).fetchall()
+            rows = [(place, row) for place, seq in places for row in self._rows(ROW_OF_SEQ, (seq,))]
+            return [
+                (place, row, wordindex.text_now(self._db, row.group, row.id, row.author, row.record))
+                for place, row in rows
+            ]
+
+    def place(self, row: Row) -> int:
+        """Where in the index of words an event stands, or would if it was a post."""
+        place = self._one("SELECT place FROM said WHERE seq = ?", (row.seq,))
+        return int(place) if place is not None else row.lamport * wordindex.PLACES
+
     def nth_post(self, group: str, number: int, before: int) -> int:
         """The Lamport time of the `number`-th last post with a smaller one than `before`; 0: there are fewer."""
         return int(self._one(NTH_POST, (group, before, number - 1)) or 0)
 
+    def named(self, group: str, ids: Iterable[str]) -> list[Row]:
+        """The events with these ids that there are, but for what was refuted."""
+        wanted = json_list(ids)
+        return self._rows(ROWS_NAMED, (group, wanted)) if wanted != "[]" else []
+
+    def remarks(self, group: str, posts: Iterable[tuple[str, str]]) -> list[Row]:
+        """What is said about posts (their ids, with their authors), but for what was refuted; of each member and kind
+        the last `REMARKS_OF_ONE` events."""
+        wanted = json_list(posts)
+        return self._rows(REMARKS, (group, wanted)) if wanted != "[]" else []
+
+    def topics(self, group: str, spans: Iterable[tuple[str, int, int]]) -> list[Row]:
+        """The last topic in each of these stretches of chains (author, after a place, up to another one)."""
+        return self._rows(TOPICS, (group, json_list(spans)))
+
+    def targets(self, group: str, author: str, after: int, upto: int, limit: int, *, refuted: bool) -> list[str]:
+        """The ids of the posts that an author's events after position `after`, up to `upto`, are about."""
+        with self._faults():
+            rows: Iterable[Any] = self._db.execute(TARGETS, (group, author, int(refuted), after, upto, limit))
+            return [target for (target,) in rows]
+
     def posts_since(self, group: str, lamport: int) -> list[tuple[int, str]]:
-        """The Lamport times, this one or later, and the ids of a group's posts."""
+        """The Lamport times, this one or later, and the ids of all that is said in a group."""
         with self._faults():
             rows: Iterable[Any] = self._db.execute(POSTS_SINCE, (group, lamport))
             return [(when, event) for when, event in rows]
@@ -365,6 +417,11 @@ class Journal:
         with self._transaction():
             self._db.execute(SET, (key, value))
 
+    def meta_drop(self, key: str) -> None:
+        if self.meta_get(key) is not None:
+            with self._transaction():
+                self._db.execute(UNSET, (key,))
+
     def sizes(self) -> Sizes:
         wal = self.path.with_name(self.path.name + "-wal")
         size = sum(path.stat().st_size for path in (self.path, wal) if path.exists())
@@ -374,27 +431,36 @@ class Journal:
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _remember(self, remembered: Sequence[Remembered]) -> None:
-        """In the order in which the core said it, for a refuted event may make room for the author's own."""
+        """In the order in which the core said it, for a refuted event may make room for the author's own. What is said
+        by then can be found by its words (`wordindex.py`)."""
+        touched: dict[str, None] = {}  # the ids of posts
         for kind, run in groupby(remembered, type):
             if kind is Remember:
-                self._db.executemany(KEEP, [values_of(one) for one in run if isinstance(one, Remember)])
+                kept = [one for one in run if isinstance(one, Remember)]
+                self._db.executemany(KEEP, [values_of(one) for one in kept])
+                touched |= dict.fromkeys(about for one in kept if (about := wordindex.about(one)))
                 continue
             for one in run:
                 match one:
                     case Confirm(group, author, after, upto):
                         self._db.execute(CONFIRM, (group, author, after, upto))
                     case Refute(group, author, after, upto):
-                        self._db.execute(REFUTE, (group, author, after, upto))
+                        refuted: Iterable[Any] = self._db.execute(REFUTE, (group, author, after, upto))
+                        touched |= dict.fromkeys(about for (about,) in refuted)
                     case Receipt():
                         self._note(one)
                     case Forget(group):
                         self.forget(group)
                         forget_copies(self.path, FORMAT)  # they have it too
+        wordindex.renew(self._db, touched)
 
     def forget(self, group: str) -> None:
-        """Delete a group's events and receipts, within a turn's transaction; SQLite overwrites them (secure_delete)."""
+        """Delete a group's events, receipts and draft, within a turn's transaction; SQLite overwrites them
+        (secure_delete)."""
+        wordindex.forget_group(self._db, group)
         for table in ("events", "receipts"):
             self._db.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608
+        self._db.execute(UNSET, (DRAFT + group,))
         self._receipts = {key: count for key, count in self._receipts.items() if key[0] != group}
 
     def _note(self, one: Receipt) -> None:

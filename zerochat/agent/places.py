@@ -72,6 +72,11 @@ class Places:
         return self.data / "keyring"
 
     @property
+    def files(self) -> Path:
+        """The folder of the contents of files, encrypted. Not in a backup."""
+        return self.data / "files"
+
+    @property
     def lock(self) -> Path:
         """Held by whichever process owns the profile (`vault.lock_profile`)."""
         return self.data / "lock"

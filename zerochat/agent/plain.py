@@ -190,6 +190,10 @@ NEVER_ARRIVED: Final = "never arrived"
 FORGET: Final = (
     "What was said there is deleted on this machine, and nothing here brings it back; the others keep what they have."
 )
+DELETE: Final = (
+    "Everybody's zerochat shows it no more; whoever has kept a copy, or runs another program, still has it. Nothing"
+    " brings it back."
+)
 RESUME: Final = (
     "This is an older copy of your profile. Whoever has heard more of you than this copy knows will see two histories"
     " from you, and tell others to be careful."

@@ -5,6 +5,7 @@ Who has what, and who can be reached, is worked out in `delivery.py`; what is mi
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from zerochat.agent import roster, schema
 from zerochat.agent.beginnings import beginning
 from zerochat.agent.completeness import completeness
 from zerochat.agent.delivery import counted, differs, reach
+from zerochat.agent.files.shown import attachments
 from zerochat.agent.journal import Row
 from zerochat.agent.schema import (
     Author,
@@ -23,18 +25,35 @@ from zerochat.agent.schema import (
     GroupInfo,
     InvitationInfo,
     MemberInfo,
+    Quote,
 )
 from zerochat.agent.stamp import timestamp
 from zerochat.didcomm.did import short_form
 from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import Malformed, RemoteError
 from zerochat.group import agreement, notices
-from zerochat.group.event import ADD, GENESIS, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, load_event
+from zerochat.group.event import (
+    ADD,
+    DELETE,
+    EDIT,
+    GENESIS,
+    LABEL,
+    LEAVE,
+    POST,
+    REACT,
+    REMOVE,
+    ROLE,
+    TOPIC,
+    VOTE,
+    load_event,
+)
 from zerochat.group.event import Event as Record
 from zerochat.group.history import regain
 from zerochat.group.joining import seating
 from zerochat.group.membership import add_of, genesis_of, label_of, remove_of, role_of, vote_of
 from zerochat.group.outside.mediators import live_uri
+from zerochat.group.saying import Delete, Edit, Post, React, Topic, saying_of
+from zerochat.group.standing import Standing
 from zerochat.group.state import Agent, Connection, Group, Join
 
 _TYPES = {
@@ -46,6 +65,10 @@ _TYPES = {
     ROLE: "role_changed",
     LABEL: "member_renamed",
     POST: "message",
+    EDIT: "message_edited",
+    DELETE: "message_deleted",
+    REACT: "reacted",
+    TOPIC: "topic_changed",
 }
 
 
@@ -57,10 +80,27 @@ def labels(group: Group) -> dict[str, str]:
 # --- shapes ---------------------------------------------------------------------------------------------------------
 
 
-def event(group: Group, row: Row, replayed: bool, names: Mapping[str, str] | None = None) -> Event:
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What is known of an event beside its record."""
+
+    standing: Standing = Standing()
+    """Of a message: how it stands; of an edit: how the message stands that it is about."""
+    quoted: Quote | None = None
+    """The message that it answers."""
+    record: Record | None = None
+    """The record itself, where it was read already."""
+
+
+def event(
+    group: Group, row: Row, replayed: bool, names: Mapping[str, str] | None = None, context: Context | None = None
+) -> Event:
     """One row of the log for a face."""
-    record = _load(row)
+    context = context or Context()
+    record = context.record or load(row)
     names = labels(group) if names is None else names
+    post, stands = _post(record), context.standing if row.type == POST else Standing()
+    vouched = stands.vouched or row.vouched
     return Event(
         seq=row.seq,
         type=_TYPES.get(record.type, "unknown"),
@@ -74,12 +114,20 @@ def event(group: Group, row: Row, replayed: bool, names: Mapping[str, str] | Non
         parents=list(dict.fromkeys([*([record.pre] if record.pre else []), *record.deps, *record.conc])),
         sent_at=timestamp(record.time),
         received_at=timestamp(row.received),
-        body=_body(record, group),
-        then="" if record.type == POST else roster.label_before(group, record.author, record.lamport),
+        body=_body(record, group, context.standing),
+        then=roster.label_before(group, record.author, record.lamport) if record.is_control else "",
+        reply_to=post.reply or None,
+        quoted=context.quoted,
+        mentions=[] if stands.deleted else [did for did in post.mentions if group.view.known(did) is not None],
+        action=post.action,
+        edited_at=timestamp(stands.edited) if stands.edited else "",
+        deleted=stands.deleted,
+        reactions=[schema.Reaction(emoji, list(members)) for emoji, members in stands.reactions],
+        attachments=[] if stands.deleted else attachments(group, record, names),
         self=record.author == group.me,
         replayed=replayed,
         late=row.late,
-        vouched=Author(row.vouched, names.get(row.vouched, "")) if row.vouched else None,
+        vouched=Author(vouched, names.get(vouched, "")) if vouched else None,
         refuted=row.refuted,
         delivery=counted(group, record.author, record.seq, record.lamport),
     )
@@ -97,7 +145,7 @@ def late(event: Event) -> schema.LateNews:
     )
 
 
-def _load(row: Row) -> Record:
+def load(row: Row) -> Record:
     """The event in a row. One that cannot be read any more stands there as something unknown, and stops nobody."""
     try:
         return load_event(row.record)
@@ -105,8 +153,17 @@ def _load(row: Row) -> Record:
         return Record(row.group, "unreadable", row.author, row.position, "", (), (), row.lamport, row.received, {})
 
 
-def _body(record: Record, group: Group) -> dict[str, Any]:
-    """What an event says, in the control protocol's words.
+def _post(record: Record) -> Post:
+    """What a message says beside its text; nothing where it is none, or nonsense."""
+    try:
+        said = saying_of(record) if record.type == POST else None
+    except Malformed:
+        said = None
+    return said if isinstance(said, Post) else Post("")
+
+
+def _body(record: Record, group: Group, stands: Standing) -> dict[str, Any]:
+    """What an event says, in the control protocol's words. `stands`: how the message stands that it is, or edits.
 
     A record of our log is authentic, but what an author put into a post may still be nonsense: it is shown as such and
     not as a failure.
@@ -134,15 +191,30 @@ def _body(record: Record, group: Group) -> dict[str, Any]:
             case "label":
                 was = roster.label_before(group, record.author, record.lamport)
                 return {"did": record.author, "nick": label_of(record).label, "was": was}
-            case "post":
-                text = record.body.get("text")
-                return {"text": text} if isinstance(text, str) else {"text": "", "unreadable": True}
+        return _said(record, stands)
     except Malformed:
-        return {"unreadable": True}
-    return {}
+        return {"text": "", "unreadable": True} if record.type == POST else {"unreadable": True}
 
 
-def group_info(agent: Agent, group: Group) -> GroupInfo:
+def _said(record: Record, stands: Standing) -> dict[str, Any]:
+    """The same of what is said. Of a message that was taken back no text is shown, neither the first one nor a later
+    one. Raises Malformed."""
+    if record.type == POST and (stands.deleted or stands.edited):
+        return {"text": stands.text}
+    if record.type not in (POST, EDIT, DELETE, REACT, TOPIC):
+        return {}
+    match saying_of(record):
+        case Post(text) | Topic(text):
+            return {"text": text}
+        case Edit(of, text):
+            return {"of": of, "text": "" if stands.deleted else text}
+        case Delete(of):
+            return {"of": of}
+        case React(of, emoji, on):
+            return {"of": of, "emoji": emoji, "on": on}
+
+
+def group_info(agent: Agent, group: Group, topic: str = "") -> GroupInfo:
     return GroupInfo(
         id=group.id,
         name=group.name,
@@ -158,6 +230,7 @@ def group_info(agent: Agent, group: Group) -> GroupInfo:
         view=group.view.checksum,
         unacknowledged=unacknowledged(group),
         created_at=timestamp(group.created),
+        topic=topic,
         policy=roster.policy_info(group.view.policy),
         role=roster.role(group, group.me),
         removed_by=Author(group.removed_by, labels(group).get(group.removed_by, "")) if group.removed_by else None,
@@ -325,7 +398,7 @@ def news(
             return "invitation", group, schema.InvitationNews(group, label, uses_left)
         case notices.Rotated(group, member, mine):
             return "rotated", group, schema.RotatedNews(group, member, nick(group, member), mine)
-        case notices.Delivered():
+        case notices.Delivered() | notices.FileMoved():  # of files the desk tells, not too often
             return None
         case (
             notices.Gap()

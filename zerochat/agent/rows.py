@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from zerochat.agent import wordindex
 from zerochat.agent.database import Format
 from zerochat.group.effects import Remember
 
 APPLICATION_ID: Final = 0x7A63_6A6C
 """`zcjl`, where SQLite keeps the mark of the program that a file belongs to."""
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 RECEIPTS_MAX: Final = 10_000
 """Receipts kept of one member of one group; then the oldest go, a tenth at a time."""
 
@@ -28,6 +29,9 @@ CREATE TABLE receipts (
     PRIMARY KEY (group_id, member, author, upto)
 ) STRICT, WITHOUT ROWID;
 """
+_TARGETS: Final = """
+CREATE INDEX events_about ON events (group_id, target, author, type, position) WHERE target <> '' AND refuted = 0;
+"""
 _MIGRATIONS: Final = {
     2: f"""
 ALTER TABLE events ADD COLUMN vouched TEXT NOT NULL DEFAULT '';
@@ -38,8 +42,18 @@ DROP INDEX events_by_chain;
 {_INDEXES}
 {_RECEIPTS}
 """,
+    3: f"""
+ALTER TABLE events ADD COLUMN target TEXT NOT NULL DEFAULT '';
+{_TARGETS}
+UPDATE events SET target = 'topic' WHERE type = 'topic';
+UPDATE events SET target = json_extract(CAST(record AS TEXT), '$.body.of')
+WHERE type IN ('edit', 'delete', 'react') AND json_valid(CAST(record AS TEXT))
+    AND json_type(CAST(record AS TEXT), '$.body.of') = 'text'
+    AND length(json_extract(CAST(record AS TEXT), '$.body.of')) = 43;
+{wordindex.WORDS_SCHEMA}
+""",  # noqa: S608  # nothing in it is anybody's
 }
-FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS)
+FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS, {3: wordindex.build})
 
 SCHEMA: Final = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
@@ -57,15 +71,19 @@ CREATE TABLE events (
     late INTEGER NOT NULL CHECK (late IN (0, 1)),
     vouched TEXT NOT NULL DEFAULT '',
     refuted INTEGER NOT NULL DEFAULT 0 CHECK (refuted IN (0, 1)),
-    history INTEGER NOT NULL DEFAULT 0 CHECK (history IN (0, 1))
+    history INTEGER NOT NULL DEFAULT 0 CHECK (history IN (0, 1)),
+    target TEXT NOT NULL DEFAULT ''
 ) STRICT;
 {_INDEXES}
+{_TARGETS}
 {_RECEIPTS}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
 
-COLUMNS: Final = "seq, group_id, id, author, position, lamport, type, record, received, late, vouched, refuted, history"
+COLUMNS: Final = (
+    "seq, group_id, id, author, position, lamport, type, record, received, late, vouched, refuted, history, target"
+)
 LATEST_ROWS: Final = f"""
 SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND lamport >= ?
 ORDER BY lamport DESC, author DESC, id DESC LIMIT ?
@@ -76,6 +94,7 @@ WHERE group_id = ? AND refuted = 0 AND lamport >= ? AND (lamport, author, id) < 
 ORDER BY lamport DESC, author DESC, id DESC LIMIT ?
 """  # noqa: S608
 ONE_ROW: Final = f"SELECT {COLUMNS} FROM events WHERE id = ? AND group_id = ?"  # noqa: S608
+ROW_OF_SEQ: Final = f"SELECT {COLUMNS} FROM events WHERE seq = ? AND refuted = 0"  # noqa: S608
 REFUTED_ROWS: Final = f"SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 1 ORDER BY seq"  # noqa: S608
 ROWS_AFTER: Final = f"""
 SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND (lamport, author, id) > (?, ?, ?)
@@ -107,8 +126,58 @@ SELECT lamport FROM events WHERE group_id = ? AND lamport < ? AND refuted = 0 AN
 ORDER BY lamport DESC LIMIT 1 OFFSET ?
 """
 POSTS_SINCE: Final = """
-SELECT lamport, id FROM events WHERE group_id = ? AND lamport >= ? AND refuted = 0 AND type = 'post' ORDER BY lamport
+SELECT lamport, id FROM events WHERE group_id = ? AND lamport >= ? AND refuted = 0
+    AND type NOT IN ('genesis', 'add', 'leave', 'remove', 'vote', 'role', 'label')
+ORDER BY lamport
 """
+"""All that is said: whatever is no membership event (`event.CONTROL`)."""
+ROWS_NAMED: Final = f"""
+SELECT {COLUMNS} FROM (SELECT DISTINCT value AS wanted FROM json_each(?2)) CROSS JOIN events
+WHERE events.id = wanted AND +events.group_id = ?1 AND refuted = 0
+"""  # noqa: S608
+"""The events with the ids in a list, as JSON."""
+REMARKS_OF_ONE: Final = 32
+"""Of what one member says of one kind about one post, the last so many events are looked at: nobody can make it long
+work to see how a post stands, whatever it sends, nor push out what somebody else has said."""
+REMARKS: Final = f"""
+WITH RECURSIVE
+kinds (kind) AS (VALUES ('delete'), ('edit'), ('react')),
+authors (about, owner, author) AS (
+    SELECT about, owner, (
+        SELECT min(author) FROM events WHERE group_id = ?1 AND target = about AND target <> '' AND refuted = 0
+    ) FROM (SELECT json_extract(value, '$[0]') AS about, json_extract(value, '$[1]') AS owner FROM json_each(?2))
+    UNION ALL
+    SELECT about, owner, (
+        SELECT min(author) FROM events
+        WHERE group_id = ?1 AND target = about AND target <> '' AND refuted = 0 AND events.author > authors.author
+    ) FROM authors WHERE authors.author IS NOT NULL
+)
+SELECT {COLUMNS} FROM (SELECT about, owner, author AS speaker FROM authors WHERE author IS NOT NULL)
+CROSS JOIN kinds CROSS JOIN events
+WHERE (kind = 'react' OR speaker = owner) AND events.seq IN (
+    SELECT one.seq FROM events AS one
+    WHERE one.group_id = ?1 AND one.target = about AND one.target <> '' AND one.refuted = 0 AND one.author = speaker
+        AND one.type = kind
+    ORDER BY one.position DESC LIMIT {REMARKS_OF_ONE}
+)
+"""  # noqa: S608
+"""What is said about posts: by everybody, but that only its author edits one or takes it back. The posts: a list of
+their ids with their authors, as JSON. From speaker to speaker, and of each the last events of each kind."""
+TOPICS: Final = f"""
+SELECT {COLUMNS} FROM (SELECT value AS span FROM json_each(?2)) CROSS JOIN events WHERE events.seq = (
+    SELECT one.seq FROM events AS one
+    WHERE one.group_id = ?1 AND one.target = 'topic' AND one.target <> '' AND one.refuted = 0
+        AND one.author = json_extract(span, '$[0]') AND one.type = 'topic'
+        AND one.position > json_extract(span, '$[1]') AND one.position <= json_extract(span, '$[2]')
+    ORDER BY one.position DESC LIMIT 1
+)
+"""  # noqa: S608
+"""The last topic in each of some stretches of chains (author, after, up to), a list as JSON."""
+TARGETS: Final = """
+SELECT DISTINCT target FROM events
+WHERE group_id = ? AND author = ? AND refuted = ? AND position > ? AND position <= ? AND length(target) = 43 LIMIT ?
+"""
+"""The posts that a stretch of a chain is about; `refuted`: of what counts, or of what was given up."""
 CHAIN_BACK: Final = """
 SELECT record FROM events WHERE group_id = ? AND author = ? AND refuted = 0 AND position < ?
 ORDER BY position DESC, seq DESC LIMIT ?
@@ -146,8 +215,8 @@ WHERE receipts.group_id = ?1 AND receipts.member = members.member AND receipts.a
 RECEIPTS: Final = "SELECT count(*) FROM receipts WHERE group_id = ? AND member = ?"
 COUNT: Final = "SELECT count(*) FROM events WHERE group_id = ? AND refuted = 0"
 KEEP: Final = """
-INSERT INTO events (group_id, id, author, position, lamport, type, record, received, late, vouched, history)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO events (group_id, id, author, position, lamport, type, record, received, late, vouched, history, target)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET vouched = excluded.vouched, refuted = 0
 WHERE events.refuted = 1 OR (excluded.vouched = '' AND events.vouched <> '')
 """
@@ -160,6 +229,7 @@ WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position 
 REFUTE: Final = """
 UPDATE events SET refuted = 1
 WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND vouched <> ''
+RETURNING iif(type = 'post', id, target)
 """
 RECEIVE: Final = """
 INSERT INTO receipts SELECT ?1, ?2, ?3, ?4, ?5, ?6
@@ -172,6 +242,9 @@ DELETE FROM receipts WHERE (group_id, member, author, upto) IN (
 )
 """
 SET: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+DRAFT: Final = "draft:"
+"""In `meta`, before the id of the group for which something is begun and not sent (`drafts.py`)."""
+UNSET: Final = "DELETE FROM meta WHERE key = ?"
 WRITE: Final = """
 INSERT INTO checkpoint (path, value) VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET value = excluded.value
 """
@@ -202,6 +275,8 @@ class Row:
     """True when its author has never said it."""
     history: bool = False
     """From before our time in the group: no news."""
+    target: str = ""
+    """What it is about: the id of a post, or `topic`; empty for all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +306,12 @@ def values_of(one: Remember) -> tuple[str | int | bytes, ...]:
         int(one.late),
         one.vouched,
         int(one.history),
+        one.target,
     )
 
 
 def row_of(values: Any) -> Row:
     """Of the `COLUMNS`."""
-    seq, group, event, author, place, lamport, kind, record, received, late, vouched, refuted, history = values
+    seq, group, event, author, place, lamport, kind, record, received, late, vouched, refuted, history, target = values
     kept = (seq, group, event, author, place, lamport, kind, record, received)
-    return Row(*kept, late == 1, vouched, refuted == 1, history == 1)
+    return Row(*kept, late == 1, vouched, refuted == 1, history == 1, target)

@@ -6,26 +6,33 @@ not exist only warns, because the file may belong to a newer version too.
 
 import difflib
 import ipaddress
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from functools import partial
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from zerochat.agent.address import BadAddress, parse_listen
+from zerochat.agent.config import (
+    SETTINGS_BYTES_MAX,
+    BadSettings,
+    BadVariable,
+    from_environment,
+    read_config,
+    variable_of,
+)
 from zerochat.agent.places import Places
-from zerochat.didcomm.endpoint import Endpoint
-from zerochat.errors import LocalError, Malformed
+from zerochat.errors import Malformed
 
-SETTINGS_BYTES_MAX = 64 * 1024
-"""Far more than anybody writes by hand."""
+__all__ = ["SETTINGS_BYTES_MAX", "BadSettings", "Settings", "load_settings"]
+
 MINUTES_MAX: Final = 7 * 24 * 60
-
-
-class BadSettings(LocalError):
-    """The settings file {path} cannot be used: {why}."""
-
-    exit_code: ClassVar[int] = 2
+FILE_MEBIBYTES_MAX: Final = 1 << 10
+"""`FILE_BYTES_MAX` in group/files/tree.py, which the chat does not load before its first frame."""
+SHOWN_CHARS_MAX: Final = 80
+FACE: Final = "chat."
+"""How the names begin of what is for the faces alone (`preferences`); the agent does not look at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,39 +61,61 @@ class Settings:
     lock_after: int = 0
     """`agent.lock_after`: in a profile whose passphrase a person has typed, the chat locks when nobody has touched it
     for so many minutes, and `zerochat agent` ends when for so long no face was attached to it. 0: never."""
+    auto_max: int = 1
+    """`files.auto_max`: a file of so many MiB or less is fetched when it is posted. 0: none is, unless you ask."""
+    size_max: int = 64
+    """`files.size_max`: a larger one, in MiB, is neither sent nor fetched."""
+    total_max: int = 2_048
+    """`files.total_max`: so many MiB are kept of all files, of all groups."""
     warnings: tuple[str, ...] = ()
     """One sentence for each name in the file that means nothing."""
 
 
-def load_settings(places: Places) -> Settings:
-    """What the settings file says, with the defaults for the rest. Raises BadSettings."""
+def load_settings(places: Places, environ: Mapping[str, str] | None = None) -> Settings:
+    """What the settings file and the environment (None: the process's own) say, with the defaults for the rest.
+
+    Raises BadSettings.
+    """
     path = places.config
-    try:
-        with path.open("rb") as file:
-            text = file.read(SETTINGS_BYTES_MAX + 1)
-        if len(text) > SETTINGS_BYTES_MAX:
-            raise BadSettings(path=path, why=f"it has more than {SETTINGS_BYTES_MAX} bytes")
-        found = _of_profile(dict(_flat(tomllib.loads(text.decode()))), places.profile)
-    except FileNotFoundError:
-        return Settings()
-    except OSError as error:
-        raise BadSettings(path=path, why=(error.strerror or str(error)).lower()) from error
-    except ValueError as error:
-        raise BadSettings(path=path, why=f"it is not TOML ({error})") from error
-    except RecursionError as error:
-        raise BadSettings(path=path, why="it is not TOML that anybody would write") from error
+    environ = os.environ if environ is None else environ
+    found = read_config(places, environ)
     values: dict[str, Any] = {}
     for name, check in CHECKS.items():
         if name in found:
             try:
-                values[name.partition(".")[2]] = check(found[name])
-            except (ValueError, BadAddress) as error:
-                why = error if isinstance(error, ValueError) else error.fields["why"]
-                raise BadSettings(path=path, why=f"{name} = {found[name]!r} cannot be used: {why}") from error
+                values[name.partition(".")[2]] = checked(name, check, found[name])
+            except ValueError as error:
+                if name in from_environment(environ):
+                    raise BadVariable(variable=variable_of(name), why=str(error)) from error
+                raise BadSettings(path=path, why=str(error)) from error
     if (values.get("web_certificate") is None) != (values.get("web_key") is None):
-        raise BadSettings(path=path, why="network.web_certificate and network.web_key belong together")
-    warnings = tuple(_warning(name) for name in found if name not in CHECKS)
-    return Settings(**values, warnings=warnings)
+        raise BadSettings(path=path, why=TOGETHER)
+    strange = (name for name, value in found.items() if name not in CHECKS and not is_of_face(name, value))
+    return Settings(**values, warnings=tuple(unknown(name, CHECKS) for name in strange))
+
+
+def checked(name: str, check: Callable[[object], Any], value: object) -> Any:
+    """The value in its own form. Raises ValueError with a sentence without its full stop."""
+    try:
+        return check(value)
+    except (ValueError, BadAddress) as error:
+        why = error if isinstance(error, ValueError) else error.fields["why"]
+        raise ValueError(f"{name} = {shortened(value)} cannot be used: {why}") from error
+
+
+def stopped(text: str) -> str:
+    """A sentence with its full stop, where it has no other end."""
+    return text if text.endswith((".", "?")) else f"{text}."
+
+
+def shortened(value: object) -> str:
+    """A value in a sentence, its beginning when it is long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+
+
+def is_of_face(name: str, value: object) -> bool:
+    return name.startswith(FACE) or (name == "chat" and value == {})
 
 
 def _listen(value: object) -> str:
@@ -98,6 +127,8 @@ def _listen(value: object) -> str:
 def advertise_address(text: str) -> str:
     """The address in its one spelling. Raises ValueError, with a sentence, when peers could not use it."""
     try:
+        from zerochat.didcomm.endpoint import Endpoint  # and with it all of cryptography
+
         return Endpoint(str(ipaddress.ip_address(text)), 1).host
     except Malformed as error:
         raise ValueError(f"it is {error.fields['why']}") from None
@@ -141,6 +172,12 @@ def _minutes(value: object) -> int:
     return value
 
 
+def _mebibytes(least: int, most: int, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"it is no number of MiB between {least} and {most}")
+    return value
+
+
 def _web(value: object) -> str:
     text = _text(value)
     if parse_listen(text)[2]:
@@ -169,27 +206,18 @@ CHECKS: Final[Mapping[str, Callable[[object], Any]]] = {
     "network.web_key": _text,
     "network.web_authorities": _text,
     "agent.lock_after": _minutes,
+    "files.auto_max": partial(_mebibytes, 0, FILE_MEBIBYTES_MAX),
+    "files.size_max": partial(_mebibytes, 1, FILE_MEBIBYTES_MAX),
+    "files.total_max": partial(_mebibytes, 1, 1 << 24),
 }
 """Every setting there is, with what brings it into its own form or refuses it."""
 
 
-def _of_profile(found: dict[str, object], profile: str) -> dict[str, object]:
-    """What counts for one profile: what stands under `profiles.NAME` wins over what is for all of them."""
-    common = {name: value for name, value in found.items() if not name.startswith("profiles.")}
-    prefix = f"profiles.{profile}."
-    return common | {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+TOGETHER: Final = "network.web_certificate and network.web_key belong together"
 
 
-def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Every value with its dotted name."""
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def _warning(name: str) -> str:
-    nearest = difflib.get_close_matches(name, CHECKS, n=1)
+def unknown(name: str, names: Iterable[str]) -> str:
+    """What to say of a setting that there is not, with the name that may be meant."""
+    nearest = difflib.get_close_matches(name, list(names), n=1)
     hint = f" Did you mean {nearest[0]}?" if nearest else ""
     return f"There is no setting {name}.{hint}"

@@ -8,7 +8,7 @@ from itertools import groupby, takewhile
 from zerochat.agent.journal import Journal
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.group.effects import Compare, Fetch, Forget, Refute, Remember, Remembered
-from zerochat.group.event import POST
+from zerochat.group.event import CONTROL
 from zerochat.group.history import compare
 from zerochat.group.history.negentropy import Items
 from zerochat.group.history.policy import Entry, floor_of, portion
@@ -103,7 +103,7 @@ class Shares:
             kept = self._posts.get(one.group)
             if kept is None:
                 continue
-            if isinstance(one, Remember) and one.type == POST and one.lamport >= kept.since:
+            if isinstance(one, Remember) and one.type not in CONTROL and one.lamport >= kept.since:
                 kept.fresh.add((one.lamport, one.id))
             if isinstance(one, Refute | Forget) or len(kept.fresh) > FRESH_MAX:
                 del self._posts[one.group]

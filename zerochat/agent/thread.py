@@ -28,6 +28,7 @@ from zerochat.agent.clock import Clock
 from zerochat.agent.control import ControlServer
 from zerochat.agent.desk import Desk
 from zerochat.agent.diary import Discreet, LogFile
+from zerochat.agent.files.room import FileRoom
 from zerochat.agent.journal import Journal, fault_of_disk
 from zerochat.agent.net.bans import gravity
 from zerochat.agent.net.transport import Transport
@@ -45,13 +46,16 @@ from zerochat.group.effects import (
     Answered,
     Compare,
     Confirm,
+    DropFile,
     Effect,
     Fetch,
+    FinishFile,
     Forget,
     Hold,
     Measure,
     Notify,
     Post,
+    ReadParts,
     Recall,
     Receipt,
     Refuse,
@@ -60,8 +64,10 @@ from zerochat.group.effects import (
     Remember,
     Remembered,
     SetTimer,
+    StoreParts,
 )
 from zerochat.group.engine import step
+from zerochat.group.files.rules import FileRules
 from zerochat.group.history import regain
 from zerochat.group.notices import Forked, Notice
 from zerochat.group.state import Agent
@@ -85,6 +91,8 @@ START_S_MAX = 20.0
 STOP_S_MAX = 5.0
 IDLE_MS = 1_000
 """The longest wait: signals and the gatekeeper's health are looked at this often."""
+FILES_SECRET = "files_secret"  # noqa: S105  # its name
+"""In a journal's meta: what the keys of all files are made of, 32 bytes."""
 RETRY_MS = 5_000
 """After a turn that could not be remembered (a full disk), its timers come again this much later."""
 
@@ -250,9 +258,10 @@ class AgentThread(threading.Thread):
             hidden, socks = self._hidden or settings.hidden, settings.socks
             transport = Transport(secret, listen_host, pair_port, queue_port, socks=socks, rides=not hidden)
             postman = Postman(settings, self._wake)
-            with transport, postman, ControlServer(self._places.socket) as server:
-                self._transport, self._server, self._postman = transport, server, postman
-                self._desk = Desk(server, journal, self.status, postman.lend)
+            files = FileRoom(self._places.files, self._files_secret(), self._wake)
+            with transport, postman, files, ControlServer(self._places.socket) as server:
+                self._transport, self._server, self._postman, self._files = transport, server, postman, files
+                self._desk = Desk(server, journal, self.status, postman.lend, files)
                 ports = transport.bind()
                 for name, asked, port in zip(("pair_port", "queue_port"), (pair_port, queue_port), ports, strict=True):
                     if not asked:
@@ -263,14 +272,21 @@ class AgentThread(threading.Thread):
                 self._watched: dict[int, bool] = {}
                 web = postman.start(hidden)
                 key, restored = x25519_public(secret), self._restored
-                started = Started(self._pair, self._queue, key, web, hidden, settings.cover, restored, anew)
-                self._turn([started])
+                rules = FileRules(settings.auto_max << 20, settings.size_max << 20, settings.total_max << 20)
+                started = Started(self._pair, self._queue, key, web, hidden, settings.cover, restored, anew, rules)
+                self._turn([started, *files.found()])
                 self._watch_faces()
                 self._log.info("ready at %s", self._pair)
                 self._ready.set()
                 while not (self._stop_asked.is_set() or self._desk.stopping or self._unneeded()):
                     self._turn(self._wait())
                 self._log.info("stopped")
+
+    def _files_secret(self) -> bytes:
+        """What the keys of all files are made of."""
+        secret = self._journal.meta_get(FILES_SECRET) or os.urandom(32)
+        self._journal.meta_set(FILES_SECRET, secret)
+        return secret
 
     def _unneeded(self) -> bool:
         """Whether nobody has been there for so long that the profile shall be closed."""
@@ -293,7 +309,8 @@ class AgentThread(threading.Thread):
         self._watch_faces()
         heard, ready = self._transport.poll(timeout)
         stimuli: list[Stimulus] = [ClockSet(by_ms)] if (by_ms := self._clock.set_by()) else []
-        stimuli += [*self._pending, *self._in_order([*heard, *self._postman.take()])]
+        stimuli += [*self._pending, *self._in_order([*heard, *self._postman.take()]), *self._files.take()]
+        stimuli += self._desk.take_filed()
         self._pending = []
         for fd in ready:
             if fd == self._ear.fileno():
@@ -352,6 +369,7 @@ class AgentThread(threading.Thread):
             self._undo(before, stimuli, error)
             return
         self._shares.note(remembered)
+        self._desk.log.note(remembered)
         if remembered or self._agent is not before:
             self._attention.fault = ""  # the disk has just taken something
         if any(isinstance(stimulus, Started | ClockSet) for stimulus in stimuli):
@@ -387,7 +405,7 @@ class AgentThread(threading.Thread):
         self._postman.settle(stimuli, kept=False)
         for stimulus in stimuli:
             if isinstance(stimulus, Ask):
-                self._desk.fail(stimulus, error)
+                self._desk.fail(stimulus, error, before)
             elif isinstance(stimulus, TimerFired):
                 self._set_timer(stimulus.key, RETRY_MS)
             elif isinstance(stimulus, ClockSet):
@@ -402,7 +420,9 @@ class AgentThread(threading.Thread):
         news: list[Notice] = []
         for effect in effects:
             match effect:
-                case Remember() | Confirm() | Refute() | Receipt() | Forget():
+                case Forget(group):
+                    self._files.forget(group)
+                case Remember() | Confirm() | Refute() | Receipt():
                     pass
                 case SetTimer(key, delay_ms, keep):
                     if not (keep and key in self._timers):
@@ -411,6 +431,8 @@ class AgentThread(threading.Thread):
                     self._recall(group, member, author, after, limit)
                 case Fetch() | Compare():
                     self._fetch(effect)
+                case ReadParts() | StoreParts() | FinishFile() | DropFile():
+                    self._files.perform(effect)
                 case Answer() | Refuse():
                     answers.append(effect)
                 case Notify(notice):
@@ -478,7 +500,7 @@ class AgentThread(threading.Thread):
             queue=str(self._queue),
             closed=not self._transport.gatekeeper_alive,
             warning=self._journal.damage or attention,
-            groups=[report.group_info(agent, group) for group in agent.groups.values()],
+            groups=[self._desk.group_info(agent, group) for group in agent.groups.values()],
             hidden=report.hidden(agent),
             web=list(agent.web),
             mediators=report.mediators(agent),

@@ -36,8 +36,8 @@ from zerochat.group.stimuli import (
     PingPeer,
     RemoveMember,
     ResumeGroup,
+    RevokeInvitation,
     RotateDid,
-    SendPost,
     Tell,
     VerifyMember,
 )
@@ -76,6 +76,8 @@ def command_of(method: str, params: Struct, agent: Agent, now: int) -> Command |
     match params:
         case schema.NewParams():
             return _new(params, agent)
+        case schema.RevokeParams(group, invitation):
+            return RevokeInvitation(group, invitation)
         case schema.InviteParams(group, expires_s, uses, role, history):
             if not (1 <= expires_s <= EXPIRES_S_MAX and uses >= 1):
                 raise BadRequest(why="an invitation is good for 1 second to 30 days and for at least one person")
@@ -93,8 +95,6 @@ def command_of(method: str, params: Struct, agent: Agent, now: int) -> Command |
             return ResumeGroup(find_group(agent, group).id)
         case schema.ImportParams(group, records, back):
             return ImportEvents(find_group(agent, group).id, tuple(records), back)
-        case schema.SendParams(group, text):
-            return SendPost(group, text)
         case schema.GroupParams(group) if method == "leave":
             return LeaveGroup(group)
         case (

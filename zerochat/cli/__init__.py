@@ -57,7 +57,7 @@ def _run(options: Options) -> int:
 
     hints_for(options.profile, os.environ.get("ZEROCHAT_PROFILE"))
     try:
-        code = _verb(options, Output(options.format))
+        code = run_verb(options, Output(options.format))
         sys.stdout.flush()
     except LocalError as error:
         narrate(f"zerochat: {error.sentence()}")
@@ -74,16 +74,21 @@ def _run(options: Options) -> int:
     return code
 
 
-def _verb(options: Options, out: "Output") -> int:
+def run_verb(options: Options, out: "Output") -> int:
+    """Do what was asked for; the exit code. Raises LocalError."""
     match options.verb:
         case "chat" | "demo":
             from zerochat.cli import faces
 
-            return faces.chat(options, out) if options.verb == "chat" else faces.demo(options, out)
+            return faces.chat(options, out, run_verb) if options.verb == "chat" else faces.demo(options, out)
         case "init" | "agent" | "status" | "locate":
             from zerochat.cli import profile
 
             verbs = {"init": profile.init, "agent": profile.agent, "status": profile.status, "locate": profile.locate}
+        case "config":
+            from zerochat.cli.config import config
+
+            return config(options, out)
         case "passphrase" | "backup" | "restore":
             from zerochat.cli import keeping
 
@@ -112,6 +117,10 @@ def _verb(options: Options, out: "Output") -> int:
                 "role": members.role,
                 "rename": members.rename,
             }
+        case "react" | "edit" | "delete" | "topic":
+            from zerochat.cli import amend
+
+            verbs = {"react": amend.react, "edit": amend.edit, "delete": amend.delete, "topic": amend.topic}
         case "delivery" | "why":
             from zerochat.cli import delivery
 
@@ -120,6 +129,14 @@ def _verb(options: Options, out: "Output") -> int:
             from zerochat.cli import audit
 
             verbs = {"audit": audit.audit, "export": audit.export, "import": audit.import_}
+        case "files":
+            from zerochat.cli.files import files
+
+            return files(options, out)
+        case "search":
+            from zerochat.cli.search import search
+
+            return search(options, out)
         case "verify":
             from zerochat.cli.verify import verify
 

@@ -312,13 +312,16 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
 def events_of(path: str, count: int | None) -> list[Event]:
     """The newest `count` events (None: all) in a file, oldest first."""
     from zerochat.agent import archive
-    from zerochat.group.event import CONTROL
+    from zerochat.group.event import CONTROL, DELETE, EDIT, REACT
 
     control: list[LogRow] = []
+    remarks: list[LogRow] = []
     last: deque[LogRow] = deque(maxlen=count)
     with _archive(path) as (header, rows):
         for row in rows:
             last.append(row)
             if row.type in CONTROL:
                 control.append(row)
-    return list(archive.events(Path(path), header.ledger, last, control))
+            elif row.type in (DELETE, EDIT, REACT):
+                remarks.append(row)
+    return list(archive.events(Path(path), header.ledger, last, control, remarks))

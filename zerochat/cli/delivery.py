@@ -63,5 +63,5 @@ def _count(report: DeliveryReport) -> str:
 
 def _shown(report: DeliveryReport) -> list[str]:
     """The message itself, and its id."""
-    lines = EventText().lines(report.event) if report.event is not None else []
+    lines = EventText(remarks=True).lines(report.event) if report.event is not None else []
     return [*lines[:3], *(["    …"] if len(lines) > 3 else []), f"id {printable_line(report.id)}", ""]

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from typing import ClassVar
 
 from zerochat.cli.agents import passphrase_file, places_of
@@ -12,8 +13,8 @@ from zerochat.errors import LocalError
 
 
 class NoTerminal(LocalError):
-    """The chat needs a terminal for its input and all of its output. In scripts use `zerochat send`, `zerochat tail`
-    and `zerochat history`; `zerochat --help` lists the rest."""
+    """The chat needs a terminal for its input and all of its output. `zerochat chat --plain` needs none; in scripts use
+    `zerochat send`, `zerochat tail` and `zerochat history`; `zerochat --help` lists the rest."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
 
@@ -28,7 +29,18 @@ def on_a_terminal() -> bool:
     )
 
 
-def chat(options: Options, out: Output) -> int:
+def is_dumb() -> bool:
+    """Whether somebody is at a terminal that can show lines, and nothing else."""
+    there = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    return there and os.environ.get("TERM", "") in ("", "dumb")
+
+
+def chat(options: Options, out: Output, run_verb: Callable[[Options, Output], int]) -> int:
+    """`run_verb` does a verb, as the chat of lines has them for commands."""
+    if options.plain or is_dumb():
+        from zerochat.cli.plain import plain
+
+        return plain(options, out, run_verb)
     if not on_a_terminal():
         raise NoTerminal
     from zerochat.tui import run_chat
@@ -40,6 +52,7 @@ def chat(options: Options, out: Output) -> int:
         advertise=options.advertise,
         group=options.group,
         demo=lambda: demo(options, out),
+        said=dict(options.said or ()),
     )
 
 
@@ -54,6 +67,6 @@ def demo(options: Options, out: Output) -> int:
     cast = Cast()
     try:
         narrate("Three agents are starting, and the cast is taking its places…")
-        return run_chat(cast.open(), group=GROUP)
+        return run_chat(cast.open(), group=GROUP, tour=False)
     finally:
         cast.close()

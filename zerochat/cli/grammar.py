@@ -40,6 +40,7 @@ class Options(argparse.Namespace):
     listen: str | None = None
     advertise: str | None = None
     group: str = ""
+    plain: bool = False
     expires_s: int | None
     uses: int
     invitation: str | None
@@ -53,10 +54,26 @@ class Options(argparse.Namespace):
     cancel: str | None
     dismiss: bool
     place: str | None
+    config_action: str
+    said: list[tuple[str, object]] | None = None
 
     event: str
+    reply: str | None = None
+    me: bool = False
+    emoji: str
+    off: bool
     path: str | None
     ids: bool
+
+    files: list[str] | None = None
+    files_action: str
+    wanted: str
+
+    words_sought: list[str]
+    author: str | None
+    before: str | None
+    after: str | None
+    limit: int | None
 
     peer: str
     match: str
@@ -69,6 +86,9 @@ class Options(argparse.Namespace):
     roles: str
     agreement: str
     history_rule: str | None
+    image: str | None
+    list_open: bool
+    revoke: str | None
     keepers: int
     read_only: bool
     role: str
@@ -182,6 +202,18 @@ def add_verb(
 
 def group_argument(parser: Parser) -> None:
     parser.add_argument("group", metavar="GROUP", help="a group's name, its id, or the first letters of its id")
+
+
+def message_argument(parser: Parser) -> None:
+    """A group, and one message of it."""
+    parser.takes_id = True
+    group_argument(parser)
+    parser.add_argument(
+        "event",
+        metavar="MSG",
+        help="the message's id, its first letters (four or more), `last` for your newest one, or `last:NAME`; `zerochat"
+        " history GROUP --ids` shows the ids",
+    )
 
 
 def timeout_option(parser: Parser, default: float, text: str) -> None:

@@ -2,11 +2,13 @@
 
 import sys
 import time
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from zerochat.agent import histories, plain
 from zerochat.agent.schema import CONTRADICTION, DisagreementNews, GroupInfo, InvitationInfo, JoinStatus, MemberInfo
+from zerochat.cli import inviting
 from zerochat.cli.agents import attached
+from zerochat.cli.asked import NotConfirmed, agreed
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.links import invitation_text, qr_lines
 from zerochat.cli.output import (
@@ -37,12 +39,6 @@ LOOK_S = 0.1
 
 class NoCode(LocalError):
     """This invitation leads over a mediator, so it has no short code. Hand over its link: add --format url."""
-
-
-class NotConfirmed(LocalError):
-    """{doing} {group} must be confirmed, and there is no terminal to ask: add --yes."""
-
-    exit_code: ClassVar[int] = ExitCode.USAGE
 
 
 def new(options: Options, out: Output) -> ExitCode:
@@ -77,6 +73,10 @@ def new(options: Options, out: Output) -> ExitCode:
 
 
 def invite(options: Options, out: Output) -> ExitCode:
+    if options.list_open:
+        return inviting.list_open(options, out)
+    if options.revoke is not None:
+        return inviting.revoke(options, out)
     with attached(options) as agent:
         invitation = agent.client.invite(
             options.group,
@@ -91,6 +91,8 @@ def invite(options: Options, out: Output) -> ExitCode:
                 " the chat, and leave it open until it has been used."
             )
         _print_invitation(invitation, options.format, out)
+        if options.image is not None:
+            inviting.draw(invitation, options.image)
     return ExitCode.OK
 
 
@@ -239,12 +241,7 @@ def _confirmed(group: GroupInfo, warning: str) -> bool:
     """Whether the person at the terminal means it; `warning`: what else to think of, if anything."""
     if warning:
         narrate(warning)
-    return _agreed(f"Leave {name_of(group.name)}? Coming back needs a new invitation.")
-
-
-def _agreed(question: str) -> bool:
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return agreed(f"Leave {name_of(group.name)}? Coming back needs a new invitation.")
 
 
 def forget(options: Options, out: Output) -> ExitCode:
@@ -252,7 +249,7 @@ def forget(options: Options, out: Output) -> ExitCode:
         raise NotConfirmed(doing="Forgetting", group=options.group)
     with attached(options) as agent:
         group = find_group(agent.client.groups(), options.group)
-        if not options.yes and group.state == "left" and not _agreed(f"Forget {name_of(group.name)}? {plain.FORGET}"):
+        if not options.yes and group.state == "left" and not agreed(f"Forget {name_of(group.name)}? {plain.FORGET}"):
             narrate("Nothing was changed.")
             return ExitCode.REFUSED
         agent.client.forget(group.id)
@@ -266,7 +263,7 @@ def resume(options: Options, out: Output) -> ExitCode:
         raise NotConfirmed(doing="Resuming", group=options.group)
     with attached(options) as agent:
         group = find_group(agent.client.groups(), options.group)
-        if not options.yes and group.suspended and not _agreed(f"Resume {name_of(group.name)}? {plain.RESUME}"):
+        if not options.yes and group.suspended and not agreed(f"Resume {name_of(group.name)}? {plain.RESUME}"):
             narrate("Nothing was changed.")
             return ExitCode.REFUSED
         group = agent.client.resume(group.id)
@@ -309,6 +306,7 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
     before = earlier(group)
     rows = [
         ("group", f"{name_of(group.name)} ({group.id})"),
+        *([("about", printable_line(group.topic))] if group.topic else []),
         ("you", _standing(group)),
         *([] if group.state == "left" else [("members", _present(group))]),
         *([("what is here", whole(group))] if group.completeness else []),

@@ -45,8 +45,19 @@ def invitation_text(options: Options, verb: str) -> str:
     """The invitation that was given, asked for or piped in; a short link is followed first. Raises a LocalError."""
     from zerochat.agent.pasted import only_invitation
 
-    text = only_invitation(_given(options.invitation, verb))
+    pictured = getattr(options, "image", None)  # only `join` looks at pictures
+    given = _pictured(pictured) if pictured is not None else _given(options.invitation, verb)
+    text = only_invitation(given)
     return _behind(options, text) if _is_short(text) else text
+
+
+def _pictured(path: str) -> str:
+    """What the QR code in a picture says."""
+    from pathlib import Path
+
+    from zerochat.agent.pictures import read_code
+
+    return read_code(Path(path).expanduser())
 
 
 def _given(given: str | None, verb: str) -> str:

@@ -16,6 +16,7 @@ from msgspec import Struct, to_builtins
 
 from zerochat import errors
 from zerochat.agent import plain
+from zerochat.agent.files.words import line as file_line
 from zerochat.agent.histories import fetching, sentence
 from zerochat.agent.places import DEFAULT_PROFILE
 from zerochat.agent.schema import (
@@ -38,6 +39,13 @@ WIDTH = 79
 """Of a terminal that does not say how wide it is."""
 ID_CHARS = 8
 """Of an event's id: enough to find it by."""
+EXCERPT_CELLS_MAX = 48
+"""Of a message that another one is about."""
+EMOJI_CELLS_MAX = 16
+REMEMBERED_MAX = 1_000
+"""Messages by whose words we can say what somebody reacts to."""
+FILE = "  > "
+"""Before a file that comes with a message: no line of a message stands so far to the left."""
 INDENT = "    "
 """Before the second and further lines of a message, so that no message can look like two."""
 
@@ -201,10 +209,20 @@ class EventText:
     """Events as lines of text. It remembers who uses which nick: a second person of the same name gets the end of its
     key beside it."""
 
-    def __init__(self, *, ids: bool = False) -> None:
-        """`ids`: begin each event with the first letters of its id."""
+    def __init__(self, *, ids: bool = False, remarks: bool = False) -> None:
+        """`ids`: begin each event with the first letters of its id. `remarks`: tell also of edits and reactions that
+        are no news, because the messages that they are about are shown as they stand now."""
         self._owner: dict[str, str] = {}
-        self._ids = ids
+        self._ids, self._remarks = ids, remarks
+        self._messages: dict[str, str] = {}
+        """What the last messages are called, by id."""
+
+    def remember(self, event: Event) -> None:
+        """What a message is called when something is said about it."""
+        self._messages.pop(event.id, None)
+        if len(self._messages) >= REMEMBERED_MAX:
+            del self._messages[next(iter(self._messages))]
+        self._messages[event.id] = message_name(event, self.nick(event.author.did, event.author.nick))
 
     def nick(self, did: str, nick: str) -> str:
         shown = name_of(nick)
@@ -222,10 +240,22 @@ class EventText:
         when = local_time(min(event.sent_at, event.received_at))
         match event.type:
             case "message":
+                return self._message(event, when, author)
+            case "message_edited" | "message_deleted" | "reacted" if event.replayed and not self._remarks:
+                return []
+            case "message_edited":
                 first, *rest = printable(str(event.body.get("text", "")).rstrip("\n")).split("\n")
-                lines = [f"{when}  {author}: {first}", *(INDENT + line for line in rest)]
-                lines[-1] += self._marks(event)
-                return lines
+                what = self._messages.get(str(event.body.get("of")), "an earlier message")
+                return [f"{when}  * {author} edited {what}: {first}", *(INDENT + line for line in rest)]
+            case "message_deleted":
+                what = "deleted a message"
+            case "reacted":
+                what = self._messages.get(str(event.body.get("of")), "an earlier message")
+                emoji = printable_line(str(event.body.get("emoji", "")), EMOJI_CELLS_MAX)
+                what = f"reacted {emoji} to {what}" if event.body.get("on") else f"took {emoji} back from {what}"
+            case "topic_changed":
+                topic = printable_line(str(event.body.get("text", "")))
+                what = f"says what this group is about: {topic}" if topic else "took away what this group is about"
             case "group_created":
                 what = f"made the group {name_of(str(event.body.get('name', '')))}"
             case "member_joined":
@@ -245,6 +275,26 @@ class EventText:
                 return []
         return [f"{when}  * {author} {what}"]
 
+    def _message(self, event: Event, when: str, author: str) -> list[str]:
+        """A message as it stands now; what it answers stands above it."""
+        self.remember(event)
+        said = f"~ {author} " if event.action else f"{author}: "
+        shown = "(deleted)" if event.deleted else printable(str(event.body.get("text", "")).rstrip("\n"))
+        lines = shown.split("\n")
+        if event.reply_to is not None:
+            lines = [self._answered(event), *([said + lines[0]] if event.action else lines[:1]), *lines[1:]]
+            said = f"{author} answers "
+        lines = [f"{when}  {said}{lines[0]}", *(INDENT + line for line in lines[1:])]
+        lines[-1] += self._marks(event)
+        return [*lines, *(f"{FILE}{file_line(one, event.self)}" for one in event.attachments)]
+
+    def _answered(self, event: Event) -> str:
+        found = event.quoted
+        if found is None or found.author is None:
+            return "a message that is not here:"
+        who = self.nick(found.author.did, found.author.nick)
+        return f"{who}, (deleted):" if found.deleted else f"{who}, {_excerpt(found.text)}:"
+
     def _about(self, event: Event, author: str, alone: str, other: str) -> str:
         did = str(event.body.get("did", event.author.did))
         if did == event.author.did:
@@ -252,12 +302,26 @@ class EventText:
         return other.format(self.nick(did, str(event.body.get("nick", ""))))
 
     def _marks(self, event: Event) -> str:
-        marks = "  (late)" if event.late else ""
+        marks = "  (edited)" if event.edited_at else ""
+        if event.reactions:
+            counted = (f"{printable_line(one.emoji, EMOJI_CELLS_MAX)} {len(one.by)}" for one in event.reactions)
+            marks += f"  [{'  '.join(counted)}]"
+        marks += "  (late)" if event.late else ""
         if event.vouched is not None:
             marks += f"  (from {name_of(event.vouched.nick)}, not confirmed)"
         if event.self and event.replayed and event.delivery.of:
             marks += f"  ✓{event.delivery.delivered}/{event.delivery.of}"
         return marks
+
+
+def _excerpt(text: str) -> str:
+    return f"“{printable_line(text.strip(), EXCERPT_CELLS_MAX)}”"
+
+
+def message_name(event: Event, nick: str | None = None) -> str:
+    """A message in a few words, in a sentence. `nick`: what its author is called, unless that is plain."""
+    text = "(deleted)" if event.deleted else _excerpt(str(event.body.get("text", "")))
+    return f"{name_of(event.author.nick) if nick is None else nick}: {text}"
 
 
 def problem_sentence(problem: ProblemNews) -> str:

@@ -20,7 +20,10 @@ from zerochat.cli.grammar import (
     positive,
     timeout_option,
 )
+from zerochat.cli.parser_amend import add_amend
+from zerochat.cli.parser_config import add_config
 from zerochat.cli.parser_didcomm import add_didcomm
+from zerochat.cli.parser_files import add_files
 from zerochat.cli.parser_groups import INVITATION_FORMATS, add_groups
 from zerochat.cli.parser_keeping import add_keeping
 from zerochat.cli.parser_log import add_log, history_source
@@ -62,6 +65,7 @@ environment:
   ZEROCHAT_PROFILE          the profile, instead of --profile
   ZEROCHAT_HOME             one folder for everything that zerochat keeps
   ZEROCHAT_PASSPHRASE_FILE  a file with the passphrase, if nobody can be asked
+  ZEROCHAT_SECTION__KEY     a setting, instead of the one in the file
 
 exit codes:
 {codes}""",
@@ -71,7 +75,7 @@ exit codes:
     parser.add_argument("--version", action="version", version=f"zerochat {__version__}")
     common(parser, FORMATS)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    own = (_faces, _profile, add_keeping, add_groups, add_members, _talk, add_log)
+    own = (_faces, _profile, add_config, add_keeping, add_groups, add_members, _talk, add_amend, add_files, add_log)
     for add in (*own, add_peers, add_mediator, add_didcomm, add_sim):
         add(verbs)
     return parser
@@ -90,10 +94,25 @@ def _faces(verbs: "Verbs[Parser]") -> None:
         """
 zerochat
 zerochat --profile work chat hikers
+zerochat chat --plain hikers
 zerochat chat --listen 0.0.0.0:4242 --advertise 203.0.113.7
+zerochat chat --set theme=light --set keymap=vim
 """,
     )
     chat.add_argument("group", nargs="?", default="", metavar="GROUP", help="the group to begin with")
+    chat.add_argument(
+        "--plain",
+        action="store_true",
+        help="line by line, for screen readers, simple terminals and pipes (so it is where TERM is `dumb`)",
+    )
+    chat.add_argument(
+        "--set",
+        dest="said",
+        type=_said,
+        action="append",
+        metavar="NAME=VALUE",
+        help="a setting of the chat for this one run, such as theme=light (`zerochat config show` lists them)",
+    )
     _network(chat)
     add_verb(
         verbs,
@@ -182,6 +201,8 @@ def _talk(verbs: "Verbs[Parser]") -> None:
         """
 zerochat send hikers -m "At eight, by the bridge."
 git log -1 --oneline | zerochat send ops
+zerochat send hikers --file photo.jpg --file map.pdf -m "Our way"
+zerochat send hikers --reply last:bob -m "I'll be there."
 zerochat send ops -m "deployed" --wait all --timeout 60
 zerochat send ops -m "deployed" --wait 2 --format jsonl | jq .members
 """,
@@ -191,6 +212,20 @@ zerochat send ops -m "deployed" --wait 2 --format jsonl | jq .members
     send.add_argument(
         "-m", "--message", metavar="TEXT", help="the text (otherwise, or with -, standard input is read to its end)"
     )
+    send.add_argument(
+        "--reply",
+        metavar="MSG",
+        help="which message it answers: its id, the first letters of that (four or more), or last:NAME; one that begins"
+        " with a hyphen as --reply=-ID",
+    )
+    send.add_argument(
+        "--file",
+        dest="files",
+        action="append",
+        metavar="PATH",
+        help="a file that goes with it (up to 8 times); then -m may be left out, and --wait waits until they have it",
+    )
+    send.add_argument("--me", action="store_true", help="the text says what you do: --me -m waves")
     send.add_argument(
         "--wait",
         type=_how_many,
@@ -234,6 +269,33 @@ zerochat history --file hikers.jsonl
     much.add_argument("-n", dest="count", type=count, metavar="N", help="the newest N events (default: 50)")
     much.add_argument("--all", action="store_true", help="all of them")
     history.add_argument("--ids", action="store_true", help="begin each line with the first letters of the event's id")
+    _search(verbs)
+
+
+def _search(verbs: "Verbs[Parser]") -> None:
+    search = add_verb(
+        verbs,
+        "search",
+        "find what was said",
+        "Find messages by their words, the newest first, in all groups, or in the one that the first word names.\n"
+        "A word also finds longer ones that begin with it, whatever its case and accents; \"words in quotes\" are\n"
+        "found as they stand, one behind the other. All of it has to be in a message. from:NAME, in:GROUP,\n"
+        "after:DATE and before:DATE may stand among the words. A DATE is 2026-03-01, 2026-03-01T18:00, 18:00,\n"
+        "today, yesterday, or 12h, 7d, 2w ago. What was edited is found by what it says now.",
+        """
+zerochat search bridge
+zerochat search hikers bridge eight
+zerochat search '"by the bridge"' from:alice after:2026-03-01
+zerochat search --from me --after 7d --limit 200
+zerochat search deploy --format jsonl | jq -r '[.group, .id, .text] | @tsv'
+""",
+    )
+    search.add_argument("words_sought", nargs="*", metavar="WORDS", help="[GROUP] and what to find in it")
+    search.add_argument("--from", dest="author", metavar="NAME", help="only what this member has said; `me`: you")
+    search.add_argument("--after", metavar="DATE", help="only from this day or time on")
+    search.add_argument("--before", metavar="DATE", help="only earlier than this day or time")
+    search.add_argument("--limit", type=positive, metavar="N", help="at most the newest N (default: 20)")
+    search.add_argument("--ids", action="store_true", help="begin each line with the first letters of the message's id")
 
 
 def _network(parser: Parser) -> None:
@@ -273,6 +335,22 @@ def _advertised(text: str) -> str:
         return advertise_address(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be used: {error}") from None
+
+
+def _said(text: str) -> tuple[str, object]:
+    from zerochat.agent.config import value_of
+    from zerochat.agent.options import check_value, full_name
+    from zerochat.agent.settings import FACE
+
+    name, _, value = text.partition("=")
+    name = full_name(name.strip())
+    try:
+        check_value(name, value_of(value))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not name.startswith(FACE):
+        raise argparse.ArgumentTypeError(f"{name} is for the agent, which may be running already: it goes in the file")
+    return name, value_of(value)
 
 
 def _how_many(text: str) -> int:

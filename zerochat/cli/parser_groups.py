@@ -127,6 +127,8 @@ zerochat invite hikers --history none
 zerochat invite hikers --format url | wl-copy
 zerochat invite hikers --format qr --expires 10m
 zerochat invite hikers --format code --uses 5 --expires 7d
+zerochat invite hikers --image code.png
+zerochat invite hikers --list
 """,
         INVITATION_FORMATS,
     )
@@ -139,6 +141,15 @@ zerochat invite hikers --format code --uses 5 --expires 7d
         metavar="TIME",
         help="how long it is good: 90s, 30m, 24h or 7d (default: 24h)",
     )
+    what = invite.add_mutually_exclusive_group()
+    what.add_argument("--image", metavar="FILE", help="write its QR code into this file too, as a PNG picture")
+    what.add_argument(
+        "--list",
+        dest="list_open",
+        action="store_true",
+        help="make none: list those that are open, and who has used them",
+    )
+    what.add_argument("--revoke", metavar="ID", help="make none: take back the one that --list shows with this id")
     invite.add_argument("--uses", type=positive, default=1, metavar="N", help="how many may use it (default: 1)")
     invite.add_argument(
         "--read-only", action="store_true", help="whoever uses it comes in as a reader, who cannot send"
@@ -166,12 +177,14 @@ zerochat join
 wl-paste | zerochat join -
 zerochat join - --name "Alice B." <invitation.txt
 zerochat join - --read-only <invitation.txt
+zerochat join --image code.png
 zerochat join --cancel
 zerochat join ZC:6BFOXN...
 """,
     )
     what = join.add_mutually_exclusive_group()
     what.add_argument("invitation", nargs="?", metavar="CODE-or-LINK", help="the invitation, or - for standard input")
+    what.add_argument("--image", metavar="FILE", help="the picture of an invitation's QR code")
     what.add_argument(
         "--cancel",
         nargs="?",

@@ -34,7 +34,8 @@ ZEROCHAT_NEW_PASSPHRASE_FILE=~/.secret zerochat passphrase
         "copy the profile into one file",
         "Copy the profile into one new file: its encrypted journal, as it is now, and the key to it under the\n"
         "profile's passphrase. An agent may be running. A profile without a passphrase has its key in the open, and\n"
-        "so has its backup, unless it gets a passphrase of its own. It cannot have what is said after it was made:\n"
+        "so has its backup, unless it gets a passphrase of its own. Files that came with messages are not in it. It\n"
+        "cannot have what is said after it was made:\n"
         "`zerochat restore --help` says what that means.",
         """
 zerochat backup /media/stick/alice.zerochat

@@ -1,7 +1,7 @@
 """The grammar of the verbs about what has become of what was said: who has it, what is missing, and whether the log is
 sound."""
 
-from zerochat.cli.grammar import Parser, Verbs, add_verb, group_argument
+from zerochat.cli.grammar import Parser, Verbs, add_verb, group_argument, message_argument
 
 
 def add_log(verbs: "Verbs[Parser]") -> None:
@@ -18,7 +18,7 @@ zerochat delivery hikers Yk3v
 zerochat delivery hikers last --format jsonl | jq '.members[].state'
 """,
     )
-    _message(delivery)
+    message_argument(delivery)
     why = add_verb(
         verbs,
         "why",
@@ -32,7 +32,7 @@ zerochat why hikers last:bob
 zerochat why hikers Yk3v --format jsonl
 """,
     )
-    _message(why)
+    message_argument(why)
     audit = add_verb(
         verbs,
         "audit",
@@ -95,14 +95,3 @@ def _group_or_file(parser: Parser) -> None:
         "group", nargs="?", default="", metavar="GROUP", help="a group's name, its id, or the first letters of its id"
     )
     one.add_argument("--file", dest="path", metavar="FILE", help="a file that `zerochat export` has written, or -")
-
-
-def _message(parser: Parser) -> None:
-    parser.takes_id = True
-    group_argument(parser)
-    parser.add_argument(
-        "event",
-        metavar="MSG",
-        help="the message's id, its first letters (four or more), `last` for your newest one, or `last:NAME`; `zerochat"
-        " history GROUP --ids` shows the ids",
-    )

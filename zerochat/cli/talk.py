@@ -1,11 +1,13 @@
 """The verbs for what is said: send, tail, history."""
 
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from zerochat.agent import telling
 from zerochat.agent.schema import (
+    Amended,
     CompleteNews,
     ConfirmedNews,
     DiffersNews,
@@ -70,13 +72,35 @@ class TooMuchText(LocalError):
 
 
 def send(options: Options, out: Output) -> ExitCode:
+    if options.files:
+        return _send_files(options, out, options.files)
     text = text_to_send(options.message, options.verb)
     with attached(options) as agent:
-        sent = agent.client.send(options.group, text)
+        sent = agent.client.send(options.group, text, reply_to=options.reply, action=options.me)
         if options.wait is not None:
             return _wait(agent.client, sent, options.wait, options.timeout_s, out)
         out.data(sent, [sent.id])
-        return _hand_over(agent, sent)
+        return hand_over(agent, sent)
+
+
+def _send_files(options: Options, out: Output, paths: list[str]) -> ExitCode:
+    """A message with files: whoever wants to have them gets them from an agent that runs."""
+    from zerochat.cli.files import given, whole_paths
+
+    text = "" if options.message is None else text_to_send(options.message, options.verb)
+    with attached(options) as agent:
+        client = agent.client
+        client.subscribe([options.group])
+        sent = client.attach(options.group, whole_paths(paths), text, reply_to=options.reply, action=options.me)
+        if options.wait is not None:
+            deadline = time.monotonic() + options.timeout_s
+            code = _wait(client, sent, options.wait, options.timeout_s, out)
+            return code if given(client, sent, options.wait, deadline) else ExitCode.TIMEOUT
+        out.data(sent, [sent.id])
+        code = hand_over(agent, sent)
+        if agent.own and sent.of and not given(client, sent, -1, time.monotonic() + OWN_AGENT_S_MAX):
+            narrate("Whoever does not have all of it yet gets it when an agent of yours runs: `zerochat agent`.")
+    return code
 
 
 def text_to_send(message: str | None, verb: str) -> str:
@@ -116,7 +140,7 @@ def _wait(client: "Client", sent: "Sent", wanted: int, timeout_s: float, out: Ou
     return ExitCode.TIMEOUT
 
 
-def _hand_over(agent: "Attached", sent: "Sent") -> ExitCode:
+def hand_over(agent: "Attached", sent: "Sent") -> ExitCode:
     """Say whether the message is on its way; an agent of our own stays for a moment, so that it gets there."""
     if sent.of == 0:
         narrate(ALONE)
@@ -152,6 +176,8 @@ def tail(options: Options, out: Output) -> ExitCode:
         # What has come before the end is still to be heard.
         while (news := client.next_news(LAST_S if gone else None)) is not None:
             match news.item:
+                case Amended(event):
+                    text.remember(event)
                 case Event() if news.item.id not in shown:
                     out.data(news.item, text.lines(news.item))
                 case RemovedNews():

@@ -23,7 +23,7 @@ from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_k
 from zerochat.crypto.primitives import ed25519_sign, ed25519_verify
 from zerochat.errors import Malformed
 from zerochat.group.effects import Notify
-from zerochat.group.event import ADD, POST, Event, load_event, parse_event
+from zerochat.group.event import ADD, CONTROL, Event, load_event, parse_event
 from zerochat.group.membership import add_of, ancestors, heads_of, resolve_view
 from zerochat.group.notices import Disagreement
 from zerochat.group.state import Contradiction, Difference, Group, Join, Word
@@ -167,7 +167,7 @@ def ground(group: Group, kind: str, about: object = None) -> Mapping[str, Event]
     them; or all, where it says something of the membership that does not hold by those alone: we are not even a member,
     or it is `about` somebody in quarantine."""
     found = vouched(group)
-    if found is group.control or kind == POST:
+    if found is group.control or kind not in CONTROL:
         return found
     alone = about not in group.quarantine and group.me in resolve_view(found).members
     return found if alone else group.control

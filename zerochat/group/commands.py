@@ -2,13 +2,12 @@
 
 from typing import assert_never
 
-from zerochat.crypto.encoding import b64url, compact_json, did_key
+from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.errors import (
     GroupExists,
     LocalError,
     NotAMember,
-    PostTooLong,
 )
 from zerochat.group import leave, log, mail, members, pairing, sync
 from zerochat.group.contact import new_identity, sign_possession, transport_name
@@ -16,6 +15,7 @@ from zerochat.group.effects import (
     Asked,
     Changed,
     Connected,
+    FileChanged,
     Forgotten,
     GroupCreated,
     Imported,
@@ -28,14 +28,17 @@ from zerochat.group.effects import (
     Posted,
     Result,
 )
-from zerochat.group.event import GENESIS, HEADER_BYTES_MAX, POST, POST_BYTES_MAX, RECORD_BYTES_MAX, Event
+from zerochat.group.event import GENESIS, Event
+from zerochat.group.files import keeping
 from zerochat.group.find import find_connection, find_group, find_peer
 from zerochat.group.history import imports, regain
-from zerochat.group.joining import invite, join, parting, requests
+from zerochat.group.joining import invite, join, parting, requests, revoking
 from zerochat.group.membership import check_control, may_post, resolve_view
 from zerochat.group.modes import MODES
 from zerochat.group.notices import ViewChanged
 from zerochat.group.outside import connection, mediators, questions
+from zerochat.group.saying import Post, Saying, Topic, checked
+from zerochat.group.standing import may_set_topic
 from zerochat.group.state import Chain, Group, Profile
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -49,15 +52,19 @@ from zerochat.group.stimuli import (
     CreateGroup,
     CreateInvitation,
     DismissDoubts,
+    DropFile,
     EndConnection,
     ForgetGroup,
+    GetFile,
     ImportEvents,
     LeaveGroup,
     OfferConnection,
     PingPeer,
     RemoveMember,
     ResumeGroup,
+    RevokeInvitation,
     RotateDid,
+    Say,
     SendPost,
     Tell,
     VerifyMember,
@@ -87,6 +94,10 @@ class ReadOnly(LocalError):
     ask an admin."""
 
 
+class AdminsOnly(LocalError):
+    """What {group} is about, its owner and its admins say. `zerochat info {group}` shows who they are."""
+
+
 def obey(turn: Turn, command: Command) -> Result:
     match command:
         case CreateGroup():
@@ -95,14 +106,32 @@ def obey(turn: Turn, command: Command) -> Result:
             group = find_group(turn.agent, wanted)
             made = invite.invite(turn, group, lifetime_s, uses, join.checked_role(role), history)
             return InvitationCreated(group.id, made)
+        case RevokeInvitation(wanted, which):
+            return revoking.revoke(turn, wanted, which)
         case AcceptInvitation(invitation, label, role):
             return JoinStarted(join.accept(turn, invitation, checked_name(label, "name"), role))
         case CancelJoin(wanted):
             return JoinEnded(parting.cancel(turn, wanted))
         case AnswerRequest():
             return requests.answer(turn, command)
-        case SendPost(wanted, text):
-            return _post(turn, find_group(turn.agent, wanted), text)
+        case SendPost(wanted, text, reply, action, mentions, files):
+            group = find_group(turn.agent, wanted)
+            keeping.check_room(turn.agent, group, files)
+            said = _say(turn, group, Post(text, reply, action, mentions, files))
+            keeping.attached(turn, turn.group(group.id), said.id, files)
+            return said
+        case GetFile(wanted, file, author, event):
+            group = find_group(turn.agent, wanted)
+            if group.state != "active":
+                raise NotAMember(group=group.name)
+            keeping.get(turn, group, file, author, event)
+            return FileChanged(group.id, file.id)
+        case DropFile(wanted, key):
+            group = find_group(turn.agent, wanted)
+            keeping.drop(turn, group, key)
+            return FileChanged(group.id, key)
+        case Say(wanted, what):
+            return _say(turn, find_group(turn.agent, wanted), what)
         case LeaveGroup(wanted):
             return Left(leave.leave(turn, find_group(turn.agent, wanted)))
         case ForgetGroup(wanted):
@@ -201,16 +230,14 @@ def _create(turn: Turn, wanted: CreateGroup) -> str:
     return group.id
 
 
-def _post(turn: Turn, group: Group, text: str) -> Posted:
+def _say(turn: Turn, group: Group, what: Saying) -> Posted:
     if group.state != "active":
         raise NotAMember(group=group.name)
     if not may_post(group.view, group.me, group.seq + 1):
         raise ReadOnly(group=group.name)
-    size = len(text.encode("utf-8", "surrogatepass"))
-    # Line ends and control characters take two to six bytes each as JSON.
-    if size > POST_BYTES_MAX or len(compact_json(text)) > RECORD_BYTES_MAX - HEADER_BYTES_MAX:
-        raise PostTooLong(size=size, limit=POST_BYTES_MAX)
-    event = log.append(turn, group.id, POST, {"text": text})
+    if isinstance(what, Topic) and not may_set_topic(group.view, group.me, group.seq + 1):
+        raise AdminsOnly(group=group.name)
+    event = log.append(turn, group.id, what.kind, checked(what).body)
     return Posted(group.id, event.id, event.seq, event.lamport)
 
 

@@ -24,6 +24,8 @@ class Admit:
     client_key: bytes
     queues: tuple[bytes, ...] = ()
     """The queues that this client may subscribe to, and no others."""
+    guest: bool = False
+    """Whoever this is has an invitation and is no member yet: little may wait of what it sends, and for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,8 @@ class Remember:
     """The DID of the member who handed it over, as long as its author has not confirmed it; empty: it has."""
     history: bool = False
     """From before our time: nobody waits for it as for news."""
+    target: str = ""
+    """What it is about, where it is about a post or the topic (`saying.target_of`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +255,50 @@ class Compare:
     """Of whom we want to know where something differs."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadParts:
+    """Read parts of a file that is here, for a member; `PartsRead` brings them."""
+
+    group: str
+    member: str
+    file: str
+    size: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParts:
+    """Put a part of a file on disk, at its place; `PartsStored` comes back, or `FileFailed`."""
+
+    group: str
+    file: str
+    size: int
+    """Of the whole file."""
+    first: int
+    """The number of the part."""
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishFile:
+    """All parts are on disk: look whether they are the file, and only then call it whole. `FileWhole` comes back, or
+    `FileFailed`."""
+
+    group: str
+    file: str
+    root: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropFile:
+    """Remove what is on disk of a file."""
+
+    group: str
+    file: str
+
+
 # --- people and programs --------------------------------------------------------------------------------------------
 
 
@@ -310,6 +358,14 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
+class FileChanged:
+    """A file is asked for, or is here no more."""
+
+    group: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class Changed:
     """The group is as it was asked to be, or will be as soon as the others have heard it."""
 
@@ -360,6 +416,7 @@ Result: TypeAlias = (
     | Left
     | Forgotten
     | Imported
+    | FileChanged
     | Changed
     | Voted
     | Asked
@@ -414,6 +471,10 @@ Effect: TypeAlias = (
     | Recall
     | Fetch
     | Compare
+    | ReadParts
+    | StoreParts
+    | FinishFile
+    | DropFile
     | Answer
     | Refuse
     | Notify

@@ -23,6 +23,7 @@ from zerochat.group.effects import (
     Measure,
     Refuse,
 )
+from zerochat.group.files import getting, giving
 from zerochat.group.history import compare, errands, needs, past, regain, seconds
 from zerochat.group.joining import invite, join, requests, seating
 from zerochat.group.outside import connection, mediators
@@ -32,10 +33,15 @@ from zerochat.group.stimuli import (
     ClockSet,
     Compared,
     Fetched,
+    FileFailed,
+    FilesFound,
+    FileWhole,
     LinkDown,
     LinkUp,
     Mailed,
     Moment,
+    PartsRead,
+    PartsStored,
     PostFailed,
     Recalled,
     Received,
@@ -75,6 +81,7 @@ def step(
                 for name in turn.agent.groups if restored else ():
                     regain.begin(turn, name)
                 timekeeping.started(turn, anew)
+                turn.change(file_rules=stimulus.files)
                 _start(turn, reach, web)
                 if cover:
                     turn.timer("cover", "", sync.cover_delay(turn))
@@ -98,6 +105,19 @@ def step(
                 needs.fetched(turn, stimulus)
             case Compared():
                 compare.compared(turn, stimulus)
+            case PartsRead():
+                giving.read(turn, stimulus)
+            case PartsStored(group, file, upto):
+                if group in agent.groups:
+                    getting.stored(turn, group, file, upto)
+            case FileWhole(group, file):
+                if group in agent.groups:
+                    getting.whole(turn, group, file)
+            case FileFailed(group, file, why):
+                if group in agent.groups:
+                    getting.failed(turn, group, file, why)
+            case FilesFound(there):
+                getting.found_all(turn, there)
             case Mailed(envelope, handle):
                 hearing.hear_mail(turn, envelope, handle)
             case PostFailed(uri):
@@ -120,6 +140,11 @@ def step(
         refused = Turn(agent, moment, packers)
         if isinstance(stimulus, Received) and (found := hearing.whose(agent, stimulus.link)) is not None:
             conduct.spend(refused, *found, len(stimulus.envelope))
+        elif (
+            isinstance(stimulus, Received)
+            and (knock := agent.calls.get(stimulus.link, stimulus.link)) in agent.invitations
+        ):
+            conduct.spend_knock(refused, knock, len(stimulus.envelope))
         return refused.agent, [Measure("dropped", error.code)]
     except LocalError as error:
         assert isinstance(stimulus, Ask)
@@ -265,6 +290,10 @@ def _timer(turn: Turn, key: str) -> None:
             compare.tell(turn, name, more[0])
         case "compare":
             compare.fetch(turn, name, more[0])
+        case "file":
+            getting.seek(turn, name)
+        case "busy":
+            getting.again(turn, name, more[0])
         case "second":
             seconds.seek(turn, name)
         case "regain":

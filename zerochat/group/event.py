@@ -5,8 +5,9 @@ An event is named by what it is: its id is the SHA-256 of its canonical form, so
 causes that block delivery; `conc` are the other heads that the author had seen, which do not block. Together they say
 all that the author knew.
 
-Membership events (all but posts) carry the author's signature in every kind of group: they say who is in, and as what.
-In pairwise groups a post carries none, so that its envelope alone vouches for it and it can be repudiated.
+Membership events carry the author's signature in every kind of group: they say who is in, and as what. What is said
+in it (posts, and what becomes of them: `saying.py`) carries none in pairwise groups, so that its envelope alone vouches
+for it and it can be repudiated.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +37,9 @@ CONC_MAX = 16
 suffice; Matrix has twenty for the same reason."""
 
 GENESIS, ADD, LEAVE, REMOVE, VOTE = "genesis", "add", "leave", "remove", "vote"
-ROLE, LABEL, POST = "role", "label", "post"
+ROLE, LABEL = "role", "label"
+POST, EDIT, DELETE, REACT, TOPIC = "post", "edit", "delete", "react", "topic"
+"""What is said, which has bodies of its own (`saying.py`)."""
 CONTROL = frozenset({GENESIS, ADD, LEAVE, REMOVE, VOTE, ROLE, LABEL})
 """The types that say who is in the group, and as what: always signed, and given to everybody."""
 

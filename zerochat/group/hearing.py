@@ -12,6 +12,7 @@ from zerochat.errors import (
     Unauthentic,
 )
 from zerochat.group import conduct, leave, log, mail, members, pairing, peers, proof
+from zerochat.group.files import getting, giving
 from zerochat.group.history import compare, needs
 from zerochat.group.joining import admission, join, seating
 from zerochat.group.outside import connection, mediators, questions
@@ -19,6 +20,16 @@ from zerochat.group.relationship import Relationship
 from zerochat.group.state import Agent, Group, Whom
 from zerochat.group.turn import Turn
 from zerochat.group.wire.envelope import open_first
+from zerochat.group.wire.files import (
+    FILE_ASK,
+    FILE_HAVE,
+    FILE_LACK,
+    FILE_PART,
+    FileAskBody,
+    FileHaveBody,
+    FileLackBody,
+    FilePartBody,
+)
 from zerochat.group.wire.frame import is_frame
 from zerochat.group.wire.messages import (
     COMPARE,
@@ -133,6 +144,14 @@ def _hear_message(turn: Turn, name: str, member: str, relationship: Relationship
             compare.hear(turn, name, member, message, read_body(message, CompareBody))
         case kind if kind == PROOF:
             proof.hear(turn, name, member, read_body(message, ProofBody))
+        case kind if kind == FILE_ASK:
+            giving.hear_ask(turn, name, member, read_body(message, FileAskBody))
+        case kind if kind == FILE_PART:
+            getting.hear_part(turn, name, member, read_body(message, FilePartBody), size)
+        case kind if kind == FILE_LACK:
+            getting.hear_lack(turn, name, member, read_body(message, FileLackBody))
+        case kind if kind == FILE_HAVE:
+            giving.hear_have(turn, name, member, read_body(message, FileHaveBody))
         case kind if kind == SEATING:
             seating.hear_seating(turn, name, member, read_body(message, SeatingBody))
         case kind if kind == JOIN_REQUEST or admission.is_withdrawal(message):

@@ -13,11 +13,24 @@ from typing import Any
 from zerochat.errors import Malformed, Refused, RemoteError
 from zerochat.group import agreement, clock, conduct, mail, outbox, peers, sync
 from zerochat.group.effects import Measure, Notify, Remember
-from zerochat.group.event import CONC_MAX, CONTROL, DEPS_MAX, GENESIS, POST, REMOVE, Event, load_event, parse_event
+from zerochat.group.event import (
+    CONC_MAX,
+    CONTROL,
+    DELETE,
+    DEPS_MAX,
+    GENESIS,
+    POST,
+    REMOVE,
+    Event,
+    load_event,
+    parse_event,
+)
+from zerochat.group.files import keeping
 from zerochat.group.history import regain, vouched
 from zerochat.group.membership import ancestors, check_control, heads_of, may_post, missing, remove_of, resolve_view
 from zerochat.group.modes import MODES
 from zerochat.group.notices import Delivered, Forked, ViewChanged
+from zerochat.group.saying import target_of
 from zerochat.group.state import Chain, Group, Limbo, Profile, Spot, Waiting
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import EventsBody, ReachBody, StatusBody, SyncBody
@@ -104,8 +117,8 @@ def publish(turn: Turn, name: str) -> None:
         return
     turn.edit(name, fresh=())
     events = group.fresh
-    for wanted, status in ((frozenset({POST}), False), (CONTROL, True)):
-        said = [event for event in events if event.type in wanted]
+    for status in (False, True):
+        said = [event for event in events if event.is_control is status]
         audiences: dict[int, list[str]] = {}
         for member, peer in group.peers.items():
             if member in group.view.members:
@@ -433,11 +446,13 @@ def _deliver(turn: Turn, name: str, event: Event, by: str = "") -> None:
         turn.say(Measure("dropped", "ReadOnly"))
     elif not known:
         remember(turn, name, event, late, by)
+        if event.type == POST:
+            keeping.posted(turn, name, event)
+        elif event.type == DELETE and not by:  # on nobody else's word: what is dropped is gone
+            keeping.deleted(turn, name, event.author, target_of(event))
 
 
 def remember(turn: Turn, name: str, event: Event, late: bool, by: str = "") -> None:
     """Keep a delivered event, and tell the faces."""
-    turn.say(
-        Remember(name, event.id, event.author, event.seq, event.lamport, event.type, event.record, turn.now, late, by),
-        Notify(Delivered(name, event.id)),
-    )
+    row = name, event.id, event.author, event.seq, event.lamport, event.type, event.record, turn.now, late, by
+    turn.say(Remember(*row, target=target_of(event)), Notify(Delivered(name, event.id)))

@@ -283,6 +283,14 @@ class Regained:
     """How many events of our own there are."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileMoved:
+    """A file has come on its way, or somebody else has it, or it is fetched no more."""
+
+    group: str
+    file: str
+
+
 Notice: TypeAlias = (
     Delivered
     | Receipt
@@ -311,4 +319,5 @@ Notice: TypeAlias = (
     | Differs
     | HistoryFetched
     | Regained
+    | FileMoved
 )

@@ -16,6 +16,7 @@ from zerochat.group.contact import (
 )
 from zerochat.group.effects import Admit, Dial, Hangup, Notify, Revoke
 from zerochat.group.event import REMOVE
+from zerochat.group.files import getting
 from zerochat.group.mail import reach_of_member, reachable, send
 from zerochat.group.membership import remove_of
 from zerochat.group.notices import PeerDown, PeerUp
@@ -129,6 +130,7 @@ def link_up(turn: Turn, name: str, member: str) -> None:
     if relationship is not None and relationship.established:
         sync.send_sync(turn, name, member)
         sync.repair(turn, name)
+        getting.came(turn, name, member)
     else:
         pairing.ask_again(turn, name, member)
     pairing.listen_from_now(turn, name, member)
@@ -141,12 +143,14 @@ def mail_up(turn: Turn, name: str, member: str) -> None:
     if relationship is not None and relationship.established:
         sync.send_sync(turn, name, member)
         sync.repair(turn, name)
+        getting.came(turn, name, member)
     else:
         pairing.ask_again(turn, name, member)
 
 
 def link_down(turn: Turn, name: str, member: str) -> None:
     turn.say(Notify(PeerDown(name, member)))
+    getting.went(turn, name, member)
     sync.gossip_soon(turn, name)  # what it has said last may not have reached everybody
 
 

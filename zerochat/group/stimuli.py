@@ -6,13 +6,16 @@ stimuli always give the same agent: that is what the simulator, the tests and th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.protocols.oob import OutOfBand
+from zerochat.group.files.descriptor import File
+from zerochat.group.files.rules import FileRules
 from zerochat.group.membership import Policy
+from zerochat.group.saying import Delete, Edit, React, Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,14 @@ class CreateInvitation:
     """What whoever accepts it may be at the most: reader or writer."""
     history: str = "all"
     """What it may have of what was said before it came, as far as the group's own rule allows it (`Policy.history`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeInvitation:
+    """Take an open invitation of ours back. `invitation`: its name (`joining/revoking.py`), or the beginning of it."""
+
+    group: str
+    invitation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +128,41 @@ class VerifyMember:
 class SendPost:
     group: str
     text: str
+    reply: str = ""
+    """The id of the post that it answers; empty: none."""
+    action: bool = False
+    mentions: tuple[str, ...] = ()
+    files: tuple[File, ...] = ()
+    """What comes with it, and is on disk here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Say something else than a post. Whether the post that it is about is there, whoever asks has looked up."""
+
+    group: str
+    what: Edit | Delete | React | Topic
+
+
+@dataclass(frozen=True, slots=True)
+class GetFile:
+    """Fetch a file that was posted in a group."""
+
+    group: str
+    file: File
+    author: str
+    """Who has posted it."""
+    event: str
+    """The id of that post."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropFile:
+    """Keep a file here no more."""
+
+    group: str
+    file: str
+    """Its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +263,7 @@ class EndConnection:
 Command: TypeAlias = (
     CreateGroup
     | CreateInvitation
+    | RevokeInvitation
     | AcceptInvitation
     | CancelJoin
     | AnswerRequest
@@ -225,6 +272,9 @@ Command: TypeAlias = (
     | ChangeLabel
     | VerifyMember
     | SendPost
+    | GetFile
+    | DropFile
+    | Say
     | LeaveGroup
     | ForgetGroup
     | ResumeGroup
@@ -269,6 +319,8 @@ class Started:
     """The profile comes from a backup: we may have said more than we know (`history/regain.py`)."""
     anew: bool = False
     """The machine has started since the profile was last open, so nothing tells what its clock was then."""
+    files: FileRules = FileRules()
+    """How much of others' files this machine takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +403,51 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class PartsRead:
+    """The answer to a `ReadParts`."""
+
+    group: str
+    member: str
+    file: str
+    first: int
+    parts: tuple[tuple[bytes, tuple[bytes, ...]], ...] = field(repr=False)
+    """Each with its path to the root; empty: what is on disk is not what it must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsStored:
+    """The parts of a file before this one are on disk."""
+
+    group: str
+    file: str
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileWhole:
+    """A file is whole, and has been checked."""
+
+    group: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileFailed:
+    """Something of a file could not be put on disk (`why` is the sentence), or is not what it must be (empty)."""
+
+    group: str
+    file: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilesFound:
+    """What is on disk of files, after a start: by group and file, how many parts, and whether it is whole."""
+
+    found: tuple[tuple[str, str, int, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Mailed:
     """One envelope came in over the web: posted to us, or on a WebSocket that we or somebody else opened."""
 
@@ -389,6 +486,11 @@ Input: TypeAlias = (
     | Recalled
     | Fetched
     | Compared
+    | PartsRead
+    | PartsStored
+    | FileWhole
+    | FileFailed
+    | FilesFound
     | Mailed
     | PostFailed
     | WebUp

@@ -10,7 +10,7 @@ from typing import Any
 
 from zerochat.crypto.encoding import b64url
 from zerochat.group.agreement import sign_heads
-from zerochat.group.event import ADD, LABEL, POST, REMOVE
+from zerochat.group.event import ADD, DELETE, EDIT, LABEL, POST, REACT, REMOVE, TOPIC
 from zerochat.group.history.negentropy import VERSION
 from zerochat.group.membership import (
     READER,
@@ -301,6 +301,29 @@ def reader_writes(one: Adversary) -> Spoils | None:
     return Spoils(unshown=(event.id,)) if event else None
 
 
+def meddling(one: Adversary) -> Spoils | None:
+    """Edit and delete what others have said, and say nonsense about it."""
+    group = inside(one)
+    posts = [row.id for row in one.node.log if row.type == POST and row.author != group.me] if group else []
+    if not posts:
+        return None
+    of = one.dice.choice(posts)
+    last = one.node.log[-1].id
+    said: list[tuple[str, dict[str, Any]]] = [
+        (EDIT, {"of": of, "text": f"put into its mouth by {one.name}"}),
+        (DELETE, {"of": of}),
+        (EDIT, {"of": of, "text": None}),
+        (EDIT, {"of": last, "text": "an edit of whatever that is"}),
+        (REACT, {"of": last, "emoji": "👍", "on": True}),
+        (REACT, {"of": of, "emoji": "👍" * 16_384, "on": True}),
+        (REACT, {"of": [of], "emoji": {}, "on": 1}),
+        (TOPIC, {"text": "two\nlines"}),
+    ]
+    for kind, body in one.dice.sample(said, one.dice.randint(1, len(said))):
+        one.commit(kind, body)
+    return Spoils()
+
+
 def _named(attacks: Iterable[Attack]) -> dict[str, Attack]:
     return {attack.__name__.replace("_", " "): attack for attack in attacks}
 
@@ -339,5 +362,6 @@ ATTACKS: Mapping[str, Attack] = _named(
         shifting_start,
         two_versions,
         insatiable,
+        meddling,
     ]
 )

@@ -37,6 +37,7 @@ from zerochat.sim.doings import People, drawn_policy
 from zerochat.sim.forgeries import Spoils
 from zerochat.sim.handed import check_bounds, check_handed, check_kept, check_word
 from zerochat.sim.node import Node, Violation, check_logs
+from zerochat.sim.remarks import check_remarks
 from zerochat.sim.shortcuts import remembering
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.world import EPOCH_MS, Faults, World
@@ -350,6 +351,7 @@ class Arena(World):
                         blamed = {load_event(record).author for record in join.contradiction.records}
                     self._blame(self.nodes[name], blamed, "evidence")
         check_logs(self.seed, [self.nodes[name] for name in self.honest], self.made)
+        check_remarks(self.seed, [self.nodes[name] for name in self.honest])
         self._check_hearsay()
         for attack, spoils in self.spoils:
             for name in self.honest:

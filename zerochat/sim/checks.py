@@ -7,6 +7,7 @@ from zerochat.group.membership import View, may_post, resolve_view
 from zerochat.group.notices import Differs, Disagreement, Forked
 from zerochat.group.state import Group
 from zerochat.sim.node import Node, Violation, check_logs
+from zerochat.sim.remarks import check_remarks
 
 
 class Checks:
@@ -110,6 +111,7 @@ class Checks:
         for lack in (*self._outside(), *(lack for part in parts for lack in self.lacking(part))):
             raise Violation(f"seed {self.seed}: {lack}")
         check_logs(self.seed, list(self.nodes.values()), self.made)
+        check_remarks(self.seed, list(self.nodes.values()))
 
 
 def _control(groups: dict[str, Group]) -> dict[str, Event]:

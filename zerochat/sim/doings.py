@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from zerochat.group.effects import Answer, Effect, InvitationCreated, Refuse
+from zerochat.group.event import POST
 from zerochat.group.membership import (
     ADMIN,
     OWNER,
@@ -18,6 +19,7 @@ from zerochat.group.membership import (
 )
 from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule, RoleRule
 from zerochat.group.notices import JoinAsked, Notice
+from zerochat.group.saying import Delete, Edit, React, Topic
 from zerochat.group.stimuli import (
     AcceptInvitation,
     AnswerRequest,
@@ -27,12 +29,17 @@ from zerochat.group.stimuli import (
     CreateInvitation,
     LeaveGroup,
     RemoveMember,
+    Say,
     SendPost,
 )
 from zerochat.sim.world import World
 
 JOIN_AGAIN_MS = 70_000
 """A joiner whom nobody has let in by then looks for another invitation."""
+REMARKS = 0.3
+"""How often something is said about a message, for each message."""
+REMARKED_MAX = 8
+"""It is one of the last so many."""
 DECIDE_MS_MAX = 3_000
 """How long somebody may think about whether to let somebody in."""
 
@@ -118,6 +125,23 @@ class People:
             self.said += 1
             name = self.dice.choice(inside)
             self._ask(name, SendPost(self.world.group(name).id, text or f"word {self.said} of {name}"))
+            lot = random.Random(f"remark {self.world.seed} {self.said} {name}")
+            if lot.random() < REMARKS:
+                self.remark(name, lot)
+
+    def remark(self, name: str, dice: random.Random) -> None:
+        """This one edits or deletes something that it has said, reacts to something, or says what the group is about.
+
+        What is drawn here is drawn apart, so that all else goes on as it would have."""
+        group, node = self.world.group(name), self.world.nodes[name]
+        posts = [row for row in node.log if row.type == POST and row.group == group.id][-REMARKED_MAX:]
+        if not posts or dice.random() < 0.1:
+            self._ask(name, Say(group.id, Topic(f"topic {dice.randint(0, 9)} of {name}")))
+            return
+        row = dice.choice(posts)
+        react = React(row.id, dice.choice("👍🎉😀"), dice.random() < 0.8)
+        own = (react, Edit(row.id, f"edited by {name}"), Delete(row.id))
+        self._ask(name, Say(group.id, dice.choice(own) if row.author == group.me else react))
 
     def do(self) -> None:
         """One of them does something else, if there is something that it may do."""

@@ -28,7 +28,8 @@ YEAR_MS = 365 * 24 * 3_600_000
 REBOOTS_MS = 240_000
 """A clock that is wrong by this is so from a start of its machine to the next: less than others put up with."""
 
-SAY, RENAME, ROLE, PUT_OUT, GO, JOIN = "say", "rename", "role", "put out", "go", "join"
+SAY, REMARK = "say", "remark"
+RENAME, ROLE, PUT_OUT, GO, JOIN = "rename", "role", "put out", "go", "join"
 CUT, CUT_ONE_WAY, APART, CLOG, SLOW, GARBLE, RESET = "cut", "cut one way", "apart", "clog", "slow", "garble", "reset"
 KILL, CRASH, FULL, CLOCK = "kill", "crash", "full", "clock"
 DEEDS = (RENAME, ROLE, PUT_OUT, GO, JOIN)
@@ -53,6 +54,7 @@ class Act:
         seconds = f"for {self.for_ms / 1000:.1f} s"
         return {
             SAY: f"{self.who} says something",
+            REMARK: f"{self.who} edits or deletes a message, or reacts to one",
             RENAME: f"{self.who} takes another name",
             ROLE: f"{self.who} changes somebody's role",
             PUT_OUT: f"{self.who} puts somebody out",
@@ -102,6 +104,7 @@ def script_of(seed: int, names: Sequence[str], outsider: str) -> tuple[Act, ...]
         who, to = dice.sample(names, 2)
         for_ms = dice.choice((500, 2_000, 6_000, 15_000))
         acts.append(Act(moment(), dice.choice(FAULTS), who, to, for_ms, dice.getrandbits(32)))
+    acts += [Act(moment(), REMARK, dice.choice(names), lot=dice.getrandbits(32)) for _ in range(dice.randint(1, 3))]
     return tuple(sorted(acts, key=lambda act: (act.at_ms, act.kind, act.who)))
 
 
@@ -162,6 +165,8 @@ def perform(world: Ordeal, people: People, act: Act) -> None:
     match act.kind:
         case "say":
             world.ask(act.who, SendPost(world.group(act.who).id, f"word at {act.at_ms} of {act.who}"))
+        case "remark":
+            people.remark(act.who, people.dice)
         case "rename":
             people.rename(act.who)
         case "role":

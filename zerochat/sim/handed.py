@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from zerochat.group.contact import member_link
 from zerochat.group.effects import Confirm, Effect, Remember
-from zerochat.group.event import POST, Event
+from zerochat.group.event import CONTROL, POST, Event
 from zerochat.group.history.vouched import VOUCHED_MAX
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import Received, Stimulus
@@ -22,7 +22,7 @@ def check_word(who: str, node: Node, stimulus: Stimulus, before: Agent, effect: 
     `before`: what the node's agent was before it heard this `stimulus`, which has this `effect`.
     """
     match effect:
-        case Remember(type=kind) if kind == POST:
+        case Remember(type=kind) if kind not in CONTROL:
             pass
         case Confirm():
             pass

@@ -109,7 +109,7 @@ class Node:
     def compare(self, asked: Compare) -> Compared:
         """What comes of comparing the log with what a member says of its own."""
         kept = {row.id: row for row in self.log if row.group == asked.group}
-        posts = [row for row in kept.values() if row.type == POST and row.lamport >= asked.since]
+        posts = [row for row in kept.values() if row.type not in CONTROL and row.lamport >= asked.since]
         items = Items(sorted((row.lamport, b64url_bytes(row.id)) for row in posts))
 
         def place_of(name: str) -> tuple[str, int] | None:
@@ -159,7 +159,7 @@ def check_logs(seed: int, nodes: Sequence[Node], made: Collection[str]) -> None:
                 places[row.author] = row.seq
                 if group.me not in meant.get(row.id, {group.me}) and not _may_have(group, row):
                     raise Violation(f"seed {seed}: {node.name} got a post that was not meant for it")
-            if any(known.get(cause, 0) >= row.lamport for cause in (event.pre, *event.deps)):
+            if any(known.get(cause, 0) >= row.lamport for cause in (event.pre, *event.deps, *event.conc)):
                 raise Violation(f"seed {seed}: {node.name} shows an effect before its cause")
             if any(dep not in known for dep in event.deps):
                 raise Violation(f"seed {seed}: {node.name} delivered before a cause")

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from zerochat.errors import LocalError
-from zerochat.group.effects import Admit, Effect, Notify, Refuse, Remember, Remembered
+from zerochat.group.effects import Admit, Effect, Notify, Receipt, Refuse, Remember, Remembered
+from zerochat.group.event import LEAVE, REMOVE
+from zerochat.group.membership import may_post, remove_of
 from zerochat.group.notices import Delivered
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import Ask, ClockSet, Command, LinkDown, LinkUp, Received, Started, Stimulus, TimerFired
@@ -296,6 +298,23 @@ class Ordeal(World):
 
     # --- what is wrong ----------------------------------------------------------------------------------------------
 
+    def _perform(self, node: Node, effect: Effect) -> None:
+        super()._perform(node, effect)
+        if isinstance(effect, Receipt):
+            self._check_receipt(node, effect)
+
+    def _check_receipt(self, node: Node, receipt: Receipt) -> None:
+        """Raise Violation unless the member has on its disk, now, what it is known to have of this node."""
+        for other in self.nodes.values():
+            theirs = other.agent.groups.get(receipt.group)
+            if theirs is None or theirs.me != receipt.member:
+                continue
+            kept = {row.id for row in other.log}
+            for post, place in node.places.items():
+                meant = place <= receipt.upto and receipt.member in node.audiences[post]
+                if meant and post not in kept and may_post(theirs.view, receipt.author, place):
+                    raise Violation(f"seed {self.seed}: {node.name} says that {other.name} has what it has not")
+
     def _outside(self) -> Iterator[str]:
         """Those who have begun to come in and never got there; whoever has not tried is no harm.
 
@@ -313,3 +332,20 @@ class Ordeal(World):
         for name, node in self.nodes.items():
             if self.shown[name] - {row.id for row in (*node.log, *node.refuted)}:
                 raise Violation(f"seed {self.seed}: {name} has not got any more what it has shown")
+        self._check_gone()
+
+    def _check_gone(self) -> None:
+        """Raise Violation unless whoever is out has left or was put out, and whoever has left was heard."""
+        groups = {name: group for name, node in self.nodes.items() for group in node.agent.groups.values()}
+        if not groups:
+            return
+        everything, active = self._together(groups), self.inside()
+        for name, group in groups.items():
+            # Whoever has gone because it was put out does not come back where that turns out to be void.
+            put_out = any(one.type == REMOVE and remove_of(one).member == group.me for one in group.control.values())
+            if group.state == "left" and group.me in everything.members and not put_out:
+                raise Violation(f"seed {self.seed}: {name} is out, and nobody has wanted that")
+            farewell = [key for key, one in group.control.items() if (one.type, one.author) == (LEAVE, group.me)]
+            heard = any(key in one.control for key in farewell for one in active.values())
+            if group.state == "left" and farewell and active and not heard and group.me not in everything.removed:
+                raise Violation(f"seed {self.seed}: {name} has left, and nobody knows of it")

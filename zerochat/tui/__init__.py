@@ -4,8 +4,9 @@ It knows nothing of keys, sockets to peers or the disk: it asks the agent over t
 other face, and shows what the agent tells. So it runs the same whether the agent lives in this process or in another.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,14 +42,21 @@ def run_chat(
     advertise: str | None = None,
     group: str = "",
     demo: Callable[[], int] | None = None,
+    said: Mapping[str, object] | None = None,
+    tour: bool = True,
 ) -> int:
     """Open the terminal application on a profile, until the person leaves it; the exit code.
 
     `passphrase` must not use the terminal, which belongs to the screen by then; None: the screen asks. `demo` is what
-    to run when a person without a profile chooses to try the demo; without it that is not offered.
+    to run when a person without a profile chooses to try the demo; without it that is not offered. `said`: settings
+    from the command line. `tour`: whether somebody who opens this profile for the first time is shown what is where.
     """
+    gc.disable()  # Nothing of what is imported is ever garbage: looking for it takes a tenth of the time until here.
     from zerochat.tui.app import ZerochatApp
+    from zerochat.tui.preferences import Choices
 
+    gc.freeze()
+    gc.enable()
     attached: list[Attached] = []
     locked = False
 
@@ -81,6 +89,14 @@ def run_chat(
 
         create_profile(places, nick, None)
 
+    choices = Choices(places, said)
+    shown = places.state / "toured"
+
+    def toured() -> None:
+        with suppress(OSError):  # Whoever has a full disk sees it again.
+            shown.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shown.touch(mode=0o600)
+
     made = places.data.is_dir()  # A profile appears whole or not at all.
     app = ZerochatApp(
         places.socket,
@@ -89,6 +105,8 @@ def run_chat(
         lock=lock,
         demo=demo is not None,
         open_group=group,
+        choices=choices,
+        toured=toured if tour and choices.now.tour and not shown.exists() else None,
     )
     try:
         result = app.run()

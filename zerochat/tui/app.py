@@ -3,6 +3,7 @@
 The first frame does not wait for anything: the agent is started, or found, while the empty screen is already there.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
@@ -16,21 +17,28 @@ from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hits, Provider
 from textual.screen import Screen
 from textual.system_commands import SystemCommandsProvider
+from textual.theme import Theme
 from textual.worker import Worker
 
+from zerochat.agent.preferences import Preferences
 from zerochat.agent.schema import Hello
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.chat import AGAIN_S, ChatScreen
 from zerochat.tui.commands import COMMANDS
 from zerochat.tui.composer import is_letter
+from zerochat.tui.keymaps import merged
 from zerochat.tui.keys import teach_keys
 from zerochat.tui.link import Link, LinkState, in_thread
+from zerochat.tui.preferences import Choices
+from zerochat.tui.themes import NO_COLOUR, OWN
 
 LOOK_S = 5.0
 """How often it is looked whether anybody is still there."""
 TOAST_S_MIN = 1.0
 """How long a toast stands whatever is typed."""
 
+WARNINGS_MAX = 5
+"""Of the settings; `zerochat config check` says them all."""
 EARLY_CHARS_MAX = 1_024
 """What can be typed before the question for the passphrase is on the screen."""
 MODE = "chat"
@@ -61,7 +69,8 @@ class ZerochatApp(App[str]):
     Both block, are called in a thread of their own, and may raise: the text of what they raise is what the person
     reads. `lock` is called when nobody has touched the chat for long: from then on `start_agent` must ask for the
     passphrase, whatever agent runs; without it the chat closes then. `demo` offers the demo at the first run.
-    `open_group`: a name or the first letters of an id.
+    `open_group`: a name or the first letters of an id. `choices`: the person's settings; without them the usual ones.
+    `toured` is called once when the person has been shown what is where; without it nobody is.
     """
 
     TITLE = "zerochat"
@@ -74,6 +83,7 @@ class ZerochatApp(App[str]):
         Binding("f1", "help", "Help", show=False, id="app.help"),
         Binding("ctrl+q", "quit", "Quit", show=False, id="app.quit"),
         Binding("ctrl+c", "interrupt", "Copy the selection; twice: quit", show=False, id="app.interrupt"),
+        Binding("ctrl+p", "command_palette", "All commands", show=False, id="app.palette"),
     ]
 
     def __init__(
@@ -85,9 +95,19 @@ class ZerochatApp(App[str]):
         lock: Callable[[], None] | None = None,
         demo: bool = False,
         open_group: str = "",
+        choices: Choices | None = None,
+        toured: Callable[[], None] | None = None,
     ) -> None:
         teach_keys()
-        super().__init__()
+        # With colours of its own Textual would leave greys where none are wanted.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        self.choices = choices or Choices()
+        self.toured = toured
+        self._warned: set[str] = set()
+        for theme in OWN:
+            self.register_theme(theme)
+        self.apply_theme()
+        self.apply_keymap()
         self._create_profile = create_profile
         self._demo = demo
         self._socket = socket
@@ -109,12 +129,72 @@ class ZerochatApp(App[str]):
         self._interrupted = -AGAIN_S
 
     def on_mount(self) -> None:
+        self.apply_mouse()
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
+        self.call_after_refresh(self._warn_of_choices)
         if self._create_profile is None:
-            self._connect()
+            self.call_after_refresh(self._connect)  # The first frame comes before anything else is loaded.
         else:
             from zerochat.tui.first_run import FirstRunScreen
 
             self.push_screen(FirstRunScreen(self._make_profile, demo=self._demo), self._begin)
+
+    # --- what the person has chosen --------------------------------------------------------------------------------
+
+    def apply_theme(self) -> None:
+        """Take the theme over; without colours there is one alone."""
+        wanted = NO_COLOUR if self.no_color else self.choices.now.theme
+        if self.theme != wanted and wanted in self.available_themes:
+            self.theme = wanted
+
+    def _keep_theme(self, theme: Theme) -> None:
+        """A theme that was chosen in the palette is a setting like one of `/set`."""
+        if theme.name != self.choices.now.theme and not self.no_color and self.chat.is_mounted:
+            from zerochat.tui.setting import put
+
+            put(self.chat, "chat.theme", theme.name)
+
+    def apply_keymap(self) -> None:
+        self.set_keymap(merged(self.choices.now.keymap, self.choices.now.keys))
+
+    def apply_mouse(self) -> None:
+        """Take the mouse, or leave it to the terminal, which can select and copy then."""
+        from zerochat.tui.mouse import take_mouse
+
+        take_mouse(self._driver, self.choices.now.mouse)
+
+    def write_outside(self, text: str) -> None:
+        """Send the terminal what is no part of the picture: a bell, or words for the desktop."""
+        if self._driver is not None:
+            self._driver.write(text)
+            self._driver.flush()
+
+    def take_over(self, before: Preferences) -> None:
+        """Have what was chosen since `before` true on the screen."""
+        now = self.choices.now
+        if now.theme != before.theme:
+            self.apply_theme()
+        if (now.keymap, now.keys) != (before.keymap, before.keys):
+            self.apply_keymap()
+        if now.mouse != before.mouse:
+            self.apply_mouse()
+        self.chat.prefer(now)
+        for warning in [each for each in self._doubts() if each not in self._warned]:
+            self.warn(warning)
+
+    def _doubts(self) -> list[str]:
+        """What is wrong with the settings, with the keys among them too."""
+        now = self.choices.now
+        if not now.keys:
+            return list(now.warnings)
+        from zerochat.tui.keymaps import doubts
+
+        return [*now.warnings, *doubts(now.keymap, now.keys)]
+
+    def _warn_of_choices(self) -> None:
+        """Once the first frame is there: looking at keys takes all the screens in."""
+        for warning in self._doubts()[:WARNINGS_MAX]:
+            self.warn(warning)
 
     # --- the way in ------------------------------------------------------------------------------------------------
 
@@ -150,6 +230,15 @@ class ZerochatApp(App[str]):
             self.chat.action_new()
         elif first == "join":
             self.chat.action_join()
+        else:
+            self.call_after_refresh(self.offer_tour)
+
+    def offer_tour(self) -> None:
+        """Show what is where, once, when nothing else is in front of it."""
+        if self.toured is not None and self.chat.on_top and not self.chat.closed:
+            toured, self.toured = self.toured, None
+            toured()
+            self.chat.action_tour()
 
     def _link_told(self, state: LinkState) -> None:
         self.chat.link_told(state)
@@ -214,6 +303,7 @@ class ZerochatApp(App[str]):
 
     def warn(self, sentence: str) -> None:
         """What a person should know before anything else, in a toast."""
+        self._warned.add(sentence)
         self.notify(printable(sentence), severity="warning", markup=False, timeout=30)
 
     def lock_after(self, seconds: float) -> None:
@@ -244,7 +334,9 @@ class ZerochatApp(App[str]):
         self.clear_selection()
         group, drafts = self.chat.conversations.open_id, self.chat.unsent()
         self.link = self._new_link()
+        on_disk = self.chat.keeper.on_disk
         self.chat = ChatScreen(self.link, open_group=group, drafts=drafts)
+        self.chat.keeper.on_disk = on_disk
         before = self.current_mode
         self._show_chat(f"{MODE}, after it was locked" if before == MODE else MODE)
         await self.remove_mode(before)  # With all the sheets that lay over the chat.
@@ -278,20 +370,28 @@ class ZerochatApp(App[str]):
     def action_interrupt(self) -> None:
         """Ctrl+C on a screen other than the chat."""
         if selected := self.screen.get_selected_text():
-            self.copy_to_clipboard(selected)
-            self.notify(f"{len(selected)} characters copied (OSC 52).", markup=False)
+            self.run_worker(self._copy(selected))
         elif monotonic() - self._interrupted < AGAIN_S:
-            self.exit()
+            self.call_next(self.run_action, "app.quit")
         else:
             self._interrupted = monotonic()
             self.notify("Ctrl+C again quits.", markup=False)
 
+    async def _copy(self, text: str) -> None:
+        from zerochat.tui.clipboard import copy
+
+        self.notify(await copy(self, text, f"{len(text):,} characters"), markup=False)
+
     async def action_quit(self) -> None:
-        """Quit; where something is unsent, only when asked twice."""
-        drafts = self.chat.drafts() if self.chat.is_mounted else []
+        """Quit. What is unsent is kept; where it cannot be, only when asked twice."""
+        drafts: list[Printable] = []
+        if self.chat.is_mounted:
+            await self.chat.keeper.end()
+            drafts = self.chat.lost_drafts()
         if drafts and monotonic() - self._asked_to_quit > AGAIN_S:
             self._asked_to_quit = monotonic()
-            sentence = f"Unsent: your draft in {', '.join(drafts)}. Quit again within {AGAIN_S:.0f} s to drop it."
+            where = ", ".join(drafts)
+            sentence = f"Unsent, and not kept: your draft in {where}. Quit again within {AGAIN_S:.0f} s to drop it."
             self.chat.tell(printable_line(sentence), trouble=True)
             return
         self.exit()
@@ -312,6 +412,10 @@ class ZerochatApp(App[str]):
 
                 yield SystemCommand(binding.description, key_text(binding.key), act)
         if screen is self.chat:
+            for binding in own_bindings(self.chat.pane):
+                if str(binding.id).startswith("message."):
+                    name = str(binding.id).removeprefix("message.")
+                    yield SystemCommand(binding.description, key_text(binding.key), partial(self.chat.act, name))
             for info in COMMANDS.values():
                 if info.title:
                     yield SystemCommand(info.title, f"/{info.name}", partial(self.chat.action_begin, info.name))

@@ -5,27 +5,37 @@ commands do is in `chat` and `deeds`.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
 
-from zerochat.agent.schema import Hello, InvitationNews, JoinStatus, Status
+from zerochat.agent.preferences import Preferences
+from zerochat.agent.schema import ConnectionInfo, Event, Hello, InvitationNews, JoinStatus, NoParams, Status
 from zerochat.terminal import Printable, cells, printable, printable_line
+from zerochat.tui.about import About
 from zerochat.tui.answers import Answers, PeerNews
-from zerochat.tui.bars import Banner, Notice, StatusLine, TopBar
+from zerochat.tui.bars import Banner, Notice, StatusLine, TopBar, activity
 from zerochat.tui.composer import Composer
 from zerochat.tui.conversation import Conversation, Conversations
+from zerochat.tui.drafts import KEEP_S, DraftKeeper
 from zerochat.tui.feed import Feed, GroupNews, LogNews
 from zerochat.tui.hints import asks, attention, placeholder, under_way
+from zerochat.tui.keymaps import LETTERS_STAY
 from zerochat.tui.link import AgentError, Link, LinkState
 from zerochat.tui.lists import GroupList, MemberList
+from zerochat.tui.notify import Crier, Herald, Tidings
+from zerochat.tui.offers import Offers
 from zerochat.tui.pane import MessagePane
+from zerochat.tui.selecting import Messages
+from zerochat.tui.setting import app_of
 from zerochat.tui.text import name_of
 from zerochat.tui.timeline import Key
+from zerochat.tui.trail import Trail
 
 FRAME_S = 1 / 60
 FLASH_S = 6.0
@@ -52,6 +62,10 @@ class Board(Screen[None]):
         self.link = link
         self.kept = dict(drafts or {})
         """The drafts that wait for their conversations."""
+        self.keeper = DraftKeeper(link, self.unsent, self.complain)
+        self._keeping = False
+        self.herald = Herald(lambda: app_of(self).choices.now, self._cry, self.set_timer)
+        self._crier: Crier | None = None
         self.closed = True
         """Until the profile is open the composer takes nothing: somebody may be typing its passphrase."""
         self._damage = Printable("")
@@ -63,6 +77,7 @@ class Board(Screen[None]):
         self._draining = False
         self._flashes = 0
         self.answers = Answers()
+        self.trail = Trail()
         self.tell_join: Callable[[JoinStatus], None] | None = None
         """Set while a screen is open that shows how a join gets on."""
         self.tell_invitation: Callable[[InvitationNews], bool] | None = None
@@ -76,9 +91,14 @@ class Board(Screen[None]):
         self.banner = Banner(id="banner")
         self.notice = Notice(id="notice")
         self.group_list = GroupList(id="groups")
-        self.pane = MessagePane(id="pane")
+        self.pane = Messages(self.act, self.step_out, self.write, id="pane")
         self.member_list = MemberList(id="members")
-        self.composer = Composer(self.submit, self._recall, self.names, id="composer")
+        self.above = Banner(id="above")
+        """What the composer's text is about."""
+        self.offers = Offers(id="offers")
+        """What Tab can make of the composer's text."""
+        self.connections: list[str] = []
+        self.composer = Composer(self.submit, self._recall, self.names, lambda: self.connections, id="composer")
         self.composer.disabled = True
         self.status_line = StatusLine(id="status")
 
@@ -90,12 +110,15 @@ class Board(Screen[None]):
             yield self.group_list
             yield self.pane
             yield self.member_list
+        yield self.above
+        yield self.offers
         yield self.composer
         yield self.status_line
 
     def on_mount(self) -> None:
         self._show_banner()
         self.watch(self.app, "app_focus", self._look, init=False)
+        self.prefer(app_of(self).choices.now)
         self.set_interval(STATUS_EVERY_S, self._ask_status)
 
     # --- the line to the agent -------------------------------------------------------------------------------------
@@ -104,10 +127,12 @@ class Board(Screen[None]):
         """The agent is there: read what it has, and open a conversation."""
         self.nick = name_of(hello.nick)
         self._damage = Printable("")
+        self.kept = {**await self.keeper.read(), **self.kept}
         try:
             await self.feed.up(hello)
         finally:
             self.open()
+            self.keep_drafts()
 
     def open(self) -> None:
         """The profile is open: the composer takes what is typed."""
@@ -187,6 +212,7 @@ class Board(Screen[None]):
         conversation = self.conversations.open
         self.member_list.tell(conversation)
         self.top_bar.verified = conversation.verified if conversation else None
+        self.top_bar.changed = len(conversation.names.changed) if conversation else 0
         self._draw_hints()
         self.alarms_changed()
         self._renew_sheets()
@@ -261,15 +287,52 @@ class Board(Screen[None]):
         return self.app.is_running and bool(self.app.screen_stack) and self.app.screen_stack[-1] is self
 
     def is_seen(self) -> bool:
-        return self.is_current and self.app.app_focus
+        """Whether what arrives in the open conversation counts as read at once."""
+        trigger = app_of(self).choices.now.read_trigger
+        return trigger != "sent" and self.is_current and (self.app.app_focus or trigger == "visible")
+
+    # --- what the person has chosen --------------------------------------------------------------------------------
+
+    def prefer(self, preferences: Preferences) -> None:
+        """Go by these from now on."""
+        self.pane.markdown = preferences.markdown
+        self.pane.settle()
+        self.status_line.hints = StatusLine.HINTS
+        if preferences.keys or preferences.keymap != "default":
+            from zerochat.tui.help import hints, keys_of_all
+
+            self.status_line.hints = hints(keys_of_all(self, self.app), StatusLine.HINTS)
+        if self.conversations.by_id:
+            self.redraw_lists()
+
+    def redraw_lists(self) -> None:
+        self._draw_lists()
+
+    def arrived(self, conversation: Conversation, events: Sequence[Event]) -> None:
+        """Tell whoever does not look at it."""
+        looking = conversation is self.conversations.open and self.is_current and self.app.app_focus
+        if not looking:
+            self.herald.hear(conversation.info, events)
+
+    def _cry(self, tidings: Tidings) -> None:
+        app = app_of(self)
+        if self._crier is None:
+            places = app.choices.places
+            self._crier = Crier(app.write_outside, self.complain, places.profile if places else "")
+        app.run_worker(self._crier.tell(tidings, app.choices.now), group="notify")
 
     # --- drawing ---------------------------------------------------------------------------------------------------
 
     def _draw_lists(self) -> None:
         conversation = self.conversations.open
+        holding = app_of(self).choices.now.read_trigger == "sent"
+        for each in self.conversations.by_id.values():
+            each.muted, each.holding = self.herald.mark(each.info), holding
         self.group_list.tell(self.conversations)
         self.top_bar.info = conversation.info if conversation else None
         self.status_line.elsewhere = self.conversations.unread_elsewhere()
+        self.status_line.activity = activity(self.conversations)
+        self.status_line.called = self.conversations.mentions_elsewhere()
         self.status_line.asking = len(self.conversations.asking_elsewhere())
         self.status_line.me = name_of(conversation.info.nick) if conversation else self.nick
         self.pane.set_tail(conversation.tail if conversation else EMPTY)
@@ -294,7 +357,7 @@ class Board(Screen[None]):
 
     def _look(self, focus: bool) -> None:
         """The terminal's window got the focus or lost it; what is in sight counts as read again."""
-        if focus and (conversation := self.conversations.open) is not None:
+        if focus and (conversation := self.conversations.open) is not None and not conversation.holding:
             conversation.read()
             self._draw_lists()
 
@@ -337,16 +400,98 @@ class Board(Screen[None]):
         conversation = self.conversations.by_id[group]
         conversation.enter()
         self.composer.put(conversation.draft)
+        self.draw_about()
         self.pane.tail = conversation.tail
         self.pane.show(conversation.timeline, conversation.names, conversation.place)
         self.members_changed()
         self._draw_lists()
+        self.run_worker(self.keeper.keep())
         self.attempt(self._read(conversation))
 
     async def _read(self, conversation: Conversation) -> None:
         if not conversation.loaded:
             await self.feed.load(conversation)
         await self.feed.read_members(conversation)
+
+    def unsent(self) -> dict[str, str]:
+        """What is unsent in which group, by its id."""
+        raise NotImplementedError
+
+    @on(Composer.Changed)
+    def _edited(self) -> None:
+        if (conversation := self.conversations.open) is not None:
+            conversation.edited(self.composer.text)
+        if self.composer.offers_over():
+            self.offers.tell([], -1)
+        if self.composer.text in ("/tell ", "/letters "):
+            self.attempt(self._read_connections())
+        self.keep_drafts()
+
+    async def _read_connections(self) -> None:
+        found = await self.link.ask("connections", NoParams(), list[ConnectionInfo])
+        self.connections = [one.label for one in found if printable_line(one.label) == one.label != ""]
+
+    @on(Composer.Offered)
+    def _offered(self, event: Composer.Offered) -> None:
+        self.offers.tell(event.labels, event.at)
+
+    def keep_drafts(self) -> None:
+        """Have what is unsent kept, half a second after the first change."""
+        if not self._keeping:
+            self._keeping = True
+            self.set_timer(KEEP_S, self._keep_drafts)
+
+    async def _keep_drafts(self) -> None:
+        self._keeping = False
+        self.run_worker(self.keeper.keep())
+
+    # --- messages as things ----------------------------------------------------------------------------------------
+
+    def act(self, name: str) -> None:
+        """Do something with the message that is selected."""
+        raise NotImplementedError
+
+    def submit_text(self, text: str) -> None:
+        """Say this, or put it where the composer's text would go."""
+        raise NotImplementedError
+
+    def write(self, event: events.Key) -> None:
+        """A key that stands for nothing where the focus is."""
+
+    def step_out(self) -> None:
+        """Behind the last message comes the composer, but where letters mean something among the messages."""
+        if app_of(self).choices.now.keymap not in LETTERS_STAY:
+            self.leave_messages()
+
+    def leave_messages(self) -> None:
+        """From the messages to the composer; none is selected any more."""
+        self.pane.select(None)
+        self.set_focus(self.composer)  # At once: the next key may be waiting.
+
+    @property
+    def about(self) -> About | None:
+        """What the composer's text is about; None: it is a message of its own."""
+        conversation = self.conversations.open
+        return conversation.about if conversation else None
+
+    def set_about(self, about: About | None) -> None:
+        """Let the composer's text be about this, and go there; a message that was to be changed gives place again to
+        what had been begun."""
+        if (conversation := self.conversations.open) is None:
+            return
+        before, conversation.about = conversation.about, about
+        if before is not None and before.kind == "edit":
+            self.composer.put(before.stash)
+            if about is not None and about.kind == "edit":
+                conversation.about = replace(about, stash=before.stash)
+        self.draw_about()
+        self.leave_messages()
+
+    def draw_about(self) -> None:
+        conversation = self.conversations.open
+        about = conversation.about if conversation else None
+        sentence = about.sentence(conversation.names) if conversation and about else Printable("")
+        self.above.tell(Printable(f"Esc: no. {sentence}") if sentence else sentence, trouble=False)
 
     def submit(self, text: str) -> None:
         """Enter was pressed in the composer, with this in it."""
@@ -365,6 +510,11 @@ class Board(Screen[None]):
     def _older(self) -> None:
         if (conversation := self.conversations.open) is not None and not conversation.paging:
             self.attempt(self.feed.load_older(conversation))
+
+    @on(MessagePane.Newer)
+    def _newer(self) -> None:
+        if (conversation := self.conversations.open) is not None and not conversation.paging:
+            self.attempt(self.feed.load_newer(conversation))
 
     @on(MessagePane.Unseen)
     def _unseen(self) -> None:

@@ -7,13 +7,16 @@ from textual import events, on
 from textual.binding import Binding, BindingType
 
 from zerochat.terminal import Printable
-from zerochat.tui import deeds, fates, peers, people
+from zerochat.tui import acts, deeds, editor, fates, jumps, paste, peers, people
 from zerochat.tui.answers import PeerNews
 from zerochat.tui.board import Board
 from zerochat.tui.commands import Command, Refusal, Say, parse
 from zerochat.tui.composer import Composer, is_letter
 from zerochat.tui.feed import GroupNews, LogNews
+from zerochat.tui.keymaps import LETTERS_STAY
 from zerochat.tui.lists import MemberList
+from zerochat.tui.meant import NOTHING_SELECTED
+from zerochat.tui.setting import app_of
 
 AGAIN_S = 3.0
 """Within this, the second Ctrl+C or Ctrl+Q means it."""
@@ -45,11 +48,17 @@ class ChatScreen(Board):
         _key("ctrl+home", "oldest", "Oldest message that is loaded", "messages.oldest"),
         _key("ctrl+end", "newest", "Newest message", "messages.newest"),
         _key("alt+u", "first_unread", "First unread message, or where the badge points", "messages.unread"),
+        _key("ctrl+f,f5", "search", "Search what was said", "go.search"),
+        _key("alt+m", "mention", "Who has called me by name: the message before this one", "go.mention"),
+        _key("alt+left", "back", "Back to where I was before a jump", "go.back"),
         _key("f2,ctrl+b", "members", "Members on or off", "view.members"),
         _key("f9", "delivery", "Who has my last message", "group.delivery"),
         _key("f10", "leave", "Leave this group", "group.leave"),
         _key("f12", "status", "Status of the agent", "agent.status"),
-        _key("escape", "compose", "Back to the composer", "view.composer"),
+        _key("f6", "messages", "To the messages", "view.messages"),
+        _key("escape", "compose", "To the messages, and back to the composer", "view.composer"),
+        _key("alt+x", "command", "Begin a command", "view.command"),
+        _key("alt+e", "editor", "Write in your own editor ($VISUAL, $EDITOR)", "composer.editor"),
         _key("ctrl+c", "interrupt", "Copy the selection; else clear the draft; twice: quit", "composer.clear"),
     ]
 
@@ -65,6 +74,12 @@ class ChatScreen(Board):
 
     def log_told(self, news: LogNews) -> None:
         fates.show(self, news)
+
+    def act(self, name: str) -> None:
+        acts.run(self, name)
+
+    def submit_text(self, text: str) -> None:
+        deeds.say(self, text)
 
     def submit(self, text: str) -> None:
         """Say it, or do it, or say why not."""
@@ -87,14 +102,30 @@ class ChatScreen(Board):
     def _choose_request(self) -> None:
         self.action_requests()
 
+    @on(Composer.Pasted)
+    def _pasted(self, event: Composer.Pasted) -> None:
+        paste.ask(self, event.text)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """What is pasted goes to the composer from wherever the focus is, as letters do."""
+        if not self.closed and self.focused is not self.composer:
+            event.stop()
+            self.set_focus(self.composer)
+            self.composer.take_pasted(event.text)
+
     @on(Composer.Complained)
     def _complained(self, event: Composer.Complained) -> None:
         self.complain(event.sentence)
 
     def on_key(self, event: events.Key) -> None:
+        self.write(event)
+
+    def write(self, event: events.Key) -> None:
         """Letters go to the composer from wherever the focus is, unless they are bound there."""
+        if app_of(self).choices.now.keymap in LETTERS_STAY:
+            return
         if not self.closed and is_letter(event) and event.character and event.key not in self.active_bindings:
-            self.composer.focus()
+            self.set_focus(self.composer)
             self.composer.insert(event.character)
             event.stop()
 
@@ -133,19 +164,64 @@ class ChatScreen(Board):
     def action_members(self) -> None:
         self.toggle_members()
 
-    def action_compose(self) -> None:
-        self.clear_selection()
+    def action_messages(self) -> None:
+        self.pane.begin()
+        self.pane.focus()
+
+    def action_command(self) -> None:
+        """Begin a command; the draft that was there comes back with Ctrl+Up."""
+        if not self.composer.text.startswith("/"):
+            self.action_begin("")
         self.composer.focus()
+
+    def on_screen_resume(self) -> None:
+        self.call_after_refresh(app_of(self).offer_tour)
+
+    def action_compose(self) -> None:
+        """One step back: what the composer's text is about, then the messages, and from anywhere else the composer."""
+        selected_text = self.get_selected_text()
+        self.clear_selection()
+        if not self.composer.has_focus:
+            self.leave_messages()
+        elif selected_text:
+            return
+        elif self.about is not None:
+            self.set_about(None)
+        else:
+            self._to_messages()
+
+    def _to_messages(self) -> None:
+        if self.pane.begin():
+            self.set_focus(self.pane)
+        else:
+            self.flash(NOTHING_SELECTED)
+
+    @on(Composer.Upwards)
+    def _upwards(self) -> None:
+        self._to_messages()
 
     def action_begin(self, command: str) -> None:
         """Put the beginning of a command into the composer; the draft that was there comes back with Ctrl+Up."""
         if self.composer.text and (conversation := self.conversations.open) is not None:
             conversation.said(self.composer.text)
-        self.composer.put(f"/{command} ")
+        self.composer.put(f"/{command} " if command else "/")
         self.composer.focus()
+
+    async def action_editor(self) -> None:
+        if not self.closed:
+            await editor.write(self)
 
     def action_switch(self) -> None:
         deeds.switch(self)
+
+    def action_search(self) -> None:
+        deeds.run(self, "search", "")
+
+    def action_mention(self) -> None:
+        jumps.mention(self)
+
+    def action_back(self) -> None:
+        jumps.back(self)
 
     def action_invite(self) -> None:
         deeds.run(self, "invite", "")
@@ -162,6 +238,9 @@ class ChatScreen(Board):
     def action_delivery(self) -> None:
         deeds.run(self, "delivery", "")
 
+    def action_tour(self) -> None:
+        deeds.run(self, "tour", "")
+
     def action_leave(self) -> None:
         deeds.run(self, "leave", "")
 
@@ -172,24 +251,23 @@ class ChatScreen(Board):
         """Copy what is selected; else clear the draft, which Ctrl+Up brings back; else quit at the second press."""
         selected = self.get_selected_text() or self.composer.selected_text
         if selected:
-            self.app.copy_to_clipboard(selected)
             self.clear_selection()
-            self.flash(Printable(f"{len(selected)} characters copied (OSC 52)."))
+            self.attempt(acts.copy_text(self, selected))
         elif self.composer.text:
             if (conversation := self.conversations.open) is not None:
                 conversation.said(self.composer.text)
             self.composer.put("")
             self.flash(Printable("Cleared; Ctrl+Up brings it back."))
         elif monotonic() - self._interrupted < AGAIN_S:
-            self.app.exit()
+            self.call_next(self.app.run_action, "app.quit")
         else:
             self._interrupted = monotonic()
             self.flash(Printable("Ctrl+C again quits."))
 
-    def drafts(self) -> list[Printable]:
-        """Names of the conversations that have something unsent in them."""
+    def lost_drafts(self) -> list[Printable]:
+        """Names of the conversations that have something unsent in them which is not kept on disk."""
         by_id = self.conversations.by_id
-        return [by_id[id].name if id in by_id else Printable("a conversation") for id in self.unsent()]
+        return [by_id[id].name if id in by_id else Printable("a conversation") for id in self.keeper.lost()]
 
     def unsent(self) -> dict[str, str]:
         """What is unsent in which group, by its id."""
@@ -197,6 +275,7 @@ class ChatScreen(Board):
         found = dict(self.kept)
         for id, each in self.conversations.by_id.items():
             text = self.composer.text if each is here and each.recalled == 0 else each.draft
+            text = each.about.unsent(text) if each.about is not None else text
             if text.strip():
                 found[id] = text
         return found

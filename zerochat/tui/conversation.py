@@ -8,12 +8,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zerochat.agent.histories import fetching, sentence
-from zerochat.agent.schema import Event, GroupInfo, History, MemberInfo, RequestInfo
+from zerochat.agent.schema import Event, FileNews, GroupInfo, History, MemberInfo, RequestInfo
 from zerochat.terminal import Printable, printable, printable_line
+from zerochat.tui.about import About
 from zerochat.tui.hints import not_who_was_verified, over
 from zerochat.tui.text import Names, clock_of, name_of
 from zerochat.tui.timeline import ROWS_MAX, ROWS_SPARE, Key, Place, Row, Timeline, row_of
 
+TEXT_BYTES_MAX = 65_536
+"""UTF-8 of one message: the protocol's own limit, POST_BYTES_MAX in zerochat/group/event.py, which no face imports."""
+TEXT_CHARS_MAX = 4 * TEXT_BYTES_MAX
+"""What that can become by being made printable: a tab is four spaces."""
 SENT_MAX = 100
 """Texts of one's own that Ctrl+Up brings back."""
 UNSEEN_MAX = 5_000
@@ -35,8 +40,20 @@ class Conversation:
     unreadable: Printable = Printable("")
     """Why the agent could not read its messages when it was last asked for some."""
     paging: bool = False
+    window: int = 0
+    """Counts how often the window has begun somewhere else: a page for where it was before is of no use then."""
+    heard: int = 0
+    """The number of the last line that told of an event here."""
     unread: int = 0
+    mentions: int = 0
+    """How many of the unread call me by name."""
+    about: About | None = None
+    """What the text in the composer is about."""
     first_unread: Key | None = None
+    muted: str = ""
+    """A mark in the list, where it tells more or less than others about what comes while nobody looks."""
+    holding: bool = False
+    """What is seen stays unread until something is said here."""
     draft: str = ""
     sent: list[str] = field(default_factory=list)
     alarms: dict[str, Printable] = field(default_factory=dict)
@@ -50,10 +67,10 @@ class Conversation:
 
     @property
     def verified(self) -> tuple[int, int] | None:
-        """How many of the others were verified, and how many there are; None: nobody was."""
+        """How many of the others were verified, and how many there are; None: there are none."""
         others = [one for one in self.members if one.connection != "self"]
         count = sum(one.trust == "verified" for one in others)
-        return (count, len(others)) if count else None
+        return (count, len(others)) if others else None
 
     @property
     def warnings(self) -> list[Printable]:
@@ -130,8 +147,16 @@ class Conversation:
     def take_page(self, page: History, line: int) -> list[Key]:
         """Put a page of history in; the keys that are new."""
         new = self.timeline.add(self._rows([(event, line) for event in page.events]))
+        self._note_floor(page)
         self.loaded = True
         return new
+
+    def _note_floor(self, page: History) -> None:
+        """How far back it has been read, where the oldest of a page has no row of its own."""
+        if page.events:
+            first, floor = page.events[0], self.timeline.floor
+            key = (first.lamport, first.author.did, first.id)
+            self.timeline.floor = key if floor is None else min(floor, key)
 
     def take_first_page(self, page: History, line: int) -> list[Key]:
         """The newest page. Where it does not reach what is loaded, the window begins anew with it: a gap is never
@@ -143,6 +168,7 @@ class Conversation:
             self.place.following, self.place.key = True, None
         whole = not timeline.rows
         new = timeline.add(rows)
+        self._note_floor(page)
         if whole or not page.more:
             timeline.more = page.more
         self.loaded = True
@@ -159,6 +185,35 @@ class Conversation:
             self.timeline.drop_newest(surplus)
             self.place.following = False
         return new
+
+    def take_newer_page(self, page: History, line: int) -> list[Key]:
+        """The page behind the last row of a window that does not reach the end."""
+        new = self.take_page(page, line)
+        self._note_ceiling(page, line)
+        if (surplus := len(self.timeline.rows) - ROWS_MAX) > 0:
+            self.timeline.drop_oldest(surplus)
+        self._name_the_beginning()
+        self.tell_gaps()
+        return new
+
+    def take_page_around(self, page: History, line: int) -> None:
+        """Begin the window anew with a page from anywhere."""
+        self.timeline.clear()
+        self.window += 1
+        self.place.following, self.place.key, self.place.offset = False, None, 0
+        self.take_page(page, line)
+        self.timeline.more = page.more
+        self._note_ceiling(page, line)
+        self._name_the_beginning()
+        self.tell_gaps()
+
+    def _note_ceiling(self, page: History, line: int) -> None:
+        """Whether the window reaches the end now. It does not where an event was told of behind the answer."""
+        timeline = self.timeline
+        timeline.detached = page.newer or self.heard > line
+        if page.events and timeline.detached:
+            last = page.events[-1]
+            timeline.ceiling = max(timeline.ceiling or (0, "", ""), (last.lamport, last.author.did, last.id))
 
     @property
     def before_me(self) -> tuple[str, Key] | None:
@@ -192,6 +247,7 @@ class Conversation:
             return False
         if page.more and (above := bisect_left(timeline.keys, key)):
             timeline.drop_oldest(above)
+        self._note_floor(page)
         timeline.more = page.more
         self._trim()
         self._name_the_beginning()
@@ -202,6 +258,7 @@ class Conversation:
         """Put live events, with the numbers of their lines, in; the keys that are new. Counts what is not `seen`."""
         timeline = self.timeline
         rows = self._rows(events)
+        self.heard = max([self.heard, *(line for _, line in events)])
         in_window: list[Row] = []
         new: list[Key] = []
         for row in rows:
@@ -227,9 +284,18 @@ class Conversation:
             self.relabelled |= self.tell_gaps()
         return new
 
+    def amend(self, event: Event, line: int) -> list[Key]:
+        """A message stands otherwise now; the keys of the rows that changed."""
+        return [key for row in self._rows([(event, line)]) if self.loaded for key in self.timeline.amend(row)]
+
+    def move_file(self, news: FileNews) -> list[Key]:
+        """A file has got on; the keys of the rows that changed."""
+        return self.timeline.move_file(news.file) if self.loaded else []
+
     def _count_unread(self, posts: Iterable[Row]) -> None:
         for row in posts:
             self.unread += 1
+            self.mentions += row.mention
             if self.first_unread is None or row.key < self.first_unread:
                 self.first_unread = row.key
 
@@ -241,7 +307,7 @@ class Conversation:
             told = event.type == "member_joined" and isinstance(did, str) and isinstance(nick, str)
             if told and did not in self.names.nicks:  # the name of that time is better than none
                 self.relabelled |= self.names.learn(str(did), str(nick))
-            if (row := row_of(event, line, self.info.name)) is not None:
+            if (row := row_of(event, line, self.info.name, self.info.me)) is not None:
                 rows.append(row)
         return rows
 
@@ -278,11 +344,12 @@ class Conversation:
         """Its window opens: the unread line goes above the first post that was not read."""
         if self.first_unread is not None:
             self.timeline.set_unread(self.first_unread)
-        self.read()
+        if not self.holding:
+            self.read()
 
     def read(self) -> None:
         """What there is has been seen; the unread line stays where it is until `leave`."""
-        self.unread, self.first_unread = 0, None
+        self.unread, self.mentions, self.first_unread = 0, 0, None
 
     def leave(self) -> None:
         self.timeline.set_unread(None)
@@ -313,6 +380,7 @@ class Conversation:
     # --- what I said -----------------------------------------------------------------------------------------------
 
     def said(self, text: str) -> None:
+        """Keep what was said, or what else is to come back with Ctrl+Up."""
         if text and (not self.sent or self.sent[-1] != text):
             self.sent.append(text)
             del self.sent[:-SENT_MAX]
@@ -327,6 +395,16 @@ class Conversation:
             self.draft = present
         self.recalled = to
         return self.sent[-to] if to else self.draft
+
+    def edited(self, text: str) -> None:
+        """The composer has this in it. Where it was brought back and changed it is the draft now, and what was the
+        draft can be brought back in turn."""
+        recalled = self.sent[-self.recalled] if self.recalled else text
+        if text != printable(recalled, lines_max=TEXT_CHARS_MAX, chars_max=TEXT_CHARS_MAX):
+            self.recalled = 0
+            if self.draft.strip():
+                self.said(self.draft)
+            self.draft = ""
 
 
 @dataclass(slots=True)
@@ -365,10 +443,15 @@ class Conversations:
         return ids[(here + step) % len(ids)]
 
     def next_unread(self) -> str | None:
-        """The next group, going down from the open one, that has something unread, or somebody waiting."""
+        """The next group, going down from the open one, where somebody has called me; else one that has something
+        unread, or somebody waiting."""
         ids = list(self.by_id)
         here = ids.index(self.open_id) if self.open_id in self.by_id else -1
-        for id in ids[here + 1 :] + ids[: here + 1]:
+        around = ids[here + 1 :] + ids[: here + 1]
+        called = next((id for id in around if self.by_id[id].mentions and id != self.open_id), None)
+        if called is not None:
+            return called
+        for id in around:
             if (self.by_id[id].unread or self.by_id[id].info.requests) and id != self.open_id:
                 return id
         return None
@@ -376,6 +459,9 @@ class Conversations:
     def asking_elsewhere(self) -> list[RequestInfo]:
         """Who waits to be let into the groups that are not open."""
         return [one for id, each in self.by_id.items() if id != self.open_id for one in each.info.requests]
+
+    def mentions_elsewhere(self) -> int:
+        return sum(each.mentions for id, each in self.by_id.items() if id != self.open_id)
 
     def unread_elsewhere(self) -> int:
         return sum(each.unread for id, each in self.by_id.items() if id != self.open_id)

@@ -23,6 +23,11 @@ KEYS = {
     "pairwise-multi": "an envelope for each member",
     "pairwise-single": "one envelope for all; its size tells how many",
 }
+KEYS_ABOUT = {
+    "pairwise-multi": "Each message is sealed for every member by itself: whoever watches sees one envelope for each.",
+    "pairwise-single": "Each message is sealed once for all, with a key that each gets for itself: cheaper to send.",
+}
+"""A sentence on each, for whoever has to choose."""
 QUORUMS = (2, 3, 5)
 HISTORIES = ("all", "last:50", "last:500", "none")
 KEEPERS = ("0", "3", "5", "10")
@@ -64,6 +69,7 @@ class CreateScreen(ModalScreen[None]):
             "doubts", plain.AGREEMENT_RULES, lambda value: self._rule(3, agreement=value), id="rule-agreement"
         )
         self._keys = Choice("keys", plain.KEYS, lambda value: KEYS.get(value, value), id="rule-keys")
+        self._keys_about = Static(Content(KEYS_ABOUT[plain.KEYS[0]]), id="keys-about")
         self._history = Choice("newcomers", HISTORIES, history, id="rule-history")
         self._keepers = Choice("kept by", KEEPERS, keepers, id="rule-keepers")
         self._more = Button(Content("More…"), id="more", compact=True)
@@ -77,7 +83,7 @@ class CreateScreen(ModalScreen[None]):
             yield self._more
             with Vertical(id="rules"):
                 yield Static(Content("For good. Arrows choose:"), classes="hint")
-                yield from (self._join, self._roles, self._remove, self._agreement, self._keys)
+                yield from (self._join, self._roles, self._remove, self._agreement, self._keys, self._keys_about)
                 yield from (self._history, self._keepers)
             yield self._said
             yield self._hint
@@ -117,6 +123,7 @@ class CreateScreen(ModalScreen[None]):
     @on(Choice.Changed)
     def _changed(self) -> None:
         self._remove.offer(self._ways_out())
+        self._keys_about.update(Content(KEYS_ABOUT.get(self._keys.value, "")))
 
     @on(Button.Pressed)
     def _press(self, event: Button.Pressed) -> None:

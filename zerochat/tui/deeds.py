@@ -9,20 +9,26 @@ from zerochat.agent import plain
 from zerochat.agent.histories import fetching
 from zerochat.agent.schema import (
     CancelParams,
+    EditParams,
+    Found,
     GroupInfo,
     GroupParams,
+    Hit,
     InvitationInfo,
     InviteParams,
     JoinParams,
     JoinStatus,
     NewParams,
     NoParams,
+    OpenInvitation,
+    RevokeParams,
+    SearchParams,
     SendParams,
     Sent,
     Status,
 )
 from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui import fates, letters, peers, people
+from zerochat.tui import acts, fates, files, jumps, letters, peers, people, setting
 from zerochat.tui.bars import short_view
 from zerochat.tui.board import Board
 from zerochat.tui.conversation import Conversation
@@ -36,7 +42,7 @@ def run(chat: Board, name: str, rest: str) -> None:
     _DEEDS[name](chat, rest)
 
 
-def say(chat: Board, text: str) -> None:
+def say(chat: Board, text: str, *, action: bool = False) -> None:
     """Send what stands in the composer; it comes back into it when the agent refuses."""
     conversation = chat.conversations.open
     if conversation is None:
@@ -47,18 +53,38 @@ def say(chat: Board, text: str) -> None:
         return
     chat.composer.put("")
     conversation.said(text)
+    conversation.read()
     conversation.draft = ""
-    chat.pane.action_end()
+    chat.keeper.sending(conversation.info.id, text)
+    about, conversation.about = conversation.about, None
+    if about is not None and about.kind == "edit":
+        chat.composer.put(about.stash)
+    chat.draw_about()
+    chat.leave_messages()
+    if about is None or about.kind == "reply":
+        chat.pane.action_end()
 
     async def send() -> None:
         try:
-            await chat.link.ask("send", SendParams(conversation.info.id, text), Sent)
+            group = conversation.info.id
+            if about is not None and about.kind == "edit":
+                await chat.link.ask("edit", EditParams(group, about.id, text), Sent)
+            else:
+                reply_to = about.id if about is not None else None
+                await chat.link.ask("send", SendParams(group, text, reply_to=reply_to, action=action), Sent)
         except AgentError:
+            if conversation.about is None and not (chat.composer.text and conversation is chat.conversations.open):
+                conversation.about = about
             if conversation is not chat.conversations.open:
                 conversation.draft = conversation.draft or text
             elif not chat.composer.text:
                 chat.composer.put(text)
+            chat.draw_about()
             raise
+        finally:
+            chat.keeper.sent(conversation.info.id, text)
+            chat.keep_drafts()
+        await chat.keeper.keep()
 
     chat.attempt(send())
 
@@ -73,15 +99,14 @@ def switch(chat: Board) -> None:
 
 
 def _help(chat: Board, rest: str) -> None:
-    from zerochat.tui.choice import Choice
-    from zerochat.tui.create import CreateScreen
     from zerochat.tui.help import help_sheet
-    from zerochat.tui.invite import InviteScreen
-    from zerochat.tui.member import MemberScreen
-    from zerochat.tui.requests import RequestsScreen
+    from zerochat.tui.keymaps import places_of_bindings
 
-    sheets = (RequestsScreen, MemberScreen, InviteScreen, CreateScreen, Choice)
-    chat.app.push_screen(help_sheet(chat, chat.composer, chat.pane, chat.app, sheets=sheets))
+    nodes = (chat, chat.composer, chat.pane, chat.app)
+    others = {place.owner for place in places_of_bindings()} - {type(node) for node in nodes}
+    named = [kind for kind in others if kind.BINDING_GROUP_TITLE]
+    sheets = sorted(named, key=lambda kind: str(kind.BINDING_GROUP_TITLE))
+    chat.app.push_screen(help_sheet(*nodes, sheets=sheets))
 
 
 def _new(chat: Board, rest: str) -> None:
@@ -138,8 +163,9 @@ def _invite(chat: Board, rest: str) -> None:
         return
     from zerochat.tui.invite import InviteScreen
 
-    async def make(role: str, history: str | None) -> InvitationInfo:
-        params = InviteParams(conversation.info.id, uses=int(number), role=role, history=history)
+    async def make(role: str, history: str | None, expires_s: int) -> InvitationInfo:
+        group = conversation.info.id
+        params = InviteParams(group, expires_s=expires_s, uses=int(number), role=role, history=history)
         return await chat.link.ask("invite", params, InvitationInfo)
 
     def closed(_: None) -> None:
@@ -149,12 +175,32 @@ def _invite(chat: Board, rest: str) -> None:
     screen = InviteScreen(
         conversation.name,
         make,
+        lambda: run(chat, "invitations", ""),
         role="reader" if reader else "writer",
         history=conversation.info.policy.history,
         let_in=ask,
     )
     chat.tell_invitation = screen.told
     chat.app.push_screen(screen, closed)
+
+
+def _invitations(chat: Board, rest: str) -> None:
+    from zerochat.tui.invitations import InvitationsScreen
+
+    conversation = _open(chat)
+    if conversation is None:
+        return
+    group = conversation.info.id
+
+    async def ask() -> list[OpenInvitation]:
+        return await chat.link.ask("invitations", GroupParams(group), list[OpenInvitation])
+
+    async def revoke(id: str) -> None:
+        await chat.link.ask("revoke", RevokeParams(group, id), GroupInfo)
+        await chat.feed.refresh()
+
+    screen = InvitationsScreen(conversation.name, ask, revoke, lambda: run(chat, "invite", ""))
+    chat.open_sheet(screen, screen.renew)
 
 
 def _members(chat: Board, rest: str) -> None:
@@ -288,6 +334,20 @@ def _resume(chat: Board, rest: str) -> None:
     chat.app.push_screen(Confirm(printable_line(question), "Resume", "Wait"), answered)
 
 
+def _search(chat: Board, rest: str) -> None:
+    from zerochat.tui.search import SearchScreen
+
+    async def ask(params: SearchParams) -> Found:
+        return await chat.link.ask("search", params, Found)
+
+    def chosen(hit: Hit | None) -> None:
+        if hit is not None:
+            jumps.to_message(chat, hit.group, hit.id)
+
+    groups = {id: one.name for id, one in chat.conversations.by_id.items()}
+    chat.app.push_screen(SearchScreen(ask, groups, printable_line(rest)), chosen)
+
+
 def _quit(chat: Board, rest: str) -> None:
     chat.call_next(chat.app.run_action, "app.quit")
 
@@ -298,12 +358,37 @@ def _open(chat: Board) -> Conversation | None:
     return chat.conversations.open
 
 
+def _me(chat: Board, rest: str) -> None:
+    if not rest:
+        chat.complain(Printable("/me takes what you do: /me waves"))
+        return
+    say(chat, rest, action=True)
+
+
+def _act(name: str) -> Callable[[Board, str], None]:
+    """The command that does the act of this name."""
+    return lambda chat, rest: acts.run(chat, name)
+
+
 _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "help": _help,
+    "me": _me,
+    "reply": acts.reply,
+    "react": acts.react,
+    "edit": acts.edit,
+    "delete": _act("delete"),
+    "copy": _act("copy"),
+    "info": _act("info"),
+    "send": files.send,
+    "files": files.files,
+    "get": files.get,
+    "save": files.save,
+    "topic": acts.topic,
     "new": _new,
     "join": _join,
     "cancel": _cancel,
     "invite": _invite,
+    "invitations": _invitations,
     "requests": people.requests,
     "members": _members,
     "verify": people.verify,
@@ -323,5 +408,11 @@ _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "leave": _leave,
     "forget": _forget,
     "resume": _resume,
+    "set": setting.change,
+    "mute": setting.mute,
+    "profile": setting.profile,
+    "tour": setting.tour,
+    "search": _search,
+    "goto": jumps.goto,
     "quit": _quit,
 }

@@ -4,12 +4,14 @@ from zerochat.agent.schema import Event
 from zerochat.terminal import LINES_MAX, Printable, printable, printable_line
 from zerochat.tui.text import name_of
 
+TOPIC_CELLS_MAX = 400
+"""Of a topic, in the line that tells of it."""
 ROLES = {"reader": "a reader", "writer": "a writer", "admin": "an admin", "owner": "the owner"}
 _ITSELF = {"reader": "only reads from now on", "writer": "writes from now on"}
 
 
 def text_of(event: Event) -> Printable | None:
-    """What to show of an event; None for a type that this version does not know."""
+    """What to show of an event; None for a type that this version does not know, or that other events show."""
     if event.type == "message":
         return printable(str(event.body.get("text", "")), lines_max=LINES_MAX)
     said = _quiet(event)
@@ -41,4 +43,7 @@ def _quiet(event: Event) -> str | None:
             return f"made {subject} {ROLES.get(role, name_of(role))}"
         case "member_renamed":
             return f"is called {subject} now"
+        case "topic_changed":
+            topic = printable_line(str(body.get("text", "")), TOPIC_CELLS_MAX)
+            return f"changed the topic: {topic}" if topic.strip() else "took the topic away"
     return None

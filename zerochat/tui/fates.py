@@ -87,27 +87,30 @@ def delivery(chat: Board, rest: str) -> None:
 
     async def ask() -> None:
         report = await chat.link.ask("delivery", EventParams(conversation.info.id, row.key[2]), DeliveryReport)
-        people = [(_sign(one), f"{conversation.names.label(one.did)}{_state(one)}") for one in report.members]
+        people = [(sign_of(one), f"{conversation.names.label(one.did)}{state_of(one)}") for one in report.members]
         title = Printable(f"Delivered to {report.delivered} of {report.of}")
-        chat.app.push_screen(Sheet(title, Content("\n").join([*_said(row), rows(people, 2)])))
+        chat.app.push_screen(Sheet(title, Content("\n").join([*said(row), rows(people, 2)])))
 
     chat.attempt(ask())
 
 
 def why(chat: Board, rest: str) -> None:
     """What has become of it, in sentences."""
-    from zerochat.tui.sheet import Sheet
-
     conversation, row = _meant(chat, rest)
-    if conversation is None or row is None:
-        return
+    if conversation is not None and row is not None:
+        tell(chat, conversation, row)
+
+
+def tell(chat: Board, conversation: Conversation, row: Row) -> None:
+    """What has become of this message."""
+    from zerochat.tui.sheet import Sheet
 
     async def ask() -> None:
         fate = await chat.link.ask("why", EventParams(conversation.info.id, row.key[2]), Fate)
         nicks = {one.did: one.nick for one in conversation.members}
         nicks |= {one.did: one.nick for one in (*fate.report.members, *fate.gone)}
         told = [printable_line(one) for one in telling.sentences(fate, nicks, name_of, clock_of)]
-        body = [*_said(row), *(Content(one) for one in told), Content(""), Content(f"id {printable_line(row.key[2])}")]
+        body = [*said(row), *(Content(one) for one in told), Content(""), Content(f"id {printable_line(row.key[2])}")]
         chat.app.push_screen(Sheet(Printable("What has become of it"), Content("\n").join(body)))
 
     chat.attempt(ask())
@@ -137,15 +140,15 @@ def _meant(chat: Board, name: str) -> tuple[Conversation | None, Row | None]:
     return conversation, theirs[-1] if theirs else None
 
 
-def _said(row: Row) -> list[Content]:
+def said(row: Row) -> list[Content]:
     return [Content(printable(row.text, lines_max=3, chars_max=300)), Content("")]
 
 
-def _sign(one: MemberDelivery) -> str:
+def sign_of(one: MemberDelivery) -> str:
     return "✓" if one.delivered else SIGNS.get(one.state, "·")
 
 
-def _state(one: MemberDelivery) -> str:
+def state_of(one: MemberDelivery) -> str:
     """Behind the name: since when, or what it waits for."""
     if one.delivered:
         return f"  since {clock_of(one.at)}" if one.at else ""

@@ -1,10 +1,13 @@
 """The help sheet, made from the bindings and the commands themselves, so that it cannot say what is not so."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from textual.app import App
 from textual.binding import Binding
 from textual.content import Content
 from textual.dom import DOMNode
+from textual.keys import key_to_character
 
 from zerochat.terminal import Printable
 from zerochat.tui.commands import COMMANDS
@@ -13,6 +16,10 @@ from zerochat.tui.sheet import Sheet, rows
 LEGEND = (
     ("✓2/3, 0/3", "2 of the 3 others have your message; nobody yet"),
     ("late, vouched", "came after what stands below; not confirmed by its author"),
+    ("│ bob: …", "above a message: what it answers; g goes there"),
+    ("👍 2, [🎉 1]", "what others answered with; yours in brackets"),
+    ("┃ ▌", "left of a message: it calls you by name; it is selected"),
+    ("@2 5", "two of five unread call you by name"),
     ("3 missing", "known to be said, not here yet; F12 says whose"),
     ("2/3 connected", "of the others, how many are connected now"),
     ("● ◐ ○", "a member is connected, connecting, unreachable"),
@@ -21,6 +28,7 @@ LEGEND = (
     ("1/2 out, forked", "one of two votes; has signed two histories"),
     ("reads", "a member who cannot write; admin and owner likewise"),
     ("? ?2", "somebody asks to join; two ask to join that group"),
+    ("∅ @ * in the list", "tells nothing, only mentions, all while you do not look"),
     ("keys · path · …", "how the group works; F12 explains each"),
     ("view 3f9a12c4", "the same at all who see the same members"),
 )
@@ -37,6 +45,9 @@ _NAMES = {
     "end": "End",
     "enter": "Enter",
     "tab": "Tab",
+    "plus": "+",
+    "minus": "-",
+    "slash": "/",
 }
 
 
@@ -45,6 +56,9 @@ def key_text(keys: str) -> str:
     written = []
     for key in keys.split(","):
         *modifiers, last = key.split("+")
+        sign = (key_to_character(last) or "").strip()
+        if len(last) > 1 and last not in _NAMES and sign.isprintable() and sign:
+            last = sign  # ":" is "colon" to the toolkit
         name = _NAMES.get(last, last.upper() if len(last) == 1 and modifiers else last)
         written.append("+".join([*(each.capitalize() for each in modifiers), name.upper() if name[0] == "f" else name]))
     return ", ".join(written)
@@ -52,20 +66,36 @@ def key_text(keys: str) -> str:
 
 def own_bindings(node: DOMNode) -> list[Binding]:
     """The bindings of ours that `node` has, with the person's own keys where they were changed."""
-    own = {each.id for each in type(node).BINDINGS if isinstance(each, Binding)}
-    found: dict[str, list[Binding]] = {}
-    for _, binding in node._bindings:
-        if binding.id in own and binding.id is not None:
-            found.setdefault(binding.id, []).append(binding)
-    return [
-        Binding(",".join(each.key for each in same), same[0].action, same[0].description, id=id)
-        for id, same in found.items()
-    ]
+    return remapped(type(node), node.app)
+
+
+def remapped(kind: type[DOMNode], app: App[object]) -> list[Binding]:
+    """The bindings that a class of ours declares, with the keys that they have now."""
+    own = [each for each in kind.BINDINGS if isinstance(each, Binding)]
+    return [replace(each, key=app._keymap.get(str(each.id), each.key)) for each in own]
+
+
+def keys_of_all(*nodes: DOMNode) -> dict[str, str]:
+    """How the first key of each action is written, by the action's id."""
+    found = [each for node in nodes for each in own_bindings(node)]
+    return {str(each.id): key_text(each.key.split(",")[0]) for each in found}
+
+
+def hints(keys: Mapping[str, str], usual: Sequence[str]) -> tuple[str, ...]:
+    """The hints of the status line with other keys: each of `usual` is a key and the last word of an action's id."""
+    ids = {id.rpartition(".")[2]: id for id in keys}
+    words = [hint.partition(" ")[2] for hint in usual]
+    return tuple(f"{keys[ids[word]].replace('Ctrl+', '^')} {word}" for word in words)
 
 
 def _goes_without_saying(id: str) -> bool:
     """Plain cursor keys, and the digits, which have one line together."""
     return id.startswith("edit.") or id.removeprefix("go.").isdigit()
+
+
+def _moves(id: str) -> bool:
+    """What Up and Down do where there is nothing else that they could."""
+    return id.rpartition(".")[2] in ("up", "down")
 
 
 def help_sheet(*nodes: DOMNode, sheets: Sequence[type[DOMNode]] = ()) -> Sheet:
@@ -87,7 +117,7 @@ def help_sheet(*nodes: DOMNode, sheets: Sequence[type[DOMNode]] = ()) -> Sheet:
         *(Content.styled("What stands where", "bold $text-accent"), rows(LEGEND, 20), Content("")),
     ]
     for sheet in sheets:
-        shown = [each for each in sheet.BINDINGS if isinstance(each, Binding) and each.show]
-        pairs = [(key_text(each.key), each.description) for each in shown]
+        keys = [each for each in remapped(sheet, nodes[0].app) if not _moves(str(each.id))]
+        pairs = [(key_text(each.key), each.description) for each in keys]
         parts += [Content.styled(sheet.BINDING_GROUP_TITLE or "", "bold $text-accent"), rows(pairs, 20), Content("")]
     return Sheet(Printable("Help"), Content("\n").join(parts[:-1]))

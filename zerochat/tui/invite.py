@@ -5,6 +5,7 @@ always there as text beside it, and alone on the screen with `t`, so that a term
 invitation that leads over a mediator has no code: then the link itself is drawn, where the window is large enough.
 """
 
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import ClassVar
@@ -20,26 +21,33 @@ from textual.widgets import Button, Static
 from zerochat.agent.histories import exceeds, given, read_rule
 from zerochat.agent.schema import InvitationInfo, InvitationNews
 from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui.link import AgentError
+from zerochat.tui.link import AgentError, in_thread
 from zerochat.tui.text import clock_text, name_of
 
 QR_STYLE = "#000000 on #ffffff"
 BESIDE_CELLS_MIN = 18
 """Narrower than this, the link beside the code is a ladder of letters; then the code has to wait for a wider window."""
 BELOW_LINES = 2
+EXPIRIES_S = (24 * 3600, 7 * 24 * 3600, 3600)
+"""How long an invitation can be good here; `zerochat invite --expires` takes any time."""
 LESS = ("last:50", "since:7d", "none")
 """What an invitation can give of the history where its group gives more."""
 
 
 class InviteScreen(ModalScreen[None]):
-    """Shows one invitation; `make` asks the agent for it, for a role, and for what it gives of the history (None: as
-    much as the group does, which is `history`). `let_in`: a member has to say yes to whoever uses it."""
+    """Shows one invitation; `make` asks the agent for it, for a role, for what it gives of the history (None: as much
+    as the group does, which is `history`), and for so many seconds. `list_open` shows all that are open. `let_in`: a
+    member has to say yes to whoever uses it."""
 
     BINDING_GROUP_TITLE = "Invitation"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "copy_link", "Copy the link", id="invite.copy_link"),
         Binding("z", "copy_code", "Copy the ZC: code", id="invite.copy_code"),
         Binding("t", "text_only", "Text only", id="invite.text_only"),
+        Binding("p", "picture", "Save the code as a picture (PNG)", id="invite.picture"),
+        Binding("s", "hide", "Hide it from whoever sees this screen, or show it", id="invite.hide"),
+        Binding("e", "expiry", "Another one, that is good for longer or not so long", id="invite.expiry"),
+        Binding("o", "open", "Open invitations: who uses them, taking one back", id="invite.open"),
         Binding("r", "read_only", "Another one, to read only, or to write too", id="invite.read_only"),
         Binding("h", "history", "Another one, with more or less of the history", id="invite.history"),
         Binding("up,k", "move(-1)", "Line up", show=False, id="invite.up"),
@@ -50,7 +58,8 @@ class InviteScreen(ModalScreen[None]):
     def __init__(
         self,
         group: Printable,
-        make: Callable[[str, str | None], Awaitable[InvitationInfo]],
+        make: Callable[[str, str | None, int], Awaitable[InvitationInfo]],
+        list_open: Callable[[], None],
         *,
         role: str = "writer",
         history: str = "all",
@@ -63,6 +72,9 @@ class InviteScreen(ModalScreen[None]):
         self._let_in = let_in
         self._group = group
         self._make = make
+        self._list_open = list_open
+        self._expires_s = EXPIRIES_S[0]
+        self._hidden = False
         self._invitation: InvitationInfo | None = None
         self._qr: list[str] = []
         self._text_only = False
@@ -73,11 +85,14 @@ class InviteScreen(ModalScreen[None]):
         self._about = Static(id="invite-about")
         self._link = Static(id="invite-link")
         self._compact = Static(id="invite-code")
-        self._link_button = Button(Content("c copy link"), id="copy_link", compact=True)
-        self._copy_button = Button(Content("z copy code"), id="copy_code", compact=True)
-        self._text_button = Button(Content("t text only"), id="text_only", compact=True)
-        self._read_button = Button(Content("r read only"), id="read_only", compact=True)
+        self._link_button = Button(Content("c link"), id="copy_link", compact=True)
+        self._copy_button = Button(Content("z code"), id="copy_code", compact=True)
+        self._text_button = Button(Content("t text"), id="text_only", compact=True)
+        self._read_button = Button(Content("r read"), id="read_only", compact=True)
         self._history_button = Button(Content("h history"), id="history", compact=True)
+        self._picture_button = Button(Content("p PNG"), id="picture", compact=True)
+        self._hide_button = Button(Content("s hide"), id="hide", compact=True)
+        self._expiry_button = Button(Content("e time"), id="expiry", compact=True)
         self._news = Static(id="invite-news")
 
     def compose(self) -> ComposeResult:
@@ -92,20 +107,24 @@ class InviteScreen(ModalScreen[None]):
             yield self._link_button
             yield self._copy_button
             yield self._text_button
+            yield self._picture_button
+            yield self._hide_button
+            yield self._expiry_button
             yield self._read_button
             yield self._history_button
-            yield Button(Content("Esc close"), id="close", compact=True)
+            yield Button(Content("o open"), id="open", compact=True)
+            yield Button(Content("Esc"), id="close", compact=True)
 
     def on_mount(self) -> None:
         buttons = (self._link_button, self._copy_button, self._text_button, self._read_button, self._history_button)
-        for button in buttons:
+        for button in (*buttons, self._picture_button, self._hide_button, self._expiry_button):
             button.display = False  # There is nothing yet that they could be for.
         self._say("Asking the agent for an invitation…")
         self.run_worker(self._ask())
 
     async def _ask(self) -> None:
         try:
-            invitation = await self._make(self._role, self._gives)
+            invitation = await self._make(self._role, self._gives, self._expires_s)
         except AgentError as error:
             self._say(printable(str(error)), trouble=True)
             return
@@ -139,7 +158,7 @@ class InviteScreen(ModalScreen[None]):
         if invitation is None:
             return
         fits = self._fits()
-        shown = fits and not self._text_only
+        shown = fits and not self._text_only and not self._hidden
         self._code.display = shown
         if shown:
             self._code.update(Content("\n").join(Content.styled(row, QR_STYLE) for row in self._qr))
@@ -150,7 +169,9 @@ class InviteScreen(ModalScreen[None]):
         if invitation.history != "all" or self._rule != "all":
             narrower = invitation.history if invitation.history != "all" else self._rule
             about.append(f"Newcomers get {given(narrower)}.")
-        if not fits and self._qr and not self._text_only:
+        if self._hidden:
+            about.append("Hidden, so that nobody who sees this screen can use it: s shows it.")
+        elif not fits and self._qr and not self._text_only:
             width, height = len(self._qr[0]) + BESIDE_CELLS_MIN, len(self._qr) + BELOW_LINES
             about.append(f"Enlarge the window to {width}x{height} to see the code, or send the link.")
         if self._let_in:
@@ -160,11 +181,16 @@ class InviteScreen(ModalScreen[None]):
         self._about.update(Content("\n".join(about)))
         self._link.update(Content(printable(invitation.url)))
         self._compact.update(Content(printable_line(invitation.code)))
-        self._compact.display = self._copy_button.display = bool(invitation.code)
+        self._link.display = not self._hidden
+        self._compact.display = bool(invitation.code) and not self._hidden
+        self._copy_button.display = bool(invitation.code)
         self._link_button.display = self._text_button.display = self._read_button.display = True
+        self._hide_button.display = self._expiry_button.display = True
+        self._picture_button.display = bool(self._qr)
+        self._hide_button.label = Content("s show" if self._hidden else "s hide")
         self._history_button.display = len(self._rules()) > 1
-        self._read_button.label = Content("r may write" if invitation.role == "reader" else "r read only")
-        self.set_class(self._text_only or not shown, "-text")
+        self._read_button.label = Content("r write" if invitation.role == "reader" else "r read")
+        self.set_class((self._text_only or not shown) and not self._hidden, "-text")
         if not self._used:
             self._say("Nobody has used it yet. Keep zerochat running until they have joined.")
         else:
@@ -210,6 +236,48 @@ class InviteScreen(ModalScreen[None]):
             return
         self._text_only = not self._text_only
         self._draw()
+
+    def action_hide(self) -> None:
+        """Whoever shares a screen hands what is on it to everybody who looks."""
+        if self._invitation is not None:
+            self._hidden = not self._hidden
+            self._draw()
+
+    def action_picture(self) -> None:
+        """Save the code where downloads go."""
+        if self._invitation is not None and self._qr:
+            self.run_worker(
+                self._save(self._invitation.short or self._invitation.code or self._invitation.url), group="save"
+            )
+
+    async def _save(self, text: str) -> None:
+        from zerochat.agent.files.saving import downloads, save
+        from zerochat.agent.pictures import code_png
+        from zerochat.errors import LocalError
+
+        saved: list[str] = []
+
+        def write() -> None:
+            name = f"invitation to {self._group}.png"
+            saved.append(str(save(name, [code_png(printable(text))], "", downloads(os.environ)).path))
+
+        try:
+            await in_thread(write)
+        except LocalError as error:
+            self._say(printable_line(str(error)), trouble=True)
+            return
+        self._say(printable_line(f"Saved as {saved[0]}. Whoever has the picture has the invitation."))
+
+    def action_expiry(self) -> None:
+        """Ask for another invitation, which is good for longer, or not so long."""
+        if self._invitation is not None:
+            here = EXPIRIES_S.index(self._expires_s)
+            self._expires_s = EXPIRIES_S[(here + 1) % len(EXPIRIES_S)]
+            self.run_worker(self._ask(), exclusive=True)
+
+    def action_open(self) -> None:
+        self.dismiss(None)
+        self._list_open()
 
     def action_read_only(self) -> None:
         """Ask for another invitation. The one before is of no use to anybody who has not got it."""

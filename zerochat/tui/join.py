@@ -5,6 +5,7 @@ line, and a failure is the agent's sentence, with the pasted text still there.
 """
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import ClassVar
 
 from textual import on
@@ -13,13 +14,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input, Static
+from textual.widgets import Button, Input, Static, TextArea
 
 from zerochat.agent.schema import JoinStatus
 from zerochat.terminal import Printable, printable
 from zerochat.tui.choice import Choice
 from zerochat.tui.composer import Composer, LineInput
-from zerochat.tui.link import AgentError
+from zerochat.tui.link import AgentError, in_thread
 from zerochat.tui.requests import in_lines
 from zerochat.tui.text import clock_text
 
@@ -63,6 +64,8 @@ class JoinScreen(ModalScreen[str | None]):
         self._invitation = invitation
         self._under_way = running
         self._join = ""
+        self._looked_at: Path | None = None
+        """The picture that a code was last looked for in."""
         self._told: dict[str, JoinStatus] = {}
         # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
         self._box = Composer(lambda text: self._start(), lambda step, text: None, id="invitation")
@@ -74,7 +77,7 @@ class JoinScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet"):
             yield Static(Content("Join a group"), classes="title")
-            yield Static(Content("Paste the invitation: the link, or the code that begins with ZC:"))
+            yield Static(Content("Paste the invitation: link, ZC: code, or the path of a picture of it"))
             yield self._box
             with Horizontal(classes="field"):
                 yield Static(Content("Your name there "))
@@ -102,6 +105,12 @@ class JoinScreen(ModalScreen[str | None]):
     def _submit(self) -> None:
         self._start()
 
+    @on(Composer.Pasted)
+    def _pasted(self, event: Composer.Pasted) -> None:
+        """Long texts and paths are what this box is for."""
+        event.stop()
+        self._box.insert_pasted(event.text)
+
     @on(Composer.Complained)
     def _complain(self, event: Composer.Complained) -> None:
         event.stop()
@@ -117,7 +126,47 @@ class JoinScreen(ModalScreen[str | None]):
         else:
             self.action_close()
 
+    @on(TextArea.Changed)
+    def _changed(self) -> None:
+        """The path of a picture, pasted or dropped here, becomes what the code in it says."""
+        if self._picture(self._box.text) is not None:
+            self._read_picture(join=False)
+
+    def _picture(self, text: str) -> Path | None:
+        """The picture that is meant, if it is one."""
+        from zerochat.agent.pictures import picture_path
+
+        return picture_path(text)
+
+    def _read_picture(self, *, join: bool) -> None:
+        """Put what the code in the picture says in its path's place; `join`: and use it."""
+        from zerochat.agent.pictures import read_code
+        from zerochat.errors import LocalError
+
+        path, found = self._picture(self._box.text), list[str]()
+        assert path is not None
+        if path == self._looked_at and not join:
+            return  # what has become of it stands there
+        self._looked_at = path
+
+        async def read() -> None:
+            self._say(Printable("Looking for the code in the picture…"))
+            try:
+                await in_thread(lambda: found.append(read_code(path)))
+            except LocalError as error:
+                self._say(printable(str(error)), trouble=True)
+                return
+            self._box.put(found[0])
+            self._say(Printable("Read off the picture. Enter joins."))
+            if join:
+                self._start()
+
+        self.run_worker(read(), exclusive=True)
+
     def _start(self) -> None:
+        if self._picture(self._box.text) is not None:
+            self._read_picture(join=True)
+            return
         invitation = "".join(self._box.text.split())  # A pasted link may have been wrapped.
         if not invitation:
             self._say(Printable("Paste the invitation first."), trouble=True)

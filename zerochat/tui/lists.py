@@ -1,8 +1,10 @@
 """The lists at the sides: conversations on the left, members on the right."""
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar
 
 from textual import on
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList
@@ -13,13 +15,25 @@ from zerochat.agent.schema import MemberInfo, RequestInfo, VoteInfo
 from zerochat.terminal import Printable, cells
 from zerochat.tui.conversation import Conversation, Conversations
 from zerochat.tui.lookalikes import deceptive
-from zerochat.tui.text import clip, key_suffix, name_of
+from zerochat.tui.text import clip, clock_of, key_suffix, name_of
 
 UNREAD_SHOWN_MAX = 999
 
 
-class QuietList(OptionList):
+class QuietList(OptionList, inherit_bindings=False):
     """An option list that is rebuilt only when something in it differs, and keeps its highlight then."""
+
+    BINDING_GROUP_TITLE = "Lists"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "cursor_up", "Line up", show=False, id="list.up"),
+        Binding("down", "cursor_down", "Line down", show=False, id="list.down"),
+        Binding("pageup", "page_up", "Page up", show=False, id="list.page_up"),
+        Binding("pagedown", "page_down", "Page down", show=False, id="list.page_down"),
+        Binding("home", "first", "First line", show=False, id="list.first"),
+        Binding("end", "last", "Last line", show=False, id="list.last"),
+        Binding("enter", "select", "Choose", show=False, id="list.choose"),
+    ]
+    """OptionList's own, with names that a keymap can say."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False, compact=True)
@@ -31,6 +45,14 @@ class QuietList(OptionList):
         """The entries are made for a width."""
         if self.again is not None:
             self.again()
+
+    def watch_show_vertical_scrollbar(self) -> None:
+        """A scroll bar takes a cell of each entry's; one that is a cell too long would take two lines."""
+        self.call_after_refresh(self.on_resize)
+
+    def room(self, least: int) -> int:
+        """Cells of an entry, beside a scroll bar if there is one."""
+        return max(self.scrollable_content_region.width - 2, least)
 
     def put(self, entries: Iterable[tuple[str, Content]]) -> None:
         """Show `entries`, pairs of an id and what stands there."""
@@ -58,13 +80,13 @@ class GroupList(QuietList):
 
     def tell(self, conversations: Conversations) -> None:
         self.again = lambda: self.tell(conversations)
-        width = max(self.size.width - 2, 8) or 16
+        width = self.room(8)
         self.put(
             (id, group_line(number, each, width, is_open=id == conversations.open_id))
             for number, (id, each) in enumerate(conversations.by_id.items(), 1)
         )
         ids = list(conversations.by_id)
-        if not self.has_focus and conversations.open_id in ids:
+        if (not self.has_focus or self.highlighted is None) and conversations.open_id in ids:
             self.highlighted = ids.index(conversations.open_id)
 
     @on(OptionList.OptionSelected)
@@ -75,12 +97,19 @@ class GroupList(QuietList):
 
 
 def group_line(number: int, conversation: Conversation, width: int, *, is_open: bool) -> Content:
-    """ "2 weekend  ?1 14": number, name, who asks to join, unread posts; or "left", "out" where we are not in it."""
+    """ "2 weekend  ?1 @2 14": number, name, who asks to join, unread posts that call me by name, all that are unread;
+    or "left", "out" where we are not in it."""
     unread = str(min(conversation.unread, UNREAD_SHOWN_MAX)) if conversation.unread else ""
+    if conversation.mentions:
+        unread = f"@{min(conversation.mentions, UNREAD_SHOWN_MAX)} {unread}"
     if conversation.info.requests:
         unread = f"?{len(conversation.info.requests)} {unread}".rstrip()
     if conversation.info.state == "left":
         unread = f"{unread} {'out' if conversation.info.removed_by else 'left'}".lstrip()
+    if conversation.draft.strip() and not is_open:
+        unread = f"✎ {unread}".rstrip()
+    if conversation.muted:
+        unread = f"{conversation.muted} {unread}".rstrip()
     label = f"{number} " if number <= 9 else "  "
     name = clip(conversation.name, width - len(label) - len(unread) - 1)
     gap = " " * max(width - len(label) - cells(name) - len(unread), 1)
@@ -118,9 +147,9 @@ class MemberList(QuietList):
 
     def tell(self, conversation: Conversation | None) -> None:
         self.again = lambda: self.tell(conversation)
-        width = max(self.size.width - 2, 8) or 20
+        width = self.room(8)
         members = conversation.members if conversation else []
-        order = sorted(members, key=lambda member: (member.connection == "unreachable", member.nick.casefold()))
+        order = sorted(members, key=_rank)
         nicks = {member.did: name_of(member.nick) for member in order}
         doubtful = deceptive(nicks)
         votes = {vote.did: vote for vote in conversation.info.votes} if conversation else {}
@@ -153,6 +182,12 @@ def request_line(one: RequestInfo, width: int) -> Content:
     return Content.assemble(("? ", "bold $text-accent"), (text, "bold"), gap, (key, "$text-muted"))
 
 
+def _rank(member: MemberInfo) -> tuple[bool, bool, str]:
+    """First those to be careful with, then whoever is there, by name."""
+    doubtful = member.trust == "changed" or member.forked
+    return not doubtful, member.connection == "unreachable", member.nick.casefold()
+
+
 def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
     """What is unusual about a member, in words, the most important first."""
     if member.connection == "self":
@@ -167,6 +202,8 @@ def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
         yield "reads" if member.role == "reader" else member.role
     if not member.arrived:
         yield NEVER_ARRIVED
+    elif member.connection == "unreachable" and member.last_heard:
+        yield f"since {clock_of(member.last_heard)}"
     elif member.connection in ("connecting", "unreachable"):
         yield member.connection
     if member.bot:

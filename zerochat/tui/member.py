@@ -16,7 +16,7 @@ from zerochat.terminal import printable_line
 from zerochat.tui.help import key_text
 from zerochat.tui.requests import in_lines
 from zerochat.tui.sheet import Body, rows
-from zerochat.tui.text import Names, clock_text, name_of
+from zerochat.tui.text import Names, age_of, clock_text, name_of
 
 HOW = "Read them to each other, all eight, on a call."
 TRUST = {
@@ -158,7 +158,7 @@ def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str,
     return [
         *found,
         *([("connection", "you" if mine else member.connection + how)] if group.state != "left" else []),
-        ("last heard", clock_text(member.last_heard) if member.last_heard else "-"),
+        ("last heard", f"{clock_text(member.last_heard)}, {age_of(member.last_heard)}" if member.last_heard else "-"),
         *([("its members", agrees)] if group.state != "left" else []),
         ("joined", clock_text(member.joined_at)),
         ("let in by", names.label(member.added_by) if member.added_by else "-"),

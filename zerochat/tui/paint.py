@@ -13,8 +13,11 @@ from rich.style import Style
 from textual.color import Color
 from textual.strip import Strip
 
-from zerochat.tui.text import NICK_COLOURS, Names, clip, hue_of, wrap
-from zerochat.tui.timeline import MARGIN, Row, Timeline
+from zerochat.tui.marked import BOLD, CODE, ITALIC, LINK, NAME, QUOTED, SIGN, SLANT
+from zerochat.tui.row import MARGIN, Columns, Row
+from zerochat.tui.shape import QUOTE_BAR, Shown, lines_of
+from zerochat.tui.text import NAME_CELLS_MAX, NICK_COLOURS, Names, clip, hue_of, wrap
+from zerochat.tui.timeline import Timeline
 
 CONTRAST_MIN = 4.5
 """WCAG 2.2, success criterion 1.4.3: text of normal size against its background."""
@@ -22,8 +25,13 @@ _ANSI_NAMES = (
     "blue", "green", "magenta", "cyan", "red", "yellow", "bright_blue", "bright_green", "bright_magenta", "bright_cyan",
     "bright_red", "bright_yellow",
 )  # fmt: skip
-LABELS = ("time", "bar", "body", "pending", "quiet", "mark", "delivered", "day", "unread", "head")
+LABELS = (
+    "time", "bar", "body", "pending", "quiet", "mark", "delivered", "day", "unread", "head", "quote", "code",
+    "reaction", "mine", "mention", "selected",
+)  # fmt: skip
 """The pane's component classes, without their prefix."""
+BAR, MENTION_BAR, SELECTED_BAR = "│", "┃", "▌"
+"""Left of a text: of any, of one that calls me by name, and of the one that is selected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,8 @@ class Palette:
     base: Style
     labels: dict[str, Style]
     nicks: tuple[Style, ...]
+    bare: bool = False
+    """There are no colours."""
 
     def __getitem__(self, label: str) -> Style:
         return self.labels[label]
@@ -94,7 +104,7 @@ def mark_of(row: Row) -> tuple[str, str]:
     return "vouched" if row.vouched else "late", "mark"
 
 
-def paint(timeline: Timeline, index: int, names: Names, palette: Palette) -> list[Strip]:
+def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, selected: bool = False) -> list[Strip]:
     """The lines of row `index`: separators that belong above it, then its text; as many as its height."""
     row, columns = timeline.rows[index], timeline.columns
     strips: list[Strip] = []
@@ -104,41 +114,110 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette) -> lis
         strips.append(rule("new", columns.width, palette["unread"]))
     if row.kind == "quiet":
         return [*strips, *_quiet(timeline, row, names, palette)]
-
     starts = timeline.starts_group(index)
-    nick_style = palette.nicks[hue_of(row.author)]
-    if columns.stacked:
-        if starts:
-            nick = names.byline(row.author, columns.nick)
-            head = [Segment(nick, nick_style), Segment(f" {row.time}", palette["time"])]
-            strips.append(Strip(head).crop(0, columns.width))
-        gutter = [Segment(" " * columns.gutter, palette.base)]
-        first = [Segment("· "[: columns.gutter], palette["bar"])]  # Where one post ends and the next begins.
-    else:
-        shown = names.byline(row.author, columns.nick) if starts else ""
-        space = " " * (columns.nick - cell_len(shown))
-        first = [
-            Segment(f"{row.time:5} ", palette["time"]),
-            Segment(space + shown, nick_style),
-            Segment(" │ ", palette["bar"]),
-        ]
-        gutter = [Segment(" " * (6 + columns.nick), palette.base), Segment(" │ ", palette["bar"])]
-
-    pending = row.own and row.of > 0 and row.delivered == 0
-    body = palette["pending" if pending else "body"]
+    if columns.stacked and starts and not row.action:
+        nick = names.byline(row.author, columns.nick)
+        head = [Segment(nick, palette.nicks[hue_of(row.author)]), Segment(f" {row.time}", palette["time"])]
+        strips.append(Strip(head).crop(0, columns.width))
+    first, gutter = _gutters(row, columns, names, palette, starts=starts, selected=selected)
     width = columns.text_width(row)
-    lines = wrap(row.text, width)
-    whole = len(lines)
-    lines += wrap(row.cut, width) if row.cut else []
+    lines = lines_of(row, columns, timeline.marked)
     for number, line in enumerate(lines):
-        segments = [*(first if number == 0 else gutter), Segment(line, body if number < whole else palette["mark"])]
+        text = _line(row, line, width, names, palette)
+        segments = [*(first if number == 0 else gutter), *text]
         if row.marked and number == len(lines) - 1:
             mark, label = mark_of(row)
             mark = clip(mark, MARGIN)
-            filling = max(width - cell_len(line) + MARGIN - cell_len(mark), 0)
+            used = sum(cell_len(segment.text) for segment in text)
+            filling = max(width - used + MARGIN - cell_len(mark), 0)
             segments += [Segment(" " * filling, palette.base), Segment(mark, palette[label])]
-        strips.append(Strip(segments))
+        strip = Strip(segments)
+        strips.append(_lit(strip, columns.width, palette["selected"]) if selected else strip)
     return strips
+
+
+def _gutters(
+    row: Row, columns: Columns, names: Names, palette: Palette, *, starts: bool, selected: bool
+) -> tuple[list[Segment], list[Segment]]:
+    """What stands left of the first line of a text, and of each other one."""
+    bar, bar_style = ("" if row.action else BAR), palette["bar"]
+    if row.mention:
+        bar, bar_style = MENTION_BAR, palette["mention"]
+    if selected:
+        bar, bar_style = SELECTED_BAR, palette["mention" if row.mention else "unread"]
+    if columns.stacked:
+        loud = selected or row.mention
+        sign = bar if loud else "*" if row.action else "·"  # Where one post ends and the next begins.
+        other = bar if loud else ""
+        first = [Segment(f"{sign:2}"[: columns.gutter], bar_style)]
+        return first, [Segment(f"{other:2}"[: columns.gutter], bar_style)]
+    shown = "*" if row.action else names.byline(row.author, columns.nick) if starts else ""
+    space = " " * (columns.nick - cell_len(shown))
+    beside = Segment(f" {bar:1} ", bar_style)
+    first = [
+        Segment(f"{row.time:5} ", palette["time"]),
+        Segment(space + shown, palette["quiet"] if row.action else palette.nicks[hue_of(row.author)]),
+        beside,
+    ]
+    return first, [Segment(" " * (6 + columns.nick), palette.base), beside]
+
+
+def _line(row: Row, line: Shown, width: int, names: Names, palette: Palette) -> list[Segment]:
+    """One line of a post's text."""
+    match line.kind:
+        case "quote":
+            return [Segment(clip(_quote(row, names), width), palette["quote"])]
+        case "reactions":
+            return [Segment(text, palette["mine" if mine else "reaction"]) for text, mine in line.pieces]
+        case "note" | "file":
+            base = palette["mark"]
+        case _:
+            pending = row.own and row.of > 0 and row.delivered == 0
+            base = palette["pending" if pending else "body"]
+            if row.mention and palette.bare:
+                base += Style(bold=True)
+    segments = []
+    for text, marks in line.pieces:
+        if marks & NAME:
+            name = names.byline_then(row.author, row.nick, len(text))
+            segments.append(Segment(name, palette.nicks[hue_of(row.author)]))
+        else:
+            segments.append(Segment(text, _styled(base, marks, palette) if marks else base))
+    return segments
+
+
+def _styled(base: Style, marks: int, palette: Palette) -> Style:
+    if marks & SIGN:
+        return palette["mark"]
+    style = base
+    if marks & QUOTED:
+        style += palette["quote"]
+    if marks & CODE:
+        style += palette["code"]
+    if marks & LINK:
+        style += Style(underline=True)
+    if marks & BOLD:
+        style += Style(bold=True)
+    if marks & (ITALIC | SLANT):
+        style += Style(italic=True)
+    return style
+
+
+def _quote(row: Row, names: Names) -> str:
+    """ "│ alice: the beginning" of what a post answers."""
+    quote = row.quote
+    assert quote is not None
+    if not quote.author:
+        return f"{QUOTE_BAR}a message that is not here"
+    text = "(deleted)" if quote.deleted else quote.text
+    return f"{QUOTE_BAR}{names.byline_then(quote.author, quote.nick, NAME_CELLS_MAX)}: {text}"
+
+
+def _lit(strip: Strip, width: int, style: Style) -> Strip:
+    """The line of a selected post, up to the edge of the pane."""
+    full = strip.extend_cell_length(width).crop(0, width)
+    lit = Style(bgcolor=style.bgcolor)
+    return Strip([Segment(each.text, each.style + lit if each.style else lit) for each in full])
 
 
 def _quiet(timeline: Timeline, row: Row, names: Names, palette: Palette) -> list[Strip]:

@@ -7,12 +7,12 @@ count of what is below.
 """
 
 from collections.abc import Iterable
+from math import inf
 from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual import events
-from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -24,6 +24,8 @@ from zerochat.tui.paint import LABELS, Palette, nick_styles, note, paint
 from zerochat.tui.text import Names, wrap
 from zerochat.tui.timeline import Key, Place, Timeline
 
+SCREENS_AHEAD = 3
+"""So far from the edge of what is loaded the next page is asked for: it is there before the edge is reached."""
 STRIPS_MAX = 1_024
 """Rows that are kept painted: some screens full, for scrolling to and fro."""
 
@@ -33,16 +35,12 @@ class MessagePane(ScrollView, can_focus=True):
 
     ALLOW_SELECT = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"pane--{label}" for label in LABELS}
-    BINDING_GROUP_TITLE = "Messages"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_up", "Line up", show=False, id="pane.up"),
-        Binding("down,j", "scroll_down", "Line down", show=False, id="pane.down"),
-        Binding("home,g", "top", "Oldest that is loaded", show=False, id="pane.top"),
-        Binding("end,G", "end", "Newest", show=False, id="pane.end"),
-    ]
 
     class Older(Message):
         """The reader is near the top of what is loaded, and there is more."""
+
+    class Newer(Message):
+        """The reader is near the bottom of what is loaded, and that is not the end."""
 
     class Newest(Message):
         """The reader wants the end, and it is not loaded."""
@@ -57,7 +55,14 @@ class MessagePane(ScrollView, can_focus=True):
         self.place = Place()
         self.tail: tuple[Printable, ...] = ()
         """Sentences of ours below the last row."""
+        self.selected: Key | None = None
+        """The message that is selected (`selecting` says which)."""
+        self.markdown = True
+        """Whether Markdown in messages counts; `settle` draws them accordingly."""
         self._painted: dict[Key, list[Strip]] = {}
+        self._drawn: dict[int, tuple[Strip, Strip]] = {}
+        """By line: what was painted there, and the same as wide as the pane. What Textual makes of a strip it keeps
+        with the strip, so a line that only moves on the screen costs next to nothing."""
         self._palette: Palette | None = None
         self._settling = False
 
@@ -66,6 +71,7 @@ class MessagePane(ScrollView, can_focus=True):
     def show(self, timeline: Timeline | None, names: Names, place: Place) -> None:
         """Change to another conversation, at the place where its reader was."""
         self.timeline, self.names, self.place = timeline, names, place
+        self.selected = None
         self.settle()
 
     def set_tail(self, tail: tuple[Printable, ...]) -> None:
@@ -82,17 +88,43 @@ class MessagePane(ScrollView, can_focus=True):
             for key in changed:
                 self._painted.pop(key, None)
         width = self.text_width
-        if self.timeline is not None and width > 0 and self.timeline.width != width:
-            self.timeline.resize(width)
+        timeline = self.timeline
+        if timeline is not None and width > 0 and (timeline.width, timeline.marked) != (width, self.markdown):
+            timeline.marked = self.markdown
+            timeline.resize(width)
             self._painted.clear()
+        held = self._held()
         self._settling = True
         try:
-            self.virtual_size = Size(width, self._line_count())
-            self.scroll_to(y=self._wanted_top(), animate=False)
+            self._be_high(Size(width, self._line_count()))
+            self.scroll_to(y=min(self._wanted_top(), held), animate=False)
         finally:
             self._settling = False
         self._note_seen()
         self.refresh()
+
+    def _be_high(self, size: Size) -> None:
+        """Have so many lines. As long as the scrollbar stays, nothing moves on the screen by that, so nothing is laid
+        out anew: that would cost several milliseconds for each arrival."""
+        high = self.container_size.height
+        before = self.virtual_size
+        if self.show_vertical_scrollbar and size.width == before.width and min(size.height, before.height) > high:
+            self.set_reactive(MessagePane.virtual_size, size)
+            self.vertical_scrollbar.window_virtual_size = size.height
+        else:
+            self.virtual_size = size
+
+    def _held(self) -> float:
+        """The line that is to stay in sight while the end is followed: of what is selected, if it was in sight."""
+        index = self.timeline.index(self.selected) if self.timeline and self.selected and self.place.following else None
+        if self.timeline is None or index is None:
+            return inf
+        top = self.timeline.tops[index] + self.timeline.lead(index)
+        return max(top, 0) if top >= round(self.scroll_y) else inf
+
+    def repaint(self, key: Key) -> None:
+        """This row looks otherwise now; its height is the same."""
+        self._painted.pop(key, None)
 
     @property
     def text_width(self) -> int:
@@ -129,8 +161,11 @@ class MessagePane(ScrollView, can_focus=True):
         self.place.key = self.timeline.keys[index]
         self.place.offset = top - self.timeline.tops[index] - self.timeline.lead(index)
         self._note_seen()
-        if self.timeline.more and top <= self.size.height:
+        ahead = SCREENS_AHEAD * self.size.height
+        if self.timeline.more and top <= ahead:
             self.post_message(self.Older())
+        if self.timeline.detached and top + self.size.height + ahead >= self.timeline.total:
+            self.post_message(self.Newer())
 
     def _note_seen(self) -> None:
         unseen = self.place.unseen
@@ -177,14 +212,7 @@ class MessagePane(ScrollView, can_focus=True):
     def page(self, direction: int) -> None:
         """A screen up (-1) or down (1), with one line in common."""
         self.scroll_to(y=round(self.scroll_y) + direction * max(self.size.height - 1, 1), animate=False)
-        if direction < 0:
-            self._note_place()  # At the very top nothing scrolls, yet it is a wish for older ones.
-
-    def action_scroll_up(self) -> None:
-        self.scroll_to(y=round(self.scroll_y) - 1, animate=False)
-
-    def action_scroll_down(self) -> None:
-        self.scroll_to(y=round(self.scroll_y) + 1, animate=False)
+        self._note_place()  # At either end nothing scrolls, yet it is a wish for what comes there.
 
     def action_top(self) -> None:
         self.scroll_to(y=0, animate=False)
@@ -198,12 +226,12 @@ class MessagePane(ScrollView, can_focus=True):
         self.place.following = True
         self.settle(())
 
-    def go_to(self, key: Key) -> None:
-        """Bring a row to the top of the pane."""
+    def go_to(self, key: Key, above: int = 0) -> None:
+        """Bring a row to the top of the pane, or below so many lines of what comes before it."""
         if self.timeline is not None:
             index = self.timeline.index(key)
             lead = 1 if index is None else max(self.timeline.lead(index), 1)
-            self.scroll_to(y=self.timeline.top_of(key) - lead + 1, animate=False)
+            self.scroll_to(y=self.timeline.top_of(key) - lead + 1 - above, animate=False)
             self._note_place()
 
     # --- drawing ---------------------------------------------------------------------------------------------------
@@ -227,15 +255,23 @@ class MessagePane(ScrollView, can_focus=True):
             _, background = self.background_colors
             primary = self.app.theme_variables.get("primary", theme.primary)
             nicks = nick_styles(self.rich_style, background, type(background).parse(primary), theme.ansi)
-            self._palette = Palette(self.rich_style, labels, nicks)
+            self._palette = Palette(self.rich_style, labels, nicks, bare=self.app.no_color)
         return self._palette
 
     def render_line(self, y: int) -> Strip:
-        line = round(self.scroll_y) + y
-        strip = self._strip_at(line).extend_cell_length(self.size.width, self.rich_style).crop(0, self.size.width)
+        line, width = round(self.scroll_y) + y, self.size.width
+        painted = self._strip_at(line)
+        known = self._drawn.get(line)
+        if known is not None and known[0] is painted and known[1].cell_length == width:
+            drawn = known[1]
+        else:
+            drawn = painted.extend_cell_length(width, self.palette.base).crop(0, width).apply_offsets(0, line)
+            if len(self._drawn) >= STRIPS_MAX:
+                self._drawn.clear()
+            self._drawn[line] = (painted, drawn)
         if (selection := self.text_selection) is not None and (span := selection.get_span(line)) is not None:
-            strip = self._highlight(strip, *span)
-        return strip.apply_offsets(0, line)
+            return self._highlight(drawn, *span).apply_offsets(0, line)
+        return drawn
 
     def _strip_at(self, line: int) -> Strip:
         timeline = self.timeline
@@ -248,7 +284,7 @@ class MessagePane(ScrollView, can_focus=True):
         below = line - (timeline.total if timeline else 0)
         if 0 <= below < len(tail) and tail[below]:
             return note(tail[below], self.text_width, self.palette["head"])[0]
-        return Strip.blank(self.size.width, self.rich_style)
+        return Strip.blank(self.size.width, self.palette.base)
 
     def _strips_of(self, index: int) -> list[Strip]:
         assert self.timeline is not None
@@ -257,7 +293,8 @@ class MessagePane(ScrollView, can_focus=True):
         if strips is None:
             if len(self._painted) >= STRIPS_MAX:
                 self._painted.clear()
-            strips = self._painted[key] = paint(self.timeline, index, self.names, self.palette)
+            chosen = key == self.selected
+            strips = self._painted[key] = paint(self.timeline, index, self.names, self.palette, selected=chosen)
         return strips
 
     def _highlight(self, strip: Strip, start: int, end: int) -> Strip:

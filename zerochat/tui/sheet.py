@@ -24,6 +24,7 @@ COLUMN_MIN = 16
 class Sheet(ModalScreen[None]):
     """Some paragraphs to read; Esc closes it."""
 
+    BINDING_GROUP_TITLE = "Anything to read"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter,f1", "close", "Close", id="sheet.close"),
         Binding("up,k", "move(-1)", "Line up", show=False, id="sheet.up"),
@@ -96,6 +97,7 @@ def hang(content: Content, width: int) -> Content:
 class Confirm(ModalScreen[bool]):
     """A question with one dangerous answer; the other one has the focus."""
 
+    BINDING_GROUP_TITLE = "Questions"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n", "answer(False)", "No", id="confirm.no"),
         Binding("y", "answer(True)", "Yes", id="confirm.yes"),
@@ -132,6 +134,7 @@ class Ask(ModalScreen[str]):
     answer still there to be mended. `answer` is put in, and done, at once.
     """
 
+    BINDING_GROUP_TITLE = "Questions with a line to type"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close", "Close", id="ask.close"),
         Binding("ctrl+q", "app.quit", "Quit", show=False, id="ask.quit"),  # A modal screen hides the application's own.

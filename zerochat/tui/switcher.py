@@ -1,5 +1,6 @@
 """The switcher: some letters of a group's name, and Enter."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import on
@@ -7,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.fuzzy import Matcher
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
@@ -23,9 +25,20 @@ def matches(letters: str, name: str) -> bool:
     return all(letter in rest for letter in letters.casefold() if not letter.isspace())
 
 
+def fitting(letters: str, names: Sequence[str]) -> list[int]:
+    """Which of the names have these letters, those first that have them together or at the beginnings of words; without
+    letters all, in their order."""
+    found = [at for at, name in enumerate(names) if matches(letters, name)]
+    if not letters.strip():
+        return found
+    matcher = Matcher("".join(letters.split()))
+    return sorted(found, key=lambda at: -matcher.match(names[at]))
+
+
 class Switcher(ModalScreen[str | None]):
     """Answers the id of the group to go to."""
 
+    BINDING_GROUP_TITLE = "Finding a conversation"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+k", "close", "Close", id="switcher.close"),
         Binding("up", "move(-1)", "Up", show=False, priority=True, id="switcher.up"),
@@ -51,11 +64,11 @@ class Switcher(ModalScreen[str | None]):
         self._find(event.value)
 
     def _find(self, letters: str) -> None:
-        found = self.query_one(QuietList)
+        found, here = self.query_one(QuietList), self._conversations.open_id
+        groups = list(self._conversations.by_id.items())
         found.put(
-            (id, group_line(number, each, WIDTH, is_open=id == self._conversations.open_id))
-            for number, (id, each) in enumerate(self._conversations.by_id.items(), 1)
-            if matches(letters, each.name)
+            (groups[at][0], group_line(at + 1, groups[at][1], WIDTH, is_open=groups[at][0] == here))
+            for at in fitting(letters, [each.name for _, each in groups])
         )
         found.highlighted = 0 if found.option_count else None
 

@@ -103,6 +103,19 @@ def clock_of(stamp: str) -> str:
     return f"{moment:%H:%M}" if today else clock_text(stamp)
 
 
+def age_of(stamp: str) -> str:
+    """As in "2 min ago": how long ago a time was."""
+    moment = local_time(stamp)
+    if moment is None:
+        return "?"
+    seconds = (datetime.now().astimezone() - moment).total_seconds()
+    for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"{count} {'day' if unit == 'days' and count == 1 else unit} ago"
+    return "just now"
+
+
 def hue_of(did: str) -> int:
     """The colour number of a key: it follows the key, never the name, and is the same on every machine."""
     return blake2s(did.encode(errors="replace"), digest_size=2).digest()[0] % NICK_COLOURS

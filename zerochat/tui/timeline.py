@@ -5,137 +5,22 @@ at the present width, and `tops`, the running sums. The row of a line is a bisec
 rebuilds the sums behind it. No Textual here, so that order and place can be tested with plain values.
 """
 
-import shlex
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
 
-from zerochat.agent.schema import Event
-from zerochat.terminal import Printable, cells, printable, printable_line
-from zerochat.tui.events import text_of
-from zerochat.tui.text import SUFFIX_CHARS, day_text, name_of, told_time, wrap
+from zerochat.agent.schema import Attachment
+from zerochat.terminal import Printable
+from zerochat.tui.row import MARGIN, Columns, Key, Quoted, Row, moved, quote_of, row_of
+from zerochat.tui.shape import lines_of
+from zerochat.tui.text import wrap
 
-Key: TypeAlias = tuple[int, str, str]
-"""(lamport, author's DID, id): the order that every member sees."""
+__all__ = ["MARGIN", "ROWS_MAX", "ROWS_SPARE", "Columns", "Key", "Place", "Row", "Timeline", "row_of"]
 
 ROWS_MAX = 5_000
 """Rows that one conversation keeps: measuring them again after a resize stays under 0.2 s."""
 ROWS_SPARE = 500
 """How many are let go at once when it is full, so that not every arrival rebuilds the sums."""
-STACKED_BELOW = 44
-"""Narrower than this, the name gets a line of its own: beside it the text would be a column of single words."""
-TEXT_CELLS_MAX = 110
-"""Longer lines are hard to read, and would put the marks far from what they are about."""
-WHOLE_CHARS_MAX = 1 << 18
-"""More than a post of 64 KiB can become by being made printable (a tab is four spaces)."""
-MARGIN = 8
-"""Cells on the right of rows with a mark: "✓12/24", "late", "vouched"."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One event as it is shown. `text` is a post's body, or what a quiet line says behind the name."""
-
-    key: Key
-    kind: Literal["post", "quiet"]
-    author: str
-    """The DID; never shown as it is."""
-    nick: Printable
-    """What the author was called; beside a post stands what it is called now."""
-    text: Printable
-    day: str
-    time: str
-    cut: Printable = Printable("")
-    """What to say below a text that is not whole here."""
-    own: bool = False
-    late: bool = False
-    vouched: bool = False
-    """Somebody else has handed it over, and its author has not confirmed it yet."""
-    position: int = 0
-    delivered: int = 0
-    of: int = 0
-    local: bool = False
-    """No event: something that only this screen says."""
-    line: int = 0
-    """Number of the line from the agent that told `delivered`: receipts with a smaller one are in it already."""
-
-    @property
-    def marked(self) -> bool:
-        """Whether something stands in the right margin."""
-        return self.kind == "post" and (self.late or self.vouched or (self.own and self.of > 0))
-
-
-def row_of(event: Event, line: int, group: str = "") -> Row | None:
-    """The row for an event of the group that is called so (empty: its id will do); None for a type that this version
-    does not know."""
-    text = text_of(event)
-    if text is None:
-        return None
-    group = shlex.quote(printable_line(group or event.group))
-    kind: Literal["post", "quiet"] = "post" if event.type == "message" else "quiet"
-    text, cut = _cut(text, str(event.body.get("text", "")), group) if kind == "post" else (text, Printable(""))
-    moment = told_time(event.sent_at, event.received_at)
-    return Row(
-        key=(event.lamport, event.author.did, event.id),
-        kind=kind,
-        author=event.author.did,
-        nick=name_of(event.then or event.author.nick),
-        text=text,
-        cut=cut,
-        day=day_text(moment) if moment else "",
-        time=f"{moment:%H:%M}" if moment else "--:--",
-        own=event.self,
-        late=event.late,
-        vouched=event.vouched is not None,
-        position=event.position,
-        delivered=event.delivery.delivered,
-        of=event.delivery.of,
-        line=line,
-    )
-
-
-def _cut(shown: Printable, text: str, group: str) -> tuple[Printable, Printable]:
-    """What is shown of `text` without its bare ellipsis, and a sentence on how much is missing, empty if nothing is."""
-    if not shown.endswith("…"):
-        return shown, Printable("")  # Nearly all messages.
-    whole = printable(text, lines_max=WHOLE_CHARS_MAX, chars_max=WHOLE_CHARS_MAX)
-    if whole == shown:
-        return shown, Printable("")
-    kept = shown.removesuffix("…").removesuffix("\n")
-    lines = whole.count("\n") - kept.count("\n")
-    missing = f"{lines:,} more line{'s' * (lines != 1)}" if lines else f"{len(whole) - len(kept):,} more characters"
-    return Printable(kept), Printable(f"… {missing}: zerochat history {group} --format jsonl has all")
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """How a pane of some width is divided: [time nick │] text [mark]; `stacked` puts time and nick above the text."""
-
-    width: int
-    stacked: bool
-    nick: int
-    gutter: int
-
-    @classmethod
-    def of(cls, width: int) -> "Columns":
-        if width < STACKED_BELOW:
-            return cls(width, True, max(width - 8, 1), 2 if width > 20 else 0)
-        nick = max(6, min(14, width // 6))
-        return cls(width, False, nick, 6 + nick + 3)
-
-    def text_width(self, row: Row) -> int:
-        """Cells for the text of `row`."""
-        margin = MARGIN if row.marked else 0
-        return max(min(self.width - self.gutter, TEXT_CELLS_MAX) - margin, 4)
-
-    def quiet_lines(self, row: Row) -> tuple[int, list[str]]:
-        """The cells for the name in a quiet line, and what stands behind it, in lines. They leave room for the letters
-        of a key and the sign that the name may get, so that its height does not change with them."""
-        width = max(min(self.width - self.gutter, TEXT_CELLS_MAX), 4)
-        name = min(cells(row.nick) + SUFFIX_CHARS + 2, width)
-        first, *lines = wrap(f"{'x' * name} {row.text}", width)
-        return name, [first[name:], *lines]
 
 
 @dataclass(slots=True)
@@ -173,6 +58,14 @@ class Timeline:
     """There are older events than the first row."""
     detached: bool = False
     """There are newer events than the last row: the reader went far back and the window moved along."""
+    floor: Key | None = None
+    """The oldest event that was read, where that has no row of its own."""
+    ceiling: Key | None = None
+    """While `detached`: the newest event that was read, where that has no row of its own."""
+    marked: bool = True
+    """Whether Markdown in posts counts."""
+    answers: dict[str, set[Key]] = field(default_factory=dict)
+    """The rows that quote a post, by its id."""
 
     # --- lines and rows --------------------------------------------------------------------------------------------
 
@@ -209,25 +102,38 @@ class Timeline:
         if index == 0 or self.keys[index] == self.unread:
             return True
         above, row = self.rows[index - 1], self.rows[index]
-        return above.author != row.author or above.kind != row.kind or above.day != row.day
+        other = (above.author, above.kind, above.action) != (row.author, row.kind, row.action)
+        return other or above.day != row.day
 
     def lead(self, index: int) -> int:
         """Lines above the text of a row: day separator, unread line, and the name where it stands alone."""
         row = self.rows[index]
-        named = self.columns.stacked and row.kind == "post" and self.starts_group(index)
+        named = self.columns.stacked and row.kind == "post" and not row.action and self.starts_group(index)
         return self.starts_day(index) + (row.key == self.unread) + named
 
     def _measure(self, index: int) -> int:
         row = self.rows[index]
         if row.kind == "quiet":
             return self.lead(index) + len(self.columns.quiet_lines(row)[1])
-        width = self.columns.text_width(row)
-        return self.lead(index) + len(wrap(row.text, width)) + (len(wrap(row.cut, width)) if row.cut else 0)
+        return self.lead(index) + len(lines_of(row, self.columns, self.marked))
 
     @property
     def oldest(self) -> str | None:
-        """The id of the first event; None: there is none."""
-        return next((row.key[2] for row in self.rows if not row.local), None)
+        """The id of the first event that was read; None: there is none."""
+        first = next((row.key for row in self.rows if not row.local), None)
+        if self.floor is not None and (first is None or self.floor < first):
+            return self.floor[2]
+        return first[2] if first is not None else None
+
+    @property
+    def newest(self) -> str | None:
+        """The id of the last event that was read in a window that is detached; None where it is not."""
+        if not self.detached:
+            return None
+        last = next((row.key for row in reversed(self.rows) if not row.local), None)
+        if self.ceiling is not None and (last is None or self.ceiling > last):
+            return self.ceiling[2]
+        return last[2] if last is not None else None
 
     # --- changing --------------------------------------------------------------------------------------------------
 
@@ -252,30 +158,74 @@ class Timeline:
     def add(self, rows: Sequence[Row]) -> list[Key]:
         """Put rows in their places; the keys of those that were not there yet. A row that is there is renewed."""
         new: list[Key] = []
-        dirty = len(self.rows)
+        dirty, renewed = len(self.rows), False
         for row in rows:
             at = len(self.keys) if not self.keys or row.key > self.keys[-1] else bisect_left(self.keys, row.key)
             if at < len(self.keys) and self.keys[at] == row.key:
                 if row.line > self.rows[at].line:
-                    self.rows[at] = replace(
-                        self.rows[at], delivered=row.delivered, of=row.of, vouched=row.vouched, line=row.line
-                    )
-                    self._remeasure(at)
+                    self._renew(at, replace(row, late=self.rows[at].late))
+                    renewed = True
+                    dirty = min(dirty, at)
                 continue
             self.rows.insert(at, row)
             self.keys.insert(at, row.key)
             self.heights.insert(at, 0)
-            self.heights[at] = self._measure(at)
-            if at + 1 < len(self.rows):
-                self.heights[at + 1] = self._measure(at + 1)
             self.posts += row.kind == "post"
             if row.own:
                 self.own[row.position] = row.key
+            if row.quote is not None:
+                self.answers.setdefault(row.quote.id, set()).add(row.key)
             new.append(row.key)
             dirty = min(dirty, at)
-        if new:
+        # Once each, when all of them have their neighbours; what stands behind them has others than before.
+        at_new = {bisect_left(self.keys, key) for key in new}
+        for at in at_new | {at + 1 for at in at_new if at + 1 < len(self.rows)}:
+            self.heights[at] = self._measure(at)
+        if new or renewed:
             self._sum(dirty)
         return new
+
+    def amend(self, row: Row) -> list[Key]:
+        """A post stands otherwise now, and so do those that quote it; the keys of the rows that changed."""
+        changed: list[Key] = []
+        if (at := self.index(row.key)) is not None:
+            if row.line <= self.rows[at].line:
+                return []
+            self._renew(at, replace(row, late=self.rows[at].late))
+            self._sum(at)
+            changed.append(row.key)
+        quoted = quote_of(row)
+        for key in self.answers.get(row.key[2], ()):
+            if (at := self.index(key)) is not None and self.rows[at].quote is not None:
+                self.rows[at] = replace(self.rows[at], quote=quoted)  # a line, whatever it says
+                changed.append(key)
+        return changed
+
+    def move_file(self, file: Attachment) -> list[Key]:
+        """A file has got on; the keys of the rows that it came with. Each has a line for it, whatever that says."""
+        changed = []
+        for at, row in enumerate(self.rows):
+            if row.files and any(one.id == file.id for one in row.files):
+                self.rows[at] = moved(row, file)
+                changed.append(row.key)
+        return changed
+
+    def _renew(self, at: int, row: Row) -> None:
+        """Put another row into the place of the one with the same key; the sums are left to the caller."""
+        before = self.rows[at].quote
+        if before is not None:
+            self._forget_answer(before, row.key)
+        if row.quote is not None:
+            self.answers.setdefault(row.quote.id, set()).add(row.key)
+        self.rows[at] = row
+        for each in range(at, min(at + 2, len(self.rows))):
+            self.heights[each] = self._measure(each)
+
+    def _forget_answer(self, quote: Quoted, key: Key) -> None:
+        keys = self.answers.get(quote.id, set())
+        keys.discard(key)
+        if not keys:
+            self.answers.pop(quote.id, None)
 
     def remark(self, author: str, nick: Printable, text: Printable) -> Key | None:
         """Say something of ours about somebody behind the last row, once; its key, or None when it stands there."""
@@ -350,20 +300,20 @@ class Timeline:
 
     def drop_oldest(self, count: int) -> None:
         self._drop(0, count)
-        self.more = True
+        self.more, self.floor = True, None
         if self.rows:
             self._remeasure(0)
         self._sum(0)
 
     def drop_newest(self, count: int) -> None:
         self._drop(len(self.rows) - count, len(self.rows))
-        self.detached = True
+        self.detached, self.ceiling = True, None
         self._sum(len(self.rows))
 
     def clear(self) -> None:
         """Forget the window, to be filled again from the agent."""
         self._drop(0, len(self.rows))
-        self.more, self.detached, self.unread = True, False, None
+        self.more, self.detached, self.unread, self.floor, self.ceiling = True, False, None, None, None
         self._sum(0)
 
     def _drop(self, start: int, end: int) -> None:
@@ -371,6 +321,8 @@ class Timeline:
             self.posts -= row.kind == "post"
             if row.own:
                 self.own.pop(row.position, None)
+            if row.quote is not None:
+                self._forget_answer(row.quote, row.key)
         del self.rows[start:end], self.keys[start:end], self.heights[start:end]
 
     def _remeasure(self, index: int | None) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from zerochat.agent.schema.common import Author
+from zerochat.agent.schema.files import Attachment
 
 
 class Delivery(Struct, frozen=True):
@@ -14,12 +15,30 @@ class Delivery(Struct, frozen=True):
     of: int
 
 
+class Reaction(Struct, frozen=True):
+    """What members have answered a message with: one emoji, and the DIDs of all who have."""
+
+    emoji: str
+    by: list[str]
+
+
+class Quote(Struct, frozen=True, kw_only=True):
+    """The message that another one answers, as it stands now, its beginning only."""
+
+    id: str
+    author: Author | None = None
+    """None: it is not here."""
+    text: str = ""
+    deleted: bool = False
+
+
 class Event(Struct, frozen=True, kw_only=True):
     """One event of a group's log.
 
     `type` is `group_created`, `member_joined`, `member_left`, `member_removed`, `removal_voted`, `role_changed`,
-    `member_renamed` or `message`, and `unknown` for what a later version may have written; a reader skips types that it
-    does not know.
+    `member_renamed`, `message`, `message_edited`, `message_deleted`, `reacted` or `topic_changed`, and `unknown` for
+    what a later version may have written; a reader skips types that it does not know. A message says how it stands now,
+    with all that has become of it since; whoever follows the log hears of that again with each `amended`.
     Lists are ordered by (`lamport`, `author.did`, `id`), the order that every member sees.
     """
 
@@ -40,12 +59,24 @@ class Event(Struct, frozen=True, kw_only=True):
     """`message`: {"text"}. `group_created`: {"name"}. `member_joined`: {"did", "nick", "role"}. `member_left`: {"did"}.
     `member_removed` and `removal_voted`: {"did", "nick"}, whom the author puts out, or wants out. `role_changed`:
     {"did", "nick", "role"}. `member_renamed`: {"did", "nick", "was"}, the author's new name and the one before. Each
-    `nick` is the name of that time."""
+    `nick` is the name of that time. `message_edited`: {"of", "text"}, the id of the message and its new text.
+    `message_deleted`: {"of"}. `reacted`: {"of", "emoji", "on"}; not `on`: taken back. `topic_changed`: {"text"}."""
     then: str = ""
-    """What the author was called at that time, while `author.nick` is what it is called now; empty for a message."""
+    """What the author was called at that time, while `author.nick` is what it is called now; empty for what is said."""
     reply_to: str | None = None
+    quoted: Quote | None = None
+    """The message with the id `reply_to`."""
     mentions: list[str] = field(default_factory=list)
-    attachments: list[dict[str, Any]] = field(default_factory=list)
+    """The DIDs of those whom it calls by name."""
+    action: bool = False
+    """It says what its author does (`/me`)."""
+    edited_at: str = ""
+    """When its author has last changed it; empty: never. `body` has the text of then."""
+    deleted: bool = False
+    """Its author has taken it back: `body` has no text any more."""
+    reactions: list[Reaction] = field(default_factory=list)
+    attachments: list[Attachment] = field(default_factory=list)
+    """The files that come with it; none of a message that was taken back."""
     self: bool = False
     replayed: bool = False
     """True when it comes from the log, false when it has just been delivered."""
@@ -62,6 +93,8 @@ class History(Struct, frozen=True):
     events: list[Event]
     more: bool
     """True when there are older events than the first one."""
+    newer: bool = False
+    """True when there are newer events than the last one, on a page that was asked for behind or around something."""
 
 
 class Sent(Struct, frozen=True):
@@ -73,17 +106,63 @@ class Sent(Struct, frozen=True):
     """How many other members it is meant for."""
 
 
+class Amended(Struct, frozen=True):
+    """A message that has been edited, deleted or reacted to, as it stands now."""
+
+    event: Event
+
+
 class SendParams(Struct, frozen=True):
+    group: str
+    text: str
+    reply_to: str | None = None
+    """The id of the message that it answers, or its first letters."""
+    action: bool = False
+
+
+class EditParams(Struct, frozen=True):
+    """Change one of my messages."""
+
+    group: str
+    event: str
+    text: str
+
+
+class DeleteParams(Struct, frozen=True):
+    """Take one of my messages back."""
+
+    group: str
+    event: str
+
+
+class ReactParams(Struct, frozen=True):
+    """Answer a message with an emoji, or (not `on`) take that back."""
+
+    group: str
+    event: str
+    emoji: str
+    on: bool = True
+
+
+class TopicParams(Struct, frozen=True):
+    """Say what the group is about; empty: nothing in particular."""
+
     group: str
     text: str
 
 
 class HistoryParams(Struct, frozen=True):
-    """The newest `limit` events, or those before (older than) the event `before`, oldest first."""
+    """The newest `limit` events, oldest first; or those before (older than) the event `before`; those behind (newer
+    than) the event `after`, the oldest of them; or those around the event `around`, or around a time. Only one of these
+    can be asked for."""
 
     group: str
     limit: int = 100
     before: str | None = None
+    after: str | None = None
+    around: str | None = None
+    at: int | None = None
+    """Lamport time, which is UTC milliseconds: where nothing is as new as this, the newest events."""
 
 
 class SubscribeParams(Struct, frozen=True):

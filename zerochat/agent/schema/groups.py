@@ -96,6 +96,8 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     unacknowledged: int
     """Events of mine that not every member is known to have."""
     created_at: str
+    topic: str = ""
+    """What it is about, as somebody has last said (`topic`)."""
     policy: PolicyInfo = PolicyInfo()
     role: Role = "writer"
     """What I am in it. A reader cannot send."""
@@ -136,6 +138,36 @@ class InvitationInfo(Struct, frozen=True, kw_only=True):
     """A short link to the same invitation, served by the agent while it takes HTTP in; empty where it does not."""
     history: str = "all"
     """What it gives of what was said before, as in `PolicyInfo`; never more than the group's own rule."""
+
+
+InviteeState = Literal["joining", "waiting", "joined", "gone"]
+
+
+class Invitee(Struct, frozen=True, kw_only=True):
+    """Somebody who has used an invitation of mine, and how far that is."""
+
+    state: InviteeState
+    """`joining`: its agent and mine are at it. `waiting`: for my answer. `joined`: it is a member. `gone`: it was one,
+    or was refused."""
+    nick: str = ""
+    """Empty as long as it has not said what it wants to be called."""
+    at: str = ""
+    """Since when it uses the invitation."""
+
+
+class OpenInvitation(Struct, frozen=True, kw_only=True):
+    """An invitation of mine that can still be used, or could be until it expires; answer of `invitations`."""
+
+    id: str
+    """What `revoke` takes."""
+    group: str
+    expires_at: str
+    uses: int
+    """How many may use it; 0: as many as come."""
+    role: Role = "writer"
+    history: str = "all"
+    invitees: list[Invitee] = field(default_factory=list)
+    """Who has used it, the first first."""
 
 
 JoinPhase = Literal["dialling", "exchanging", "asking", "connecting", "joined", "failed"]
@@ -241,6 +273,13 @@ class InviteParams(Struct, frozen=True):
     uses: int = 1
     role: str = "writer"
     history: str | None = None
+
+
+class RevokeParams(Struct, frozen=True):
+    """Take an invitation back. `invitation`: its `OpenInvitation.id`, or the first letters of that."""
+
+    group: str
+    invitation: str
 
 
 class JoinParams(Struct, frozen=True):

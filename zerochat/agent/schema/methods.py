@@ -4,7 +4,19 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from zerochat.agent.schema import completeness, connections, delivery, events, groups, ledger, members, status
+from zerochat.agent.schema import (
+    completeness,
+    connections,
+    delivery,
+    drafts,
+    events,
+    files,
+    finding,
+    groups,
+    ledger,
+    members,
+    status,
+)
 
 PROTOCOL = 1
 LINE_BYTES_MAX = 1 << 20
@@ -20,9 +32,23 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "groups": (status.NoParams, list[groups.GroupInfo]),
     "new": (groups.NewParams, groups.GroupInfo),
     "invite": (groups.InviteParams, groups.InvitationInfo),
+    "invitations": (groups.GroupParams, list[groups.OpenInvitation]),
+    "revoke": (groups.RevokeParams, groups.GroupInfo),
     "join": (groups.JoinParams, groups.JoinStatus),
     "cancel": (groups.CancelParams, groups.JoinStatus),
     "send": (events.SendParams, events.Sent),
+    "attach": (files.AttachParams, events.Sent),
+    "files": (files.FilesParams, files.FileList),
+    "get": (files.FileParams, files.FileInfo),
+    "drop": (files.FileParams, files.FileInfo),
+    "save": (files.SaveParams, files.Saved),
+    "picture": (files.PictureParams, files.Picture),
+    "edit": (events.EditParams, events.Sent),
+    "delete": (events.DeleteParams, events.Sent),
+    "react": (events.ReactParams, events.Sent),
+    "topic": (events.TopicParams, events.Sent),
+    "draft": (drafts.Draft, status.NoParams),
+    "drafts": (drafts.DraftsParams, drafts.Drafts),
     "wait": (delivery.WaitParams, delivery.DeliveryReport),
     "delivery": (delivery.EventParams, delivery.DeliveryReport),
     "why": (delivery.EventParams, delivery.Fate),
@@ -30,6 +56,7 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "rows": (ledger.RowsParams, ledger.Rows),
     "import": (ledger.ImportParams, ledger.Imported),
     "history": (events.HistoryParams, events.History),
+    "search": (finding.SearchParams, finding.Found),
     "members": (groups.GroupParams, list[members.MemberInfo]),
     "requests": (groups.GroupParams, list[groups.RequestInfo]),
     "answer": (groups.AnswerParams, groups.GroupInfo),
@@ -59,6 +86,8 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
 
 NEWS: dict[str, type[Struct]] = {
     "event": events.Event,
+    "amended": events.Amended,
+    "file": files.FileNews,
     "receipt": delivery.ReceiptNews,
     "peer": members.PeerNews,
     "view": groups.ViewNews,

@@ -20,6 +20,7 @@ from zerochat.group.history import errands
 from zerochat.group.history.vouched import VOUCHED_MAX, full
 from zerochat.group.membership import may_post
 from zerochat.group.notices import HistoryFetched
+from zerochat.group.saying import target_of
 from zerochat.group.state import Chain, Errand, Fetching, Group, Past, Spot
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import PAGES_MAX, WANT_MAX
@@ -205,7 +206,7 @@ def _prepend(turn: Turn, name: str, member: str, author: str, events: Iterable[E
             chain = Chain(event.seq, event.id, event.lamport, own=Spot(), by=member, untold=True)
         if not event.is_control and may_post(group.view, author, event.seq):
             row = (event.id, author, event.seq, event.lamport, event.type, event.record, now)
-            turn.say(Remember(name, *row, late=False, vouched=by, history=True))
+            turn.say(Remember(name, *row, late=False, vouched=by, history=True, target=target_of(event)))
         got += 1
     if got:
         past = Past(first, before, anchored, top, (past.by or member) if top else "")

@@ -91,7 +91,7 @@ def admit_knock(turn: Turn, link: bytes) -> None:
     open_ = turn.agent.invitations[link]
     left_ms = open_.invitation.expires * 1000 - turn.now
     if left_ms > 0:
-        turn.say(Admit(link, open_.knock_key))
+        turn.say(Admit(link, open_.knock_key, guest=True))
     turn.timer("invitation", link.hex(), left_ms)
 
 

@@ -7,6 +7,7 @@ reach her" is news, and `up` is empty after every start.
 
 from zerochat.group.state.agent import Agent
 from zerochat.group.state.chains import Chain, Limbo, Past, Spot
+from zerochat.group.state.files import FileState, Haul, Holding
 from zerochat.group.state.groups import (
     Conduct,
     Contradiction,
@@ -35,8 +36,11 @@ __all__ = [
     "Errand",
     "Fault",
     "Fetching",
+    "FileState",
     "Group",
     "GroupState",
+    "Haul",
+    "Holding",
     "Join",
     "JoinState",
     "Letter",

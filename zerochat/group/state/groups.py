@@ -13,6 +13,7 @@ from zerochat.group.membership import View
 from zerochat.group.modes import MODES, Mode, Place
 from zerochat.group.relationship import Relationship
 from zerochat.group.state.chains import Chain, Limbo
+from zerochat.group.state.files import Holding
 from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second
 from zerochat.group.wire.messages import JoinRequestBody
 
@@ -36,6 +37,9 @@ class Conduct(Struct, frozen=True):
     bytes: int = 0
     at: int = 0
     """When the two were worked out, UTC ms; a first message finds them full."""
+    given: int = 0
+    given_at: int = 0
+    """The bytes of files that it may still get at once, and when that was worked out (`files/giving.py`)."""
 
 
 @dataclass(frozen=True)  # without slots: `turn.changed` copies it whole
@@ -221,6 +225,8 @@ class Group:
     """The doubts (`agreement.doubts`) that a person here has seen and wants to see no more."""
     removed_by: str = ""
     """Who has put us out; empty: nobody."""
+    files: dict[str, Holding] = field(default_factory=dict)
+    """The files that were posted, by id."""
     fresh: tuple[Event, ...] = ()
     """Our own events of this turn, which go out together at its end; empty between turns."""
 

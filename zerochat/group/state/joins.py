@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.invitation import Invitation
 from zerochat.group.relationship import Relationship
-from zerochat.group.state.groups import Contradiction, Word
+from zerochat.group.state.groups import Conduct, Contradiction, Word
 
 JoinState: TypeAlias = Literal["exchanging", "asking", "done", "failed"]
 
@@ -45,6 +45,8 @@ class OpenInvitation:
     """How many uses were given back by joiners who changed their minds."""
     history: str = "all"
     """What whoever uses it may have of what was said before, as far as the group's own rule allows it."""
+    conduct: Conduct = field(default=Conduct(), compare=False)
+    """What its holders may still say at once (`conduct.spend_knock`)."""
 
     @property
     def used_up(self) -> bool:

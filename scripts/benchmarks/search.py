@@ -1,0 +1,161 @@
+"""The search: what it takes to find something in a long journal, and what the index of words costs each message.
+
+Posts are committed with the index and without it, in turn, into two journals in one folder. The searches are asked of a
+journal of many posts; beside each stands what it takes to read all of its records and look into them, which is what a
+journal without an index would have to do. A search for a word that every third post has, and for the beginnings of
+words, is what an index finds hardest.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import Figure, Report, Row, take_turns
+from benchmarks.journal import Turn, turns_of
+from benchmarks.ours.chatter import WORDS, text_of
+from zerochat.agent import wordindex
+from zerochat.agent.journal import Journal
+from zerochat.agent.wording import read_query
+from zerochat.group.effects import Remembered
+
+KEY = bytes(range(32))
+POSTS = 100_000
+BATCHES = (1, 16, 256)
+PAGE = 51
+SEARCH_MS_GOAL = 50.0
+QUERIES = {
+    "a rare word": f'"{WORDS[2_500]}"',
+    "two words": f'"{WORDS[200]}" "{WORDS[40]}"',
+    "a word that every third has": f'"{WORDS[0]}"',
+    "words that begin so": WORDS[0][:2],
+    "a phrase": f'"{WORDS[0]} {WORDS[1]}"',
+}
+
+
+class Plain(Journal):
+    """The same without an index."""
+
+    def _remember(self, remembered: Sequence[Remembered]) -> None:
+        kept, wordindex.renew = wordindex.renew, lambda *_: None
+        try:
+            super()._remember(remembered)
+        finally:
+            wordindex.renew = kept
+
+
+class Writer:
+    def __init__(self, path: Path, kind: type[Journal], turns: list[Turn]) -> None:
+        self.journal, self.turns, self.rounds = kind.create(path, KEY), turns, count()
+        self.journal.commit(turns[0].before)
+
+    def rate(self) -> float:
+        """Posts that are on disk for good in a second."""
+        number = next(self.rounds)
+        events = [
+            [
+                replace(one, id=f"{number} {one.id}", record=_record(number * 7 + at))
+                for at, one in enumerate(turn.events)
+            ]
+            for turn in self.turns
+        ]
+        start = time.perf_counter()
+        for turn, fresh in zip(self.turns, events, strict=True):
+            self.journal.commit(turn.after, fresh)
+        return sum(map(len, events)) / (time.perf_counter() - start)
+
+
+def _record(number: int) -> bytes:
+    """As long as a real one: what else stands in it is not looked at."""
+    return msgspec.json.encode({"body": {"text": text_of(number)}, "rest": "x" * 350})
+
+
+def rate_row(folder: Path, batch: int, rounds: int) -> Row:
+    turns = turns_of(batch, max(4, 64 // batch))
+    ours, plain = Writer(folder / "indexed.db", Journal, turns), Writer(folder / "plain.db", Plain, turns)
+    try:
+        figures = take_turns({"ours": ours.rate, "plain": plain.rate}, rounds)
+    finally:
+        ours.journal.close()
+        plain.journal.close()
+    case = f"durable posts, {batch} in a turn"
+    floor = Figure.of(figures["plain"])
+    return Row(case, "1/s", "higher", Figure.of(figures["ours"]), floor, "the same journal without the index")
+
+
+def long_journal(path: Path, posts: int) -> Journal:
+    (turn,) = turns_of(1, 1)
+    (model,) = turn.events
+    journal = Journal.create(path, KEY)
+    for first in range(0, posts, 1_000):
+        journal.commit(
+            turn.after,
+            [
+                replace(
+                    model,
+                    id=f"{number:043d}",
+                    seq=number + 1,
+                    lamport=model.lamport + number * 20_000,
+                    record=_record(number),
+                )
+                for number in range(first, min(first + 1_000, posts))
+            ],
+        )
+    return journal
+
+
+def find(journal: Journal, question: str) -> float:
+    start = time.perf_counter()
+    journal.found(question, 0, wordindex.PLACE_MAX, PAGE)
+    return (time.perf_counter() - start) * 1000
+
+
+def read_all(journal: Journal, word: bytes) -> float:
+    start, seq = time.perf_counter(), 0
+    while rows := journal.by_seq(seq, 500):
+        _ = [row.id for row in rows if word in row.record]
+        seq = rows[-1].seq
+    return (time.perf_counter() - start) * 1000
+
+
+def search_rows(folder: Path, posts: int, rounds: int) -> list[Row]:
+    journal = long_journal(folder / "long.db", posts)
+    try:
+        runs: dict[str, Callable[[], float]] = {
+            case: partial(find, journal, wordindex.question(read_query(query, 0), [], []))
+            for case, query in QUERIES.items()
+        }
+        found = take_turns(runs, rounds)
+        every = Figure.of([read_all(journal, WORDS[2_500].encode()) for _ in range(2)])
+        pages = journal._one("SELECT sum(pgsize) FROM dbstat WHERE name LIKE 'words%' OR name LIKE '%said%'")
+        size = Figure.of([(pages or 0) / 2**20])
+        whole = Figure.of([journal.sizes().disk_bytes / 2**20])
+    finally:
+        journal.close()
+    rows = [
+        Row(
+            f"the newest {PAGE - 1} of {posts:,} posts: {case}",
+            "ms",
+            "lower",
+            Figure.of(values),
+            peers={"reading all records": every},
+            goal=SEARCH_MS_GOAL,
+        )
+        for case, values in found.items()
+    ]
+    return [*rows, Row(f"the index of {posts:,} posts", "MB", "lower", size, whole, "the whole journal with it")]
+
+
+def measure(quick: bool) -> Report:
+    with tempfile.TemporaryDirectory(prefix="zerochat-bench-") as name:
+        rows = []
+        for batch in BATCHES:
+            folder = Path(name) / str(batch)
+            folder.mkdir()
+            rows.append(rate_row(folder, batch, 5 if quick else 15))
+        return Report([*rows, *search_rows(Path(name), POSTS // 5 if quick else POSTS, 5 if quick else 15)])

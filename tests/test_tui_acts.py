@@ -1,0 +1,647 @@
+"""Messages as things: the cursor among them, what can be done with one, by key, by command, by palette and by mouse."""
+
+import pytest
+from msgspec.structs import replace
+from textual.widgets import Markdown
+
+from tests.fake_agent import ME, Refusal
+from tests.pilot import HOSTILE, asked, run, scene, weekend
+from zerochat.agent.schema import Quote, Reaction
+from zerochat.tui import acts, links
+from zerochat.tui.sheet import Body
+
+pytestmark = pytest.mark.usefixtures("utc")
+
+
+def selected(it):
+    row = it.app.chat.pane.selected_row
+    return row.source if row else None
+
+
+def line_with(it, text):
+    return next(line for line in it.text.split("\n") if text in line)
+
+
+# --- the cursor -----------------------------------------------------------------------------------------------------
+
+
+def test_up_in_the_empty_composer_leads_to_the_messages_and_down_back(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("up")
+            await it.until(lambda: selected(it) == "seven at the station")
+            assert "▌ seven at the station" in it.text and "│ yes" in it.text
+            await it.press("k")
+            assert selected(it) == "yes" and "▌ yes" in it.text and "│ seven" in it.text
+            await it.press("up", "up")  # There is nothing above the first.
+            assert selected(it) == "shall we go?"
+            await it.press("j", "j")
+            assert selected(it) == "seven at the station"
+            await it.press("down")
+            assert it.composer.has_focus and selected(it) is None and "▌" not in it.text
+            await it.type("hello")
+            assert it.composer.text == "hello"
+            await it.press("up")  # Where something is typed it moves in that.
+            assert it.composer.has_focus
+
+    run(play())
+
+
+def test_escape_leads_to_the_messages_and_back(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("a draft")
+            await it.press("escape")
+            assert selected(it) == "seven at the station"
+            await it.press("home")
+            assert selected(it) == "shall we go?"
+            await it.press("end")
+            assert selected(it) == "seven at the station"
+            await it.press("escape")
+            assert it.composer.has_focus and it.composer.text == "a draft" and selected(it) is None
+
+    run(play())
+
+
+def test_the_cursor_stays_on_its_message(tmp_path):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        for number in range(300):
+            agent.post(group, 1, f"post {number}.")
+
+    async def play():
+        async with scene(tmp_path, setting=long) as it:
+            await it.shows("post 299.")
+            group = it.agent.groups["g1"]
+            await it.press("up", "k", "k")
+            assert selected(it) == "post 297."
+            for number in range(40):
+                it.agent.say(group, 1, f"later {number}")
+            await it.until(lambda: it.open.timeline.rows[-1].text == "later 39")
+            await it.until(lambda: "▌ post 297." in it.text, "what is selected stays in sight")
+            await it.shows("new below")
+            assert selected(it) == "post 297."
+            before = it.agent.count("history")
+            it.app.chat.pane.place.following = False
+            await it.press("home")
+            await it.until(lambda: it.agent.count("history") > before)
+            await it.until(lambda: not it.open.paging and len(it.open.timeline.rows) == 341)
+            assert selected(it) == "post 100."  # The first of the window that was; older ones came in above.
+            await it.until(lambda: "▌ post 100." in it.text)
+            key = it.app.chat.pane.selected
+            it.open.timeline.forget([key])
+            it.app.chat.pane.settle()
+            assert selected(it) == "post 101."
+            it.open.timeline.clear()
+            it.app.chat.pane.settle()
+            assert selected(it) is None
+
+    run(play())
+
+
+def test_a_click_selects_and_another_asks_what_to_do(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            y = next(at for at, line in enumerate(it.text.split("\n")) if "│ yes" in line)
+            await it.pilot.click(offset=(45, y))
+            assert selected(it) == "yes"
+            await it.pilot.click(offset=(45, y))
+            await it.shows("Answer it", "Copy it", "What became of it")
+            assert "Delete it" not in it.text  # It is somebody else's.
+            await it.press("escape")
+            await it.pilot.click(offset=(45, y + 1), button=3)
+            await it.shows("Delete it")
+            await it.press("e")
+            await it.shows("Editing: seven at the station")
+
+    run(play())
+
+
+def test_letters_are_text_where_no_message_is_selected(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.app.chat.pane.focus()
+            await it.pilot.pause()
+            await it.press("r", "e", "d")
+            await it.until(lambda: it.composer.text == "red")
+            assert it.open.about is None
+
+    run(play())
+
+
+# --- in the composer ------------------------------------------------------------------------------------------------
+
+
+def test_answering(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("up", "k", "r")
+            await it.shows("Esc: no. Answering carol: yes")
+            await it.type("great")
+            await it.press("enter")
+            await it.shows("│ carol: yes", "great")
+            (sent,) = asked(it.agent, "send")
+            assert sent["reply_to"] == it.agent.groups["g1"].events[2].id and sent["text"] == "great"
+            assert "Answering" not in it.text
+            await it.press("up", "r")
+            await it.shows("Answering alice: great")
+            await it.press("escape")
+            await it.gone("Answering")
+            await it.type("by itself")
+            await it.press("enter")
+            await it.until(lambda: len(asked(it.agent, "send")) == 2)
+            assert asked(it.agent, "send")[1]["reply_to"] is None
+
+    run(play())
+
+
+def test_what_is_typed_right_behind_r_belongs_to_the_answer(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("up")
+            await it.type("redo it")
+            await it.until(lambda: it.composer.text == "edo it", it.composer.text)
+            assert it.open.about is not None and it.open.about.kind == "reply"
+
+    run(play())
+
+
+def test_an_answer_belongs_to_its_conversation_and_comes_back_when_refused(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("up", "r")
+            await it.shows("Answering alice")
+            await it.press("alt+down")
+            await it.shows("Message work")
+            assert "Answering" not in it.text
+            await it.press("alt+up")
+            await it.shows("Answering alice")
+            it.agent.refuse["send"] = Refusal("The disk is full.")
+            await it.type("words")
+            await it.press("enter")
+            await it.until(lambda: "The disk is full." in it.told())
+            await it.shows("Answering alice")
+            assert it.composer.text == "words"
+
+    run(play())
+
+
+def test_changing_a_message(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.type("begun")
+            await it.press("escape", "e")
+            await it.shows("Editing: seven at the station")
+            assert it.composer.text == "seven at the station"
+            await it.type("!")
+            await it.press("enter")
+            await it.shows("seven at the station! (edited)")
+            assert asked(it.agent, "edit") == [{"group": "g1", "event": "e000004", "text": "seven at the station!"}]
+            assert it.composer.text == "begun"  # What was begun before is there again.
+            assert not asked(it.agent, "send")
+            await it.press("escape", "k", "e")
+            await it.until(lambda: "You can edit your own messages only." in it.told())
+            await it.press("j", "e")
+            await it.shows("Editing:")
+            await it.press("escape")
+            await it.gone("Editing:")
+            assert it.composer.text == "begun"
+
+    run(play())
+
+
+def test_commands_for_the_same(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/edit eight at the station")
+            await it.shows("eight at the station (edited)")
+            await it.say("/reply and then?")
+            await it.shows("│ alice: eight at the station", "and then?")
+            await it.say("/me waves *slowly*")
+            await it.shows("*   alice waves slowly")
+            assert [each["action"] for each in asked(it.agent, "send")] == [False, True]
+            await it.say("/react rocket")
+            await it.shows("[🚀 1]")
+            await it.say("/react rocket")
+            await it.gone("🚀")
+            assert [(each["emoji"], each["on"]) for each in asked(it.agent, "react")] == [("🚀", True), ("🚀", False)]
+            await it.say("/react nosuchthing")
+            await it.until(lambda: "No emoji is called nosuchthing." in it.told())
+            await it.say("/me")
+            await it.until(lambda: "/me takes what you do" in it.told())
+            await it.press("escape", "home")
+            await it.type("/react")
+            await it.press("space")
+            await it.type("tada")
+            await it.press("enter")
+            await it.until(lambda: len(asked(it.agent, "react")) == 3)
+            assert asked(it.agent, "react")[2]["event"] == "e000002"  # What was selected, not the newest.
+
+    run(play())
+
+
+# --- with the agent -------------------------------------------------------------------------------------------------
+
+
+def test_deleting_is_asked_and_says_what_it_cannot_do(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(80, 30), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("up", "d")
+            await it.shows("Whoever has received it", "have kept it all the same")
+            await it.press("n")
+            await it.gone("Whoever has received it")
+            assert not asked(it.agent, "delete")
+            await it.press("d")
+            await it.shows("Whoever has received it")
+            await it.press("y")
+            await it.until(lambda: asked(it.agent, "delete") == [{"group": "g1", "event": "e000004"}])
+            await it.shows("▌ (deleted)")
+            assert "seven at the station" not in it.text
+            await it.press("r")
+            await it.until(lambda: "This message is deleted." in it.told())
+            await it.press("k", "d")
+            await it.until(lambda: "your own messages only" in it.told())
+
+    run(play())
+
+
+def test_reacting(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(80, 30), setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            it.agent.react(group, "e000003", 1, "🎉")
+            await it.shows("🎉 1")
+            await it.press("up", "k", "plus")
+            await it.shows("React with")
+            await it.press("down", "up", "enter")  # What is below it already comes first.
+            await it.shows("[🎉 2]")
+            await it.press("+")
+            await it.shows("yours: takes it back")
+            await it.type("rock")
+            await it.shows("🚀  rocket")
+            await it.press("enter")
+            await it.shows("[🎉 2]  [🚀 1]")
+            await it.press("+")
+            await it.type("nosuchname")
+            await it.press("enter")
+            await it.shows("No emoji is called that.")
+            await it.press("escape")
+            it.agent.refuse["react"] = Refusal("Not that one.")
+            await it.press("+", "enter")
+            await it.until(lambda: "Not that one." in it.told())
+
+    run(play())
+
+
+def test_all_about_a_message(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(100, 40), setting=weekend) as it:
+            await it.shows("seven at the station")
+            group = it.agent.groups["g1"]
+            it.agent.react(group, "e000004", 1, "👀")
+            it.agent.edit(group, "e000004", "eight at the station")
+            await it.shows("(edited)", "👀 1")
+            await it.press("up", "i")
+            await it.shows(
+                "About this message", "e000004", ME, "1 of 2", "edited", "by its author's clock", "👀", "bob"
+            )
+            await it.press("escape")
+            await it.press("k", "v")
+            await it.shows("carol")
+            await it.until(lambda: asked(it.agent, "words"))
+            await it.press("escape")
+            await it.press("end", "v")
+            await it.until(lambda: "It is your own message." in it.told())
+
+    run(play())
+
+
+def test_every_act_is_in_the_palette_and_the_menu(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(100, 60), setting=weekend) as it:
+            await it.shows("seven at the station")
+            pane = it.app.chat.pane
+            bindings = [each for each in pane.BINDINGS if each.id.startswith("message.")]
+            entries = [entry.title for entry in it.app.get_system_commands(it.app.screen)]
+            assert all(entries.count(each.description) == 1 for each in bindings)
+            assert len({each.id for each in pane.BINDINGS}) == len(pane.BINDINGS)
+            assert {each.id.removeprefix("message.") for each in bindings} == set(acts.ACTS)
+            await it.press("f1")
+            await it.shows("Help")
+            body = str(it.app.screen.query_one(Body).content)
+            assert all(each.description in body for each in pane.BINDINGS)
+            await it.press("escape")
+            await it.press("up", "k", "ctrl+p")
+            await it.type("answer the message")
+            await it.pilot.pause()
+            await it.press("down", "enter")
+            await it.shows("Answering carol: yes")
+
+    run(play())
+
+
+def test_answers_lead_to_what_they_answer(tmp_path):
+    def long(agent):
+        group = agent.add_group("long", ["bob"])
+        first = agent.post(group, 1, "the very first")
+        for number in range(400):
+            agent.post(group, 1, f"post {number}.")
+        answer = agent.post(group, 1, "an answer to it")
+        agent.change(group, answer.id, reply_to=first.id, quoted=agent.quote(group, first.id))
+        late = agent.post(group, 1, "an answer to an answer")
+        agent.change(group, late.id, reply_to=answer.id, quoted=agent.quote(group, answer.id))
+        lost = agent.post(group, 1, "an answer to nothing here")
+        agent.change(group, lost.id, reply_to="e999", quoted=agent.quote(group, "e999"))
+
+    async def play():
+        async with scene(tmp_path, setting=long) as it:
+            await it.shows("│ bob: the very first", "│ bob: an answer to it", "│ a message that is not here")
+            await it.press("up", "g")
+            await it.until(lambda: "What it answers is not here." in it.told())
+            await it.press("k", "g")
+            assert selected(it) == "an answer to it"
+            await it.press("g")
+            await it.until(lambda: selected(it) == "the very first")
+            await it.until(lambda: "▌ the very first" in it.text)
+            await it.press("g")
+            await it.until(lambda: "It answers no other message." in it.told())
+
+    run(play())
+
+
+def test_what_is_deleted_is_gone_from_the_quotes_too(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        group = agent.groups["g1"]
+        answer = agent.post(group, 1, "good", minute=4)
+        agent.change(group, answer.id, reply_to="e000004", quoted=agent.quote(group, "e000004"))
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("│ alice: seven at the station")
+            group = it.agent.groups["g1"]
+            it.agent.edit(group, "e000004", "eight at the station")
+            await it.shows("│ alice: eight at the station", "eight at the station (edited)")
+            it.agent.delete(group, "e000004")
+            await it.shows("│ alice: (deleted)")
+            assert "at the station" not in it.text
+
+    run(play())
+
+
+def test_nothing_hostile_is_shown_by_any_act(tmp_path):
+    def setting(agent):
+        group = agent.add_group("g", ["bob" + HOSTILE])
+        group.info = replace(group.info, envelope=HOSTILE, topic=HOSTILE)
+        first = agent.post(group, 1, HOSTILE + " https://x.example/" + HOSTILE + " https://y.example", minute=1)
+        agent.change(group, first.id, reactions=[Reaction(HOSTILE, [ME, HOSTILE])], parents=[HOSTILE] * 20)
+        second = agent.post(group, 1, "# " + HOSTILE + "\n[a](" + HOSTILE + ")\n```" + HOSTILE + "\nx\n```", minute=2)
+        agent.change(group, second.id, reply_to=HOSTILE, quoted=Quote(id=HOSTILE, author=first.author, text=HOSTILE))
+        agent.post(group, 0, HOSTILE, minute=3)
+
+    async def play():
+        async with scene(tmp_path, size=(100, 45), setting=setting) as it:
+            seen = []
+
+            def look(sign):
+                bad = {char for char in it.text if char != "\n" and (ord(char) < 32 or 127 <= ord(char) < 160)}
+                bad |= set(it.text) & set("\u202e\u200b\u2066")
+                assert not bad, (sign, bad, it.text)
+                seen.append(sign)
+
+            await it.until(lambda: it.open is not None and it.open.timeline.posts == 3)
+            pane = it.app.chat.pane
+            for key, sign in [("e", "Editing:"), ("d", "Whoever has")]:
+                pane.select(it.open.timeline.keys[-1])
+                it.app.chat.set_focus(pane)
+                await it.press(key)
+                await it.shows(sign)
+                look(sign)
+                await it.press("escape")
+            for number, keys in enumerate(["oimr", "imr"]):
+                for key in [*keys, "enter", "plus"]:
+                    pane.select(it.open.timeline.keys[1 + number])
+                    it.app.chat.set_focus(pane)
+                    await it.press(key)
+                    signs = {
+                        "o": "Open which",
+                        "i": "About this",
+                        "m": "Enter chooses",
+                        "r": "Answering",
+                        "plus": "React with",
+                    }
+                    await it.shows(signs.get(key, "Esc closes"))
+                    look(key)
+                    if key == "o":
+                        await it.press("enter")
+                        await it.until(lambda: "that cannot be shown" in it.told() or "Open this link" in it.text)
+                        look("link")
+                    await it.press("escape")
+                    await it.until(lambda: it.app.screen is it.app.chat)
+            await it.press("escape")
+            pane.select(it.open.timeline.keys[2])
+            it.app.chat.set_focus(pane)
+            await it.press("g")  # There is no such message.
+            await it.until(lambda: "here" in it.told())
+            look("g")
+            assert it.app.is_running and len(seen) == 15
+
+    run(play())
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def test_who_calls_me_is_counted_and_comes_first(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        agent.add_group("more", ["emil"])
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("seven at the station")
+            for id, text, called in [("g2", "hi all", []), ("g3", "hi all", []), ("g3", "@alice look", [ME])]:
+                group = it.agent.groups[id]
+                event = it.agent.post(group, 1, text, minute=9)
+                it.agent.tell("event", it.agent.change(group, event.id, mentions=called))
+            await it.shows("@1, 3 unread elsewhere", " 3 more       @1 2 ")
+            await it.press("alt+a")
+            await it.shows("┃ @alice look")
+            assert it.app.chat.conversations.open_id == "g3"
+            await it.gone("@1")
+            own = it.agent.post(it.agent.groups["g3"], 0, "I am alice", minute=9)
+            it.agent.tell("event", it.agent.change(it.agent.groups["g3"], own.id, mentions=[ME]))
+            await it.shows("│ I am alice")
+
+    run(play())
+
+
+def test_the_topic_is_always_there(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/topic  the   early train")
+            await it.shows("weekend  the early train  2/2 connected", "alice changed the topic: the early")
+            for width in (120, 60, 40):
+                await it.pilot.resize_terminal(width, 24)
+                await it.until(lambda: it.text.split("\n")[0].startswith(" weekend  the early train"))
+            await it.say("/topic")
+            await it.until(lambda: "Topic: the early train" in it.told())
+            await it.say("/topic -")
+            await it.shows("alice took the topic away")
+            await it.until(lambda: "early train" not in it.text.split("\n")[0])
+
+    run(play())
+
+
+def test_links_are_asked_about_and_only_https_opens(tmp_path, monkeypatch):
+    opened = []
+
+    async def opener(way):
+        opened.append(way)
+        return True
+
+    monkeypatch.setattr(links, "opener", lambda environ, platform: ["/usr/bin/xdg-open"])
+    monkeypatch.setattr(links, "run_opener", opener)
+
+    def setting(agent):
+        group = agent.add_group("weekend", ["bob"])
+        agent.post(group, 1, "see https://one.example/a_b_c.", minute=1)
+        agent.post(group, 1, "https://two.example and https://three.example/x?y=1&z=2; http://no.example", minute=2)
+        agent.post(group, 1, "nothing, not even javascript:alert(1)", minute=3)
+        agent.post(group, 1, "https://bank.example@evil.example/", minute=4)
+
+    async def play():
+        async with scene(tmp_path, size=(80, 30), setting=setting) as it:
+            await it.shows("nothing")
+            await it.press("up", "k", "o")
+            await it.until(lambda: "There is no https link in this message." in it.told())
+            await it.press("home", "o")
+            await it.shows("Open this link", "https://one.example/a_b_c")
+            await it.press("n")
+            assert not opened
+            await it.press("o")
+            await it.shows("Open this link")
+            await it.press("y")
+            await it.until(lambda: opened == [["/usr/bin/xdg-open", "https://one.example/a_b_c"]])
+            await it.press("j", "o")
+            await it.shows("Open which link?", "https://two.example", "https://three.example/x?y=1&z=2")
+            assert "http://no" not in it.text.split("Open which link?")[1].split("Enter chooses")[0]
+            await it.press("down", "enter")
+            await it.shows("Open this link")
+            await it.press("y")
+            await it.until(lambda: opened[-1][-1] == "https://three.example/x?y=1&z=2")
+            await it.press("end", "o")
+            await it.shows("leads to evil.example")
+
+    run(play())
+
+
+@pytest.mark.parametrize(
+    ("link", "opens"),
+    [
+        ("https://a.example/", True),
+        ("http://a.example/", False),
+        ("javascript:alert(1)", False),
+        ("https://", False),
+        ("https://a.example/\u202egnp", False),
+        ("https://a.example/\x1b]52;c;aGk=\x07", False),
+        ("https://a.example/ b", False),
+        ("https://[::1", False),
+        ("https://a.example/" + "x" * 4_000, False),
+        ("app.quit", False),
+    ],
+)
+def test_which_links_open(link, opens):
+    assert (links.fault_of(link) == "") == opens
+
+
+def test_a_host_in_other_letters_is_told():
+    assert "xn--" in links.warning("https://аpple.example/")  # A Cyrillic letter.
+    assert links.warning("https://apple.example/") == ""
+
+
+def test_a_whole_message(tmp_path):
+    text = "# Title\n\n- one\n- two\n\n**bold** &#8238; [a](app.quit) <b>x</b> ![p](https://e.example/p.png)\n\n```py\nx=1\n```"
+
+    def setting(agent):
+        group = agent.add_group("weekend", ["bob"])
+        agent.post(group, 1, text, minute=1)
+        agent.post(group, 1, "many lines\n" * 30_000, minute=2)
+        agent.post(group, 1, ("> " * 500 + "x\n") * 8, minute=3)
+
+    async def play():
+        async with scene(tmp_path, size=(80, 40), setting=setting) as it:
+            await it.shows("▎ > > >")
+            await it.press("escape", "home", "enter")
+            await it.shows("bob, Thursday 20 November 2025", "Title", "• one", "bold &#8238;", "<b>x</b>", "x=1")
+            assert "\u202e" not in it.text
+            link = it.app.screen.query_one(Markdown)
+            link.post_message(Markdown.LinkClicked(link, "app.quit"))
+            await it.until(lambda: "Only https links are opened." in it.told())
+            assert it.app.is_running
+            await it.press("escape")
+            for key in it.open.timeline.keys[-2:]:  # What would stop a widget for each paragraph is shown as it is.
+                it.app.chat.pane.select(key)
+                await it.press("enter")
+                await it.shows("bob, Thursday")
+                await it.press("pagedown", "escape")
+                await it.until(lambda: it.app.screen is it.app.chat)
+
+    run(play())
+
+
+def test_pages_without_a_line_of_their_own_hide_nothing(tmp_path):
+    """Somebody who reacts a thousand times does not cut the others off from what was said before."""
+
+    def setting(agent):
+        group = agent.add_group("weekend", ["bob"])
+        first = agent.post(group, 1, "said long ago", minute=1)
+        for number in range(450):
+            agent._log(group, 1, "reacted", {"of": first.id, "emoji": "👍", "on": bool(number % 2)})
+        agent.post(group, 1, "said in between", minute=2)
+        for number in range(450):
+            agent._log(group, 1, "reacted", {"of": first.id, "emoji": "👍", "on": bool(number % 2)})
+
+    async def play():
+        async with scene(tmp_path, setting=setting) as it:
+            await it.shows("said in between")
+            await it.press("ctrl+home")
+            await it.shows("said long ago", "This is the beginning of weekend.")
+            assert it.open.timeline.posts == 2 and it.agent.count("history") <= 6
+            groups = it.agent.count("groups")
+            it.agent.tell("event", it.agent._log(it.agent.groups["g1"], 1, "reacted", {"of": "e000002", "emoji": "👍"}))
+            it.agent.say(it.agent.groups["g1"], 1, "and now")
+            await it.shows("and now")
+            assert it.agent.count("groups") == groups  # Nothing of the group is asked again for a reaction.
+
+    run(play())
+
+
+def test_letters_can_still_be_selected_with_the_mouse(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            y = next(at for at, line in enumerate(it.text.split("\n")) if "│ yes" in line)
+            x = next(line.index("│ yes") for line in it.text.split("\n") if "│ yes" in line) + 2
+            await it.pilot.mouse_down(offset=(x, y))
+            await it.pilot.hover(offset=(x + 1, y))
+            await it.pilot.hover(offset=(x + 3, y + 1))
+            await it.pilot.mouse_up(offset=(x + 3, y + 1))
+            await it.until(lambda: (it.app.screen.get_selected_text() or "").startswith("yes"))
+            assert selected(it) is None and it.app.screen is it.app.chat
+            await it.pilot.click(offset=(x, y), times=2)  # The second click is one on what is selected.
+            await it.shows("Answer it")
+
+    run(play())

@@ -1,0 +1,92 @@
+"""Saving a file into a folder of a person's: whole or not at all, in nobody's place, and for this user alone."""
+
+import errno
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from zerochat.agent.database import fault_of_disk, sync_folder
+from zerochat.agent.files.names import numbered, safe_name
+from zerochat.errors import LocalError
+
+NUMBERS_MAX: Final = 1_000
+
+
+class NoSuchFolder(LocalError):
+    """There is no folder {path} to save it in. Make it first, or choose another one (`--out`)."""
+
+
+class NoNameLeft(LocalError):
+    """{path} and all the names with a number behind it are taken. Choose another one (`--out`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    path: Path
+    sha256: str
+    """As `sha256sum` prints it."""
+
+
+def downloads(environ: Mapping[str, str]) -> Path:
+    """Where this user's downloads go (XDG), or the folder of that name under ZEROCHAT_HOME."""
+    if home := environ.get("ZEROCHAT_HOME"):
+        return Path(home).expanduser().absolute() / "downloads"
+    from platformdirs import PlatformDirs
+
+    return PlatformDirs().user_downloads_path
+
+
+def save(name: str, parts: Iterable[bytes], target: str, folder: Path) -> Saved:
+    """Save what somebody called `name`: as `target` (a file, or a folder), or where that is empty into `folder`.
+
+    Nothing that is there is overwritten. Raises NoSuchFolder, NoNameLeft, DiskFull, ReadOnly or DiskFailed.
+    """
+    wanted = Path(target) if target else folder / safe_name(name)
+    if target and wanted.is_dir():
+        wanted = wanted / safe_name(name)
+    try:
+        if not target:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not wanted.is_absolute() or not wanted.parent.is_dir():
+            raise NoSuchFolder(path=wanted.parent)
+        return _save(wanted, parts)
+    except OSError as error:
+        raise fault_of_disk(error, wanted) from error
+
+
+def _save(wanted: Path, parts: Iterable[bytes]) -> Saved:
+    fresh = wanted.parent / f".zerochat-{secrets.token_hex(8)}"
+    total = hashlib.sha256()
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            for part in parts:
+                total.update(part)
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        path = _named(fresh, wanted)
+        sync_folder(wanted.parent)
+        return Saved(path, total.hexdigest())
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _named(fresh: Path, wanted: Path) -> Path:
+    """Give it the first name that is free."""
+    for number in range(NUMBERS_MAX):
+        path = wanted.with_name(numbered(wanted.name, number))
+        with suppress(FileExistsError):
+            try:
+                os.link(fresh, path)
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+                    raise
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                fresh.replace(path)  # a file system without links
+            return path
+    raise NoNameLeft(path=wanted)

@@ -1,0 +1,83 @@
+"""What a face wants to say in a group, as commands to the core: which message is meant is looked up in the log, and
+whether this may be said of it."""
+
+from typing import TypeAlias
+
+from zerochat.agent import ledger, report, schema
+from zerochat.agent.journal import Row
+from zerochat.agent.mentions import mentions
+from zerochat.agent.standings import Standings
+from zerochat.errors import LocalError
+from zerochat.group.event import POST
+from zerochat.group.saying import Delete, Edit, React, Topic
+from zerochat.group.state import Group
+from zerochat.group.stimuli import Say, SendPost
+
+Wish: TypeAlias = schema.SendParams | schema.EditParams | schema.DeleteParams | schema.ReactParams | schema.TopicParams
+
+
+class NotAMessage(LocalError):
+    """{event} is no message that one could answer, edit or delete. `zerochat history --ids {group}` shows the ids."""
+
+
+class NotYours(LocalError):
+    """This message is {who}'s, and only who has written a message can edit or delete it."""
+
+
+class Deleted(LocalError):
+    """This message was deleted."""
+
+
+class NothingToEdit(LocalError):
+    """A message needs a text. `zerochat delete {group} {event}` takes it back."""
+
+
+class NoReaction(LocalError):
+    """You have not reacted to this message with {emoji}."""
+
+
+def command_of(log: Standings, group: Group, wish: Wish) -> SendPost | Say:
+    """The command that this wish is. Raises a LocalError where it is none."""
+    match wish:
+        case schema.SendParams(_, text, reply_to, action):
+            reply = _message(log, group, reply_to).id if reply_to else ""
+            return SendPost(group.id, text, reply, action, _called(group, text))
+        case schema.EditParams(_, wanted, text):
+            row = _own(log, group, wanted)
+            if not text.strip():
+                raise NothingToEdit(group=group.name, event=row.id)
+            return Say(group.id, Edit(row.id, text))
+        case schema.DeleteParams(_, wanted):
+            return Say(group.id, Delete(_own(log, group, wanted).id))
+        case schema.ReactParams(_, wanted, emoji, on):
+            row = _message(log, group, wanted)
+            stands = log.of(group, row)
+            if stands.deleted:
+                raise Deleted
+            if not on and group.me not in dict(stands.reactions).get(emoji, ()):
+                raise NoReaction(emoji=emoji[:16])
+            return Say(group.id, React(row.id, emoji, on))
+        case schema.TopicParams(_, text):
+            return Say(group.id, Topic(text.strip()))
+
+
+def _called(group: Group, text: str) -> tuple[str, ...]:
+    others = {did: member.label for did, member in group.view.members.items() if did != group.me}
+    return mentions(text, others)
+
+
+def _message(log: Standings, group: Group, wanted: str) -> Row:
+    row = ledger.find_row(log.journal, group, wanted)
+    if row.type != POST or row.refuted:
+        raise NotAMessage(event=ascii(wanted[:64]), group=group.name)
+    return row
+
+
+def _own(log: Standings, group: Group, wanted: str) -> Row:
+    """One of our own messages that is there still."""
+    row = _message(log, group, wanted)
+    if row.author != group.me:
+        raise NotYours(who=report.labels(group).get(row.author, row.author))
+    if log.of(group, row).deleted:
+        raise Deleted
+    return row

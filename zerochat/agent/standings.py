@@ -1,0 +1,195 @@
+"""Messages as they stand now, for the faces: what is said about them is read out of the journal, for a page at once.
+
+What it comes to is worked out in the core (`group/standing.py`). Here is also what has to be told anew when something
+is said about a message, or turns out not to have been said.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from zerochat.agent import report
+from zerochat.agent.journal import Journal, Row
+from zerochat.agent.report import Context
+from zerochat.agent.schema import Author, Event, Quote
+from zerochat.errors import LocalError, Malformed
+from zerochat.group.effects import Forget, Refute, Remember, Remembered
+from zerochat.group.event import EDIT, POST, TOPIC
+from zerochat.group.event import Event as Record
+from zerochat.group.notices import Confirmed, Refuted
+from zerochat.group.saying import Post, Topic, saying_of
+from zerochat.group.standing import Remark, Standing, standing, topic_spans
+from zerochat.group.state import Group
+
+QUOTED_CHARS_MAX = 200
+AMENDED_MAX = 500
+"""Messages that are told anew because of one stretch of a chain."""
+
+Names = Mapping[str, str]
+"""What the members of a group are called, by DID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """A row of the log for whoever follows it."""
+
+    row: Row
+    event: Event | None
+    """None: it is from before our time, and no news."""
+    amended: tuple[tuple[Row, Event], ...] = ()
+    """Messages that were there before, as they stand now because of it."""
+
+
+class _Reading:
+    """Rows of one group on their way to a face, with what they need to be shown; each record is read once."""
+
+    def __init__(self, group: Group, rows: Sequence[Row], names: Names) -> None:
+        self._group, self._rows, self._names = group, rows, names
+        self._records: dict[str, Record] = {}
+        self._posts = {row.id: row for row in rows if row.type == POST}
+        """Those that are shown, answered or edited."""
+        self._found: dict[str, Standing] = {}
+
+    def _read(self, row: Row) -> Record:
+        record = self._records.get(row.id)
+        if record is None:
+            record = self._records[row.id] = report.load(row)
+        return record
+
+    def _post(self, row: Row) -> Post:
+        """What a message says; nothing where its author has put nonsense there."""
+        try:
+            said = saying_of(self._read(row))
+        except Malformed:
+            said = None
+        return said if isinstance(said, Post) else Post("")
+
+    def lacking(self) -> set[str]:
+        """The ids of the messages that these rows answer, or edit, and that are not among them."""
+        about = {row.target for row in self._rows if row.type == EDIT}
+        return ({self._post(row).reply for row in self._posts.values()} | about) - self._posts.keys() - {""}
+
+    def add(self, others: Iterable[Row]) -> None:
+        """What was lacking, as far as it is here."""
+        self._posts |= {row.id: row for row in others if row.type == POST}
+
+    def posts(self) -> Iterator[tuple[str, str]]:
+        """The messages of which is to be known how they stand, with their authors."""
+        return ((row.id, row.author) for row in self._posts.values())
+
+    def hear(self, remarks: Iterable[Row]) -> dict[str, Standing]:
+        """All that is said about them; how those stand about which anything is, by their ids."""
+        about: dict[str, list[Remark]] = {}
+        for row in remarks:
+            if row.target in self._posts:
+                about.setdefault(row.target, []).append(Remark(self._read(row), row.vouched))
+        view, posts = self._group.view, self._posts
+        self._found = {name: standing(view, self._read(posts[name]), said) for name, said in about.items()}
+        return self._found
+
+    def events(self, replayed: bool) -> list[Event]:
+        return [report.event(self._group, row, replayed, self._names, self._context(row)) for row in self._rows]
+
+    def _context(self, row: Row) -> Context:
+        record = self._read(row)
+        if row.type == EDIT:
+            return Context(self._found.get(row.target, Standing()), record=record)
+        if row.type == POST:
+            return Context(self._found.get(row.id, Standing()), self._quote(self._post(row).reply), record)
+        return Context(record=record)
+
+    def _quote(self, wanted: str) -> Quote | None:
+        if not wanted:
+            return None
+        row, stands = self._posts.get(wanted), self._found.get(wanted, Standing())
+        if row is None:
+            return Quote(id=wanted)
+        text = "" if stands.deleted else stands.text if stands.edited else self._post(row).text
+        author = Author(row.author, self._names.get(row.author, ""))
+        return Quote(id=wanted, author=author, text=text[:QUOTED_CHARS_MAX], deleted=stands.deleted)
+
+
+def shown(group: Group, rows: Sequence[Row], remarks: Iterable[Row], names: Names) -> list[Event]:
+    """Rows for a face where nobody can be asked for others: `remarks` are all that is said about any message."""
+    reading = _Reading(group, rows, names)
+    reading.hear(remarks)
+    return reading.events(replayed=True)
+
+
+class Standings:
+    """Answers of one journal. Every method but `topic` raises what the journal raises."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self._topics: dict[str, tuple[str, str]] = {}
+        """By group: its view's checksum, and the topic that was found with it."""
+
+    def events(self, group: Group, rows: Sequence[Row], names: Names, *, replayed: bool = True) -> list[Event]:
+        """Rows of the log for a face, messages as they stand now."""
+        reading = _Reading(group, rows, names)
+        reading.add(self.journal.named(group.id, reading.lacking()))
+        reading.hear(self.journal.remarks(group.id, reading.posts()))
+        return reading.events(replayed)
+
+    def event(self, group: Group, row: Row, names: Names) -> Event:
+        return self.events(group, [row], names)[0]
+
+    def of(self, group: Group, post: Row) -> Standing:
+        """How a message stands."""
+        reading = _Reading(group, [post], {})
+        return reading.hear(self.journal.remarks(group.id, reading.posts())).get(post.id, Standing())
+
+    # --- news -------------------------------------------------------------------------------------------------------
+
+    def feed(self, group: Group, rows: Sequence[Row], names: Names) -> Iterator[Fed]:
+        """Rows of one group, in the order of delivery, for whoever follows the log. A message about which they say
+        several things is told anew once, behind the last of them."""
+        news = [row for row in rows if not row.history]
+        events = dict(zip((row.id for row in news), self.events(group, news, names, replayed=False), strict=True))
+        last = {row.target: row.id for row in rows if row.target not in ("", TOPIC)}
+        after: dict[str, list[tuple[Row, Event]]] = {}
+        for row, event in self._told(group, last, names):
+            # Whoever has read a message that came later than this has read it as it stands now.
+            if any(one.target == row.id and row.seq < one.seq for one in rows):
+                after.setdefault(last[row.id], []).append((row, event))
+        for row in rows:
+            yield Fed(row, events.get(row.id), tuple(after.get(row.id, ())))
+
+    def settled(self, group: Group, notice: Confirmed | Refuted, names: Names) -> list[Event]:
+        """The messages that stand otherwise now, because what was said about them is confirmed, or was never said."""
+        stretch = notice.author, notice.after, notice.upto
+        found = self.journal.targets(group.id, *stretch, AMENDED_MAX, refuted=isinstance(notice, Refuted))
+        return [event for _, event in self._told(group, found, names)]
+
+    def _told(self, group: Group, ids: Iterable[str], names: Names) -> list[tuple[Row, Event]]:
+        posts = [row for row in self.journal.named(group.id, ids) if row.type == POST]
+        return list(zip(posts, self.events(group, posts, names), strict=True)) if posts else []
+
+    # --- what the group is about ------------------------------------------------------------------------------------
+
+    def topic(self, group: Group) -> str:
+        """What a group is about, as somebody has last said who may; empty: nobody has, or the disk does not say."""
+        known = self._topics.get(group.id)
+        if known is None or known[0] != group.view.checksum:
+            try:
+                known = self._topics[group.id] = group.view.checksum, self._topic(group)
+            except LocalError:
+                return ""
+        return known[1]
+
+    def _topic(self, group: Group) -> str:
+        found = self.journal.topics(group.id, topic_spans(group.view))
+        said = []
+        for row in found:
+            try:
+                what = saying_of(report.load(row))
+            except Malformed:
+                continue
+            if isinstance(what, Topic):
+                said.append(((row.lamport, row.author, row.id), what.text))
+        return max(said)[1] if said else ""
+
+    def note(self, remembered: Iterable[Remembered]) -> None:
+        """The journal has taken this."""
+        for one in remembered:
+            if isinstance(one, Refute | Forget) or (isinstance(one, Remember) and one.target == TOPIC):
+                self._topics.pop(one.group, None)

@@ -1,0 +1,108 @@
+"""What is printed of what comes: one line for each thing that is said or has happened, with the name of its group where
+that is not the open one."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from zerochat.agent import telling
+from zerochat.agent.plain import put_out
+from zerochat.agent.schema import (
+    CompleteNews,
+    ConfirmedNews,
+    DiffersNews,
+    DisagreementNews,
+    EarlierNews,
+    Event,
+    ForkNews,
+    GapNews,
+    GroupInfo,
+    InvitationNews,
+    RefutedNews,
+    RemovedNews,
+    RequestNews,
+    ToldNews,
+)
+from zerochat.cli.output import EventText, Output, name_of, narrate, near_time
+from zerochat.terminal import printable, printable_line
+
+SHOWN_MAX = 1_000
+"""Ids of events that were printed, so that none is printed twice."""
+
+
+class Teller:
+    """Prints, and remembers what it has printed."""
+
+    def __init__(self, out: Output) -> None:
+        self.out = out
+        self.groups: dict[str, GroupInfo] = {}
+        self.group = ""
+        """The id of the one that lines go to; empty: there is none."""
+        self.seq: int | None = None
+        """The local number of the last event that has come."""
+        self.stale = False
+        """Something was said of a group that is not known here."""
+        self._texts: dict[str, EventText] = {}
+        self._shown: dict[str, None] = {}
+
+    def seen(self, event: str) -> None:
+        """It need not be printed any more."""
+        self._shown[event] = None
+        while len(self._shown) > SHOWN_MAX:
+            del self._shown[next(iter(self._shown))]
+
+    def unseen(self, event: str) -> None:
+        self._shown.pop(event, None)
+
+    def tell(self, item: Struct) -> None:
+        match item:
+            case Event():
+                self.seq = max(self.seq or 0, item.seq)
+                self.show(item)
+            case RequestNews(group=group, nick=nick, state="asked"):
+                narrate(f"{self._where(group)}{name_of(nick)} asks to be let in: /requests, /admit NAME, /refuse NAME.")
+            case InvitationNews(group=group, nick=nick):
+                narrate(f"{self._where(group)}{name_of(nick)} used your invitation.")
+            case DisagreementNews(group=group, text=text):
+                narrate(f"{self._where(group)}Careful: {printable_line(text)}")
+            case RemovedNews(group=group, nick=nick, voters=voters):
+                self.stale = True
+                info = self._info(group)
+                by = [name_of(one) for one in voters or [nick]]
+                narrate(put_out(name_of(info.name) if info else "a group", by))
+            case ToldNews(label=label, text=text):
+                narrate(f"{name_of(label)} tells you: {printable(text)}")
+            case (
+                GapNews()
+                | ForkNews()
+                | CompleteNews()
+                | ConfirmedNews()
+                | RefutedNews()
+                | DiffersNews()
+                | EarlierNews() as news
+            ):
+                narrate(self._where(news.group) + telling.news(news, name_of, near_time))
+
+    def _info(self, group: str) -> GroupInfo | None:
+        return self.groups.get(group)
+
+    def _where(self, group: str) -> str:
+        """The name of a group that is not open, before what is said of it."""
+        info = self._info(group)
+        self.stale = self.stale or info is None
+        return "" if group == self.group else f"[{name_of(info.name) if info else 'a new group'}] "
+
+    def show(self, event: Event) -> None:
+        if event.id in self._shown:
+            return
+        self.seen(event.id)
+        where, text = self._where(event.group), self._texts.setdefault(event.group, EventText())
+        lines = text.lines(event)
+        self.out.data(event, [where + short(lines[0]), *lines[1:]] if lines else [])
+
+
+def short(line: str) -> str:
+    """A line of `EventText` with the time of today alone, and one space behind it."""
+    day, _, rest = line.partition(" ")
+    clock, _, words = rest.partition("  ")
+    return f"{clock if day == datetime.now().astimezone().strftime('%Y-%m-%d') else f'{day} {clock}'} {words}"

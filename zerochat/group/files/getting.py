@@ -1,0 +1,319 @@
+"""Getting files: which member is asked for which parts, and what is done with them.
+
+Parts are asked for in their order, a few at a time, of one member for each file: whoever has posted it, then those who
+have said that they have it, then everybody else who is there. Each part is checked when it comes; what is on disk
+counts, so after a restart it goes on from there. Whoever does not answer, does not have it or sends something else is
+passed over for another one. How many parts are asked for at once follows how fast they come, so that on a slow line a
+chat message never waits long behind them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from zerochat.crypto.encoding import b64url_bytes
+from zerochat.didcomm.message import Message, new_id
+from zerochat.errors import Refused
+from zerochat.group import conduct, mail
+from zerochat.group.effects import DropFile, FinishFile, Measure, StoreParts
+from zerochat.group.files.keeping import FRESH, edit
+from zerochat.group.files.tree import leads_to, part_size
+from zerochat.group.relationship import pack
+from zerochat.group.state import Haul, Holding
+from zerochat.group.turn import Turn
+from zerochat.group.wire.files import (
+    ASK_PARTS_MAX,
+    FILE_ASK,
+    FILE_HAVE,
+    HAVE_FILES_MAX,
+    FileLackBody,
+    FilePartBody,
+)
+
+HAULS_MAX = 3
+"""Files of one group that are fetched at the same time."""
+WINDOW, WINDOW_MAIL_MAX = 2, 2
+"""Parts that are asked for at once, to begin with, and at the most where a mediator has to keep them."""
+FAST_MS, SLOW_MS = 400, 1_500
+"""Parts that have come within the first are asked for twice as many at once, after the second half as many."""
+PATIENCE_MS, PATIENCE_MAIL_MS = 15_000, 120_000
+"""How long nothing may come from a member that was asked, before another one is."""
+PAUSE_MS = 30_000
+"""When all who are there were asked in vain, they are asked again after this."""
+BUSY_MS = 1_000
+UNSTORED_MAX = 4 * ASK_PARTS_MAX
+"""Parts that have come and are not on disk yet; with that many no more are asked for."""
+SPOILT_MAX = 3
+SPOILT = "This disk does not give its parts back as they were written."
+"""Why a file is fetched no more that was not right so often, although each part was when it came."""
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
+def seek(turn: Turn, name: str) -> None:
+    """Ask for whatever is wanted and nobody brings now."""
+    if turn.group(name).state != "active":
+        return
+    for key, one in list(turn.group(name).files.items()):
+        if one.haul is not None and one.haul.until <= turn.now:
+            _pass_over(turn, name, key)
+    for key, one in list(turn.group(name).files.items()):
+        hauls = [each.haul for each in turn.group(name).files.values() if each.haul is not None]
+        if one.state == "getting" and one.haul is None and not one.fault and len(hauls) < HAULS_MAX:
+            _begin(turn, name, key)
+    waits = [each.haul.until - turn.now for each in turn.group(name).files.values() if each.haul is not None]
+    idle = any(one.state == "getting" and one.haul is None for one in turn.group(name).files.values())
+    if waits or idle:
+        turn.timer("file", name, max(1, min([*waits, PAUSE_MS])))
+
+
+def _begin(turn: Turn, name: str, key: str) -> None:
+    """Ask somebody for a file, from the first part on that is not here."""
+    group = turn.group(name)
+    one = group.files[key]
+    if one.have >= one.file.parts:
+        turn.say(FinishFile(name, key, one.file.root, one.file.size))
+        edit(turn, name, key, haul=Haul("", one.file.parts, one.file.parts, 0, turn.now + PATIENCE_MAIL_MS, turn.now))
+        return
+    whom = _whom(turn, name, one)
+    if whom is None:
+        everybody = {did for did in group.others if did not in one.liars}
+        if everybody <= {*one.absent}:
+            edit(turn, name, key, state="gone", tried=(), absent=())
+        elif one.tried:
+            edit(turn, name, key, tried=one.absent)  # whoever was silent is asked again, after the pause
+        return
+    ask_on(turn, name, key, Haul(whom, one.have, one.have, WINDOW, 0, turn.now))
+
+
+def _whom(turn: Turn, name: str, one: Holding) -> str | None:
+    """Whom to ask next: its author, those who have said that they have it, then anybody; mediators last."""
+    group = turn.group(name)
+    rest = sorted(set(group.others) - {one.author, *one.holders})
+    able = [
+        member
+        for member in dict.fromkeys((one.author, *one.holders, *rest))
+        if member not in one.tried and member not in one.liars and _free(turn, name, member)
+    ]
+    near = [member for member in able if not mail.by_mail(turn, name, member)]
+    return next(iter(near or able), None)
+
+
+def _free(turn: Turn, name: str, member: str) -> bool:
+    group = turn.group(name)
+    relationship = group.relationships.get(member)
+    return (
+        member in group.view.members
+        and member != group.me
+        and member not in group.quarantine
+        and relationship is not None
+        and relationship.established
+        and mail.reachable(turn, name, member)
+    )
+
+
+def ask_on(turn: Turn, name: str, key: str, haul: Haul) -> None:
+    """Ask for the next parts, if so few are on their way that it is time to."""
+    one = turn.group(name).files[key]
+    by_mail = mail.by_mail(turn, name, haul.member)
+    count = min(haul.window, one.file.parts - haul.upto)
+    unstored = haul.upto - one.have
+    if count > 0 and haul.upto - haul.next <= haul.window // 2 and unstored <= UNSTORED_MAX:
+        until = turn.now + (PATIENCE_MAIL_MS if by_mail else PATIENCE_MS)
+        _say(turn, name, haul.member, FILE_ASK, {"file": key, "first": haul.upto, "count": count})
+        haul = replace(haul, upto=haul.upto + count, until=until, asked=turn.now)
+    edit(turn, name, key, haul=haul)
+    turn.timer("file", name, max(1, haul.until - turn.now), keep=True)
+
+
+def _say(turn: Turn, name: str, member: str, kind: str, body: dict[str, Any]) -> None:
+    message = Message(type=kind, id=new_id(turn.moment.random), body={"group": name, **body})
+    relationship = turn.group(name).relationships[member]
+    mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+
+
+def _pass_over(turn: Turn, name: str, key: str, **fields: Any) -> None:
+    """Ask somebody else instead of the one that was asked."""
+    one = turn.group(name).files[key]
+    tried = one.tried
+    if one.haul is not None and one.haul.member and one.haul.member not in tried:
+        tried = (*tried, one.haul.member)
+    edit(turn, name, key, haul=None, tried=tried, **fields)
+    turn.timer("file", name, 1)
+
+
+# --- hearing ----------------------------------------------------------------------------------------------------------
+
+
+def hear_part(turn: Turn, name: str, member: str, body: FilePartBody, size: int) -> None:
+    """A part has come, in an envelope of `size` bytes. Raises RemoteError for what cannot be one of any file that was
+    offered here."""
+    group = turn.group(name)
+    one = group.files.get(body.file)
+    if body.group != name or one is None or member not in group.view.members:
+        raise Refused(why="a part of a file that nobody has offered")
+    haul = one.haul
+    if one.state != "getting" or haul is None or haul.member != member:
+        return  # we wait for it no more, or for another one to bring it
+    data, path = b64url_bytes(body.data), [b64url_bytes(each) for each in body.path]
+    root, parts = b64url_bytes(one.file.root), one.file.parts
+    fits = body.part < parts and len(data) == part_size(one.file.size, body.part)
+    if not fits or not leads_to(root, data, body.part, parts, path):
+        turn.say(Measure("dropped", "FalsePart"))
+        _pass_over(turn, name, body.file, liars=(*one.liars, member))
+        return
+    conduct.give_back(turn, name, member, size)
+    if body.part > haul.next and haul.missed != haul.next:  # one was lost: what follows it has to come again too
+        ask_on(turn, name, body.file, replace(haul, upto=haul.next, window=1, missed=haul.next))
+    if body.part != haul.next:
+        return
+    turn.say(StoreParts(name, body.file, one.file.size, body.part, data))
+    by_mail = mail.by_mail(turn, name, member)
+    until = turn.now + (PATIENCE_MAIL_MS if by_mail else PATIENCE_MS)
+    window = _window(haul, turn.now, by_mail) if haul.next + 1 >= haul.upto - haul.window // 2 else haul.window
+    ask_on(turn, name, body.file, replace(haul, next=haul.next + 1, until=until, window=window))
+
+
+def _window(haul: Haul, now: int, by_mail: bool) -> int:
+    """How many parts to ask for next, as fast as the last ones have come."""
+    most = WINDOW_MAIL_MAX if by_mail else ASK_PARTS_MAX
+    if now - haul.asked < FAST_MS:
+        return min(most, haul.window * 2)
+    return max(1, haul.window // 2) if now - haul.asked > SLOW_MS else min(most, haul.window)
+
+
+def hear_lack(turn: Turn, name: str, member: str, body: FileLackBody) -> None:
+    """A member that we have asked cannot give it."""
+    one = turn.group(name).files.get(body.file)
+    if body.group != name or one is None:
+        raise Refused(why="an answer about a file that nobody has offered")
+    if one.haul is None or one.haul.member != member:
+        return
+    if body.why == "busy":
+        edit(turn, name, body.file, haul=replace(one.haul, upto=one.haul.next, window=1, until=turn.now + PATIENCE_MS))
+        turn.timer("busy", f"{name} {body.file}", BUSY_MS)
+        return
+    absent = one.absent if member in one.absent else (*one.absent, member)
+    _pass_over(turn, name, body.file, absent=absent, holders=tuple(did for did in one.holders if did != member))
+
+
+def again(turn: Turn, name: str, key: str) -> None:
+    """Whoever was too busy is asked once more."""
+    one = turn.group(name).files.get(key)
+    if one is not None and one.state == "getting" and one.haul is not None and one.haul.upto == one.haul.next:
+        ask_on(turn, name, key, one.haul)
+
+
+def came(turn: Turn, name: str, member: str) -> None:
+    """A member is there again: it may have what is wanted, and may not know what we have of its files."""
+    group = turn.group(name)
+    changed = {
+        key: replace(one, tried=tuple(did for did in one.tried if did != member))
+        for key, one in group.files.items()
+        if one.state == "getting" and member in one.tried
+    }
+    if changed:
+        turn.edit(name, files={**group.files, **changed})
+    if any(one.state == "getting" and one.haul is None for one in group.files.values()):
+        turn.timer("file", name, 1)
+    tell(turn, name, member)
+
+
+def went(turn: Turn, name: str, member: str) -> None:
+    """A member is not there any more: ask others for what it was to bring."""
+    for key, one in list(turn.group(name).files.items()):
+        if one.haul is not None and one.haul.member == member:
+            _pass_over(turn, name, key)
+
+
+def tell(turn: Turn, name: str, member: str | None = None) -> None:
+    """Tell whoever has posted files (or this one member, if it has) which of them are here."""
+    group = turn.group(name)
+    here: dict[str, list[str]] = {}
+    for key, one in group.files.items():
+        if one.state == "here" and one.author != group.me and member in (None, one.author):
+            here.setdefault(one.author, []).append(key)
+    for author, keys in here.items():
+        if _free(turn, name, author):
+            _say(turn, name, author, FILE_HAVE, {"files": keys[-HAVE_FILES_MAX:]})
+
+
+# --- from our own disk ------------------------------------------------------------------------------------------------
+
+
+def found_all(turn: Turn, found: Iterable[tuple[str, str, int, bool]]) -> None:
+    """We have just started, and this is on disk (`FilesFound`)."""
+    here: dict[str, dict[str, tuple[int, bool]]] = {}
+    for name, key, have, is_whole in found:
+        known = here.setdefault(name, {})
+        if is_whole or key not in known:
+            known[key] = have, is_whole
+    for name in turn.agent.groups:
+        _found(turn, name, here.pop(name, {}))
+    for name, keys in here.items():
+        turn.say(*(DropFile(name, key) for key in keys))
+
+
+def _found(turn: Turn, name: str, here: dict[str, tuple[int, bool]]) -> None:
+    """How many parts of each file are on disk, and whether it is whole. What is not there any more, because the profile
+    was restored from a backup, say, can be asked for again."""
+    group = turn.group(name)
+    files = {}
+    for key, one in group.files.items():
+        have, is_whole = here.get(key, (0, False))
+        state = "here" if is_whole else one.state if one.state != "here" else "offered"
+        have = one.file.parts if is_whole else min(have, one.file.parts) if state == "getting" else 0
+        files[key] = replace(one, state=state, have=have, haul=None, tried=(), absent=(), fault="")
+    if files != group.files:
+        turn.edit(name, files=files)
+    for key, (_, is_whole) in here.items():
+        if key not in files or (not is_whole and files[key].state != "getting"):
+            turn.say(DropFile(name, key))
+    if any(one.state == "getting" for one in files.values()):
+        turn.timer("file", name, 1)
+    tell(turn, name)
+
+
+def stored(turn: Turn, name: str, key: str, upto: int) -> None:
+    """The parts before this one are on disk."""
+    group = turn.group(name)
+    one = group.files.get(key)
+    if one is None or one.state != "getting":
+        return
+    one = edit(turn, name, key, have=max(one.have, min(upto, one.file.parts)))
+    if one.have >= one.file.parts:
+        _begin(turn, name, key)
+    elif one.haul is not None:
+        ask_on(turn, name, key, one.haul)
+
+
+def whole(turn: Turn, name: str, key: str) -> None:
+    """All of it is here, and has the hash that it must have."""
+    group = turn.group(name)
+    one = group.files.get(key)
+    if one is None or one.state != "getting" or one.have < one.file.parts:  # it was dropped meanwhile
+        return
+    edit(turn, name, key, state="here", **FRESH)
+    if _free(turn, name, one.author):
+        _say(turn, name, one.author, FILE_HAVE, {"files": [key]})
+    turn.timer("file", name, 1)
+
+
+def failed(turn: Turn, name: str, key: str, why: str) -> None:
+    """Our own disk does not take it, or does not give it back as it was: nothing more is asked for until somebody here
+    wants it again. `why` is empty where what was on disk is not what it must be: then it is fetched anew."""
+    group = turn.group(name)
+    one = group.files.get(key)
+    if one is None or one.state == "gone":
+        return
+    if why:
+        if one.state == "getting":
+            edit(turn, name, key, haul=None, fault=why)
+        return
+    turn.say(DropFile(name, key))
+    wanted, spoilt = one.state == "getting", one.spoilt + 1
+    fault = SPOILT if wanted and spoilt >= SPOILT_MAX else ""
+    state = "getting" if wanted else "offered"
+    edit(turn, name, key, have=0, haul=None, tried=(), state=state, spoilt=spoilt, fault=fault)
+    if wanted:
+        turn.timer("file", name, PAUSE_MS)

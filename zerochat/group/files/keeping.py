@@ -1,0 +1,170 @@
+"""Which files there are, which are kept here, and how much room they may take.
+
+Whatever others offer costs a line in a list of bounded length; room on the disk is given by a person's settings alone.
+What comes by itself takes no more than a part of that.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from zerochat.errors import LocalError
+from zerochat.group.effects import DropFile, Notify
+from zerochat.group.event import Event
+from zerochat.group.files.descriptor import File, files_in
+from zerochat.group.notices import FileMoved
+from zerochat.group.state import Agent, Group, Holding
+from zerochat.group.turn import Turn
+
+OFFERED_MAX = 1024
+"""Files of one group that are known and not here; then the oldest are not listed any more. Their posts stay."""
+KEPT_MAX = 4096
+"""Files of one group that are here or fetched, however small."""
+AUTO_SHARE = 4
+"""What comes by itself never takes more than this part of what may be here, so that nobody can fill it up."""
+FRESH: Mapping[str, Any] = {"haul": None, "tried": (), "absent": (), "fault": "", "spoilt": 0}
+"""What is known of the fetching of a file of which nobody was asked for anything."""
+_CHARGE_BYTES = 64 * 1024
+"""What the smallest file counts for."""
+
+
+class FileTooLarge(LocalError):
+    """{name} has {size} bytes, and at most {limit} are taken here (`[files] size_max` in the settings)."""
+
+
+class NoRoomForFile(LocalError):
+    """{name} does not fit: the files that are here have {used} bytes of {limit} (`[files] total_max` in the settings).
+    Remove one first: `zerochat files drop GROUP FILE`."""
+
+
+class TooManyFiles(LocalError):
+    """There are {limit} files of this group here already. Remove one first: `zerochat files drop GROUP FILE`."""
+
+
+class MayNotSend(LocalError):
+    """You only read in {group}, so you cannot send files there. `zerochat role {group} writer` changes that, where it
+    is yours to decide."""
+
+
+class NoSuchFile(LocalError):
+    """There is no file {file} in this group. `zerochat files list GROUP` shows those that there are."""
+
+
+# --- what there is --------------------------------------------------------------------------------------------------
+
+
+def used(agent: Agent, *, auto: bool = False) -> int:
+    """The bytes of all files that are here or fetched; `auto`: of those that come by themselves."""
+    kept = (one for group in agent.groups.values() for one in group.files.values() if _kept(one))
+    return sum(max(one.file.size, _CHARGE_BYTES) for one in kept if one.auto or not auto)
+
+
+def _kept(one: Holding) -> bool:
+    return one.state in ("getting", "here") or one.have > 0
+
+
+def check_room(agent: Agent, group: Group, files: Sequence[File]) -> None:
+    """Raise FileTooLarge, NoRoomForFile or TooManyFiles unless these can be here as well."""
+    rules = agent.file_rules
+    more = [file for file in files if (known := group.files.get(file.id)) is None or not _kept(known)]
+    for file in more:
+        if file.size > rules.size_max:
+            raise FileTooLarge(name=ascii(file.name), size=file.size, limit=rules.size_max)
+    here = used(agent)
+    if more and here + sum(max(file.size, _CHARGE_BYTES) for file in more) > rules.total_max:
+        raise NoRoomForFile(name=ascii(more[0].name), used=here, limit=rules.total_max)
+    if more and sum(map(_kept, group.files.values())) + len(more) > KEPT_MAX:
+        raise TooManyFiles(limit=KEPT_MAX)
+
+
+def posted(turn: Turn, name: str, event: Event) -> None:
+    """A post has come that may name files: know them, and get those that are small."""
+    group = turn.group(name)
+    fresh = {}
+    for file in files_in(event.body):
+        if file.id not in group.files:
+            fresh[file.id] = Holding(file, event.author, event.id, turn.now)
+    if not fresh:
+        return
+    turn.edit(name, files=_pruned({**group.files, **fresh}))
+    wanted = [key for key in fresh if event.author != group.me and _comes_by_itself(turn, name, key)]
+    for key in wanted:
+        if _comes_by_itself(turn, name, key):
+            edit(turn, name, key, state="getting", auto=True)
+    if wanted:
+        turn.timer("file", name, 1, keep=True)
+
+
+def _pruned(files: dict[str, Holding]) -> dict[str, Holding]:
+    """Without the oldest of those that are only offered, where there are too many."""
+    offered = [key for key, one in files.items() if not _kept(one)]
+    if len(offered) <= OFFERED_MAX:
+        return files
+    gone = set(offered[: len(offered) - OFFERED_MAX])
+    return {key: one for key, one in files.items() if key not in gone}
+
+
+def _comes_by_itself(turn: Turn, name: str, key: str) -> bool:
+    group, rules = turn.group(name), turn.agent.file_rules
+    one = group.files.get(key)
+    if one is None or one.state != "offered" or one.file.size > min(rules.auto_max, rules.size_max):
+        return False
+    try:
+        check_room(turn.agent, group, [one.file])
+    except LocalError:
+        return False
+    return used(turn.agent, auto=True) + max(one.file.size, _CHARGE_BYTES) <= rules.total_max // AUTO_SHARE
+
+
+def edit(turn: Turn, name: str, key: str, **fields: Any) -> Holding:
+    """Change what is known of one file, and say so."""
+    group = turn.group(name)
+    one = replace(group.files[key], **fields)
+    turn.edit(name, files={**group.files, key: one})
+    turn.say(Notify(FileMoved(name, key)))
+    return one
+
+
+# --- what a person wants --------------------------------------------------------------------------------------------
+
+
+def get(turn: Turn, group: Group, file: File, author: str, event: str) -> None:
+    """Somebody here wants this file. Raises FileTooLarge, NoRoomForFile or TooManyFiles."""
+    known = group.files.get(file.id)
+    if known is None:
+        known = Holding(file, author, event, turn.now)
+        turn.edit(group.id, files=_pruned({**group.files, file.id: known}))
+    if known.state in ("here", "getting") and not known.fault:
+        edit(turn, group.id, file.id, auto=False)
+        return
+    check_room(turn.agent, turn.group(group.id), [file])
+    edit(turn, group.id, file.id, state="getting", liars=(), auto=False, **FRESH)
+    turn.timer("file", group.id, 1)
+
+
+def drop(turn: Turn, group: Group, key: str) -> None:
+    """Have this file here no more; it can be asked for again. Raises NoSuchFile."""
+    if key not in group.files:
+        raise NoSuchFile(file=ascii(key[:64]))
+    edit(turn, group.id, key, state="offered", have=0, haul=None, tried=(), absent=(), fault="", auto=False)
+    turn.say(DropFile(group.id, key))
+
+
+def deleted(turn: Turn, name: str, author: str, post: str) -> None:
+    """Somebody has taken a post back: what came with it is not kept, nor given to anybody."""
+    for key, one in list(turn.group(name).files.items()):
+        if (one.event, one.author) == (post, author):
+            drop(turn, turn.group(name), key)
+            files = turn.group(name).files
+            turn.edit(name, files={each: other for each, other in files.items() if each != key})
+
+
+def attached(turn: Turn, group: Group, event: str, files: Sequence[File]) -> None:
+    """A post of ours names these files, which are on disk."""
+    now = {
+        file.id: Holding(file, group.me, event, turn.now, state="here", have=file.parts)
+        if (known := group.files.get(file.id)) is None or known.author == group.me
+        else replace(known, state="here", have=file.parts, haul=None, fault="")
+        for file in files
+    }
+    turn.edit(group.id, files={**turn.group(group.id).files, **now})
