@@ -236,7 +236,7 @@ class Tour(Scene):
             await self.press("pageup", "ctrl+end")
 
     async def sheets(self) -> None:
-        await self.sheet("status", "/status", "gatekeeper")
+        await self.sheet("status", "/status", "publishes at")
         await self.sheet("delivery", "/delivery", "Delivered to")
         await self.sheet("why", "/why", "What has become of it")
         await self.sheet("connections", "/connections", "Connections")

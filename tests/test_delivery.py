@@ -413,7 +413,7 @@ def test_what_is_missing_stands_where_it_is_missing(tmp_path: Path) -> None:
             await it.shows("Nothing is missing any more", "the second")
             assert "2 missing" not in it.text
             await it.pilot.resize_terminal(100, 24)
-            await it.shows("complete 1 Jul 12:04")
+            await it.shows("complete with bob", "as of 1 Jul 12:04")
 
     play(look())
 

@@ -28,7 +28,7 @@ from tests.test_join import Small
 from tests.wires import Relay, curve, peers, strangers
 from tests.wires import until as pumped_until
 from zerochat.agent.net import bans, sockets
-from zerochat.agent.net.bans import EXCUSABLE, STRIKES_MAX, STRIKES_S, gravity
+from zerochat.agent.net.bans import EXCUSABLE, HASTY, STRIKES_MAX, STRIKES_S, gravity
 from zerochat.agent.net.sockets import public_key
 from zerochat.crypto import boxes
 from zerochat.crypto.compression import decompress
@@ -653,6 +653,7 @@ def test_what_an_honest_member_may_cause_weighs_little():
     for code in ("Malformed", "Refused"):
         assert gravity(alice, junk, [Measure("dropped", code)]) == 1
     assert gravity(alice, junk, [Measure("dropped", "AheadOfTime")]) == EXCUSABLE
+    assert gravity(alice, junk, [Measure("dropped", "TooOften")]) == HASTY, "many who come at once are kept waiting"
     for effects in ([], [Measure("throttled")], [Measure("dropped", "LimboFull")], [Measure("dropped", "ReadOnly")]):
         assert not gravity(alice, junk, effects), "what was not refused"
     relationship = bob.relationships[alice.groups[group].me]

@@ -23,11 +23,12 @@ from tests.wires import Stranger, befriend, curve, peers, pump, strangers, until
 from zerochat.agent.net import door as doors
 from zerochat.agent.net import sockets
 from zerochat.agent.net.cut import bytes_received
-from zerochat.agent.net.door import STRANGERS_MAX, STRANGERS_SHARE, SUBSCRIPTIONS_MAX
+from zerochat.agent.net.door import GUEST_BACKLOG_BYTES_MAX, STRANGERS_MAX, STRANGERS_SHARE, SUBSCRIPTIONS_MAX
 from zerochat.agent.net.sockets import SUBSCRIBER_BYTES_MAX, public_key
+from zerochat.agent.net.transport import UNREAD_BYTES_MAX
 from zerochat.agent.net.zap import REFUSALS_MAX, ZAP_DOMAIN, ZAP_ENDPOINT
-from zerochat.group.effects import Admit, Dispatch, Publish, Revoke
-from zerochat.group.stimuli import LinkDown
+from zerochat.group.effects import Admit, Dispatch, Publish, Reply, Revoke
+from zerochat.group.stimuli import LinkDown, Received
 
 LINK, OTHER = b"l" * 16, b"m" * 16
 GREETING = b"\xff" + bytes(7) + b"\1\x7f" + b"\x03\x01" + b"CURVE".ljust(20, b"\0") + b"\x01" + bytes(31)
@@ -488,6 +489,65 @@ def test_what_a_member_sends_unread_counts_over_all_its_connections_and_ends_in_
             return False
 
         until(let_in, a)
+
+
+@linux
+def test_what_waits_for_a_guest_that_does_not_read_is_little_and_for_a_member_as_much_as_before():
+    """Whoever has an invitation and is not in yet is a guest."""
+    answer, keys = bytes(10_000), {True: b"k" * 32, False: b"x" * 32}
+    with peers(1) as (a,), contextlib.ExitStack() as stack:
+        a.do(Admit(LINK, public_key(keys[True]), guest=True), Admit(OTHER, public_key(keys[False])))
+
+        def caller(guest):
+            one = RawMember(a.ports[0], keys[guest], a.transport.server_key, b"DEALER")
+            stack.callback(one.close)
+            one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
+            one.send(b"who is there?")
+            before = len(a.heard)
+            until(lambda: any(isinstance(item, Received) for item in a.heard[before:]), a)
+            return one, next(item.handle for item in a.heard[before:] if isinstance(item, Received))
+
+        def answered(handle, times):
+            """How many of so many answers, each in a turn of its own, were not dropped because too much waits."""
+            before = a.counts["dropped.unread"]
+            for _ in range(times):
+                a.do(Reply(handle, answer))
+                pump(a, timeout_ms=0)
+            return times - (a.counts["dropped.unread"] - before)
+
+        _, member = caller(False)
+        assert answered(member, 100) == 100
+        guest, handle = caller(True)
+        taken = answered(handle, 100)
+        assert taken * len(answer) < 2 * UNREAD_BYTES_MAX and taken > 10
+        assert answered(handle, 100) == 0
+        size = 0
+        while size < taken * len(answer):
+            size += len(guest.socket.recv(1 << 16))
+        until(lambda: answered(handle, 1), a)  # it reads, and so it is answered
+        _, fresh = caller(True)
+        a.do(*(Reply(fresh, answer) for _ in range(100)))
+        pump(a)
+        assert answered(fresh, 100) == 0, "but what was said in one turn has gone whole"
+        assert a.counts["dropped.full"] == a.counts["dropped.unread"], "nothing was dropped for another reason"
+
+
+@linux
+def test_a_guest_who_sends_more_than_is_read_is_cut_long_before_a_member_is():
+    with peers(1) as (a,), contextlib.ExitStack() as stack:
+        a.do(Admit(LINK, public_key(b"k" * 32), guest=True), Admit(OTHER, public_key(b"x" * 32)))
+        for key, cut in ((b"x" * 32, 0), (b"k" * 32, 1)):
+            one = RawMember(a.ports[0], key, a.transport.server_key, b"DEALER")
+            stack.callback(one.close)
+            one.send(key)
+            until(lambda key=key: key in a.envelopes(), a)
+            with contextlib.suppress(OSError):
+                for _ in range(GUEST_BACKLOG_BYTES_MAX // 5_000 + 40):
+                    one.send(bytes(5_000))  # nobody reads meanwhile
+            end = time.monotonic() + (10 if cut else 0.3)
+            while a.counts["watch.pair"] < cut and time.monotonic() < end:
+                os.urandom(100_000)  # the watch wakes when this process has worked
+            assert a.counts["watch.pair"] == cut
 
 
 @linux

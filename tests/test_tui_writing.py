@@ -260,6 +260,11 @@ def test_tab_goes_round(tmp_path):
             await it.press("tab")
             await it.shows("/requests  /role") if "/role" in it.text else await it.shows("/requests")
             assert it.composer.text == "/re"
+            await it.press("escape")
+            await it.until(lambda: not it.app.chat.offers.display)
+            assert it.composer.has_focus and it.composer.text == "/re"
+            await it.press("tab")
+            await it.until(lambda: it.app.chat.offers.display)
             first = [each.text for each in completing.offers("/re", [])]
             for text in (*first, first[0]):
                 await it.press("tab")

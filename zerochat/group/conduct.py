@@ -1,18 +1,35 @@
-"""How much we listen to one member: whoever sends too much is not heard for a moment.
+"""How much we listen to one member, and to those who hold one invitation: whoever sends too much is not heard for a
+moment.
 
 What is passed over is not lost: its author repeats whatever is not acknowledged, ever more slowly. So a member who
-really has that much to say gets it across, at a pace at which everybody else is heard too.
+really has that much to say gets it across, at a pace at which everybody else is heard too. So do joiners, who ask
+again.
 """
+
+from dataclasses import replace as dataclass_replace
 
 from msgspec.structs import replace
 
+from zerochat.errors import Refused
 from zerochat.group.effects import Measure
+from zerochat.group.membership import MEMBERS_MAX
 from zerochat.group.turn import Turn
 
 ENVELOPES_PER_S, ENVELOPES_MAX = 100, 1_000
 """What a member may send for long, and at once. An envelope holds all that its author has said in one turn, so people
 and busy bots stay far below."""
 BYTES_PER_S, BYTES_MAX = 2 << 20, 16 << 20
+KNOCKS_EACH, KNOCKS_MORE = 4, 26
+"""What may be said at once under an invitation, for each person whom it is for and besides: who they are, that they
+have heard us and what they want are three envelopes, and on a busy machine some are said twice."""
+KNOCKS_PER_S = 2
+"""The same for long; for many people as many as half of them, as each repeats itself every six seconds."""
+KNOCK_BYTES = 16 * 1024
+"""An envelope that is longer counts once more for each time so much. A request takes five thousand bytes."""
+
+
+class TooOften(Refused):
+    """Too much was said under one invitation, so this was not opened."""
 
 
 def spend(turn: Turn, name: str, member: str, size: int) -> bool:
@@ -45,3 +62,23 @@ def charge(turn: Turn, name: str, member: str, size: int) -> None:
     peer = turn.group(name).peers.get(member)
     if peer is not None:
         turn.edit_peer(name, member, conduct=replace(peer.conduct, bytes=peer.conduct.bytes - size))
+
+
+def spend_knock(turn: Turn, link: bytes, size: int) -> bool:
+    """Count an envelope of this many bytes that has come under the invitation on this link; False when its holders have
+    used up what they may say now. Nobody can tell them apart before an envelope is opened, which is most of the work:
+    so they have one share in common. What is not heard changes nothing, and so costs no writing."""
+    open_ = turn.agent.invitations[link]
+    one, people = open_.conduct, open_.uses or MEMBERS_MAX
+    passed = max(0, turn.now - one.at)
+    per_s, most = KNOCKS_PER_S + people // 2, KNOCKS_MORE + KNOCKS_EACH * people
+    more = passed * per_s // 1000
+    envelopes = min(most, one.envelopes + more)
+    heard = envelopes > 0
+    if heard or turn.now < one.at:  # a clock may have been set back
+        # What has passed of the time until the next one is not lost, however often something comes.
+        at = one.at + more * 1000 // per_s if one.at <= turn.now and envelopes < most else turn.now
+        envelopes -= 1 + size // KNOCK_BYTES if heard else 0
+        open_ = dataclass_replace(open_, conduct=replace(one, envelopes=envelopes, at=at))
+        turn.change(invitations={**turn.agent.invitations, link: open_})
+    return heard

@@ -178,12 +178,13 @@ class ChatScreen(Board):
         self.call_after_refresh(app_of(self).offer_tour)
 
     def action_compose(self) -> None:
-        """One step back: what the composer's text is about, then the messages, and from anywhere else the composer."""
+        """One step back: the list of offers, what the composer's text is about, then the messages; and from anywhere
+        else the composer."""
         selected_text = self.get_selected_text()
         self.clear_selection()
         if not self.composer.has_focus:
             self.leave_messages()
-        elif selected_text:
+        elif selected_text or self.composer.close_offers():
             return
         elif self.about is not None:
             self.set_about(None)

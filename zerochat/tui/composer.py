@@ -242,6 +242,14 @@ class Composer(TextArea, inherit_bindings=False):
             self._cycle = None
         return self._cycle is None
 
+    def close_offers(self) -> bool:
+        """Offer nothing any more, and leave the text as it is; False: nothing was offered."""
+        if self.offers_over():
+            return False
+        self._cycle = None
+        self.post_message(self.Offered([], -1))
+        return True
+
     def on_click(self, event: events.Click) -> None:
         if event.y == 0 and self.border_title:
             self.post_message(self.BadgePressed())

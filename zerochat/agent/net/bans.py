@@ -8,7 +8,8 @@ Strangers do not come this far; they have a bucket of their own at the doorkeepe
 than it should is not shut out but heard less (`group/conduct.py`); what is refused does not count there.
 
 An invitation for several people is one link, and one key that all of them have: whoever among them sends junk shuts it
-for all, for as long. That is so because nobody can tell them apart before they have said who they are.
+for all, for as long, and so does whoever asks to come in again and again without end. That is so because nobody can
+tell them apart before they have said who they are.
 """
 
 from collections import OrderedDict
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 
 from zerochat.errors import Malformed, Refused, Unauthentic
 from zerochat.group.clock import AheadOfTime
+from zerochat.group.conduct import TooOften
 from zerochat.group.effects import Effect, Measure
 from zerochat.group.hearing import whose
 from zerochat.group.state import Agent
@@ -34,6 +36,9 @@ began longest ago are forgotten, and nobody more is shut out."""
 EXCUSABLE = 1 / 50
 """What a refusal counts for that an honest peer may cause often. Ten thousand a minute shut it out, too; of what is
 within bounds a member says seven thousand at the most (`group/conduct.py`)."""
+HASTY = 1 / 4
+"""What it counts for that too much is said under an invitation: many honest joiners may do that for a moment, when they
+are kept waiting; but not eight hundred times a minute."""
 
 
 def gravity(agent: Agent, received: Received, effects: Sequence[Effect]) -> float:
@@ -46,6 +51,8 @@ def gravity(agent: Agent, received: Received, effects: Sequence[Effect]) -> floa
     match effects:
         case [Measure("dropped", AheadOfTime.__name__)]:
             return EXCUSABLE
+        case [Measure("dropped", TooOften.__name__)]:
+            return HASTY
         case [Measure("dropped", Malformed.__name__ | Unauthentic.__name__ | Refused.__name__)]:
             return EXCUSABLE if is_frame(received.envelope) or _half_met(agent, received.link) else 1
     return 0

@@ -26,8 +26,8 @@ BACKLOG_BYTES_MAX = 12 * 1024 * 1024
 messages. libzmq holds them in as much memory, or in four times as much when they are all tiny."""
 HEARTBEAT_BYTES_PER_S = 128
 """Heartbeats are never read by the agent. A PING takes 42 bytes, encrypted (`pulse.py`)."""
-TCP_INFO_BYTES_RECEIVED = 128
-"""Offset of `tcpi_bytes_received`, 64 bits, in Linux's `struct tcp_info` (since 4.1)."""
+TCP_INFO_BYTES_ACKED, TCP_INFO_BYTES_RECEIVED = 120, 128
+"""Offsets of `tcpi_bytes_acked` and `tcpi_bytes_received`, 64 bits each, in Linux's `struct tcp_info` (since 4.1)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +52,12 @@ class Connection:
     """Complete messages that the agent has read."""
     taken: int = 0
     """Bytes of these on the wire."""
+    guest: bool = False
+    """Whoever speaks here has an invitation, and no more."""
+    given: int = 0
+    """Bytes that libzmq was given for this connection, on the wire."""
+    refusing: tuple[int, bool] = (0, False)
+    """The turn of the transport in which it was last looked whether too much waits for it, and what was found."""
     _forgiven: int = 0
     _judged: float = 0.0
 
@@ -68,6 +74,12 @@ class Connection:
         self._forgiven += min(max(unread, 0), allowed)
         self._judged = now
         return unread
+
+    def waiting(self, acked: int) -> int:
+        """Bytes that we have for the peer and its machine has not taken, where it says that it has taken so many. These
+        include what libzmq says by itself, which must not count as room for more."""
+        self.given = max(self.given, acked)
+        return self.given - acked
 
     def too_much(self, received: int, now: float) -> bool:
         """Whether that is too much for one connection."""
@@ -90,17 +102,27 @@ def notice(fd: int, now: float, backlog_bytes_max: int = BACKLOG_BYTES_MAX) -> C
 
 def bytes_received(connection: Connection) -> int:
     """How much the peer has sent so far, by the kernel's count; 0 where the kernel does not say."""
+    return _count(connection, TCP_INFO_BYTES_RECEIVED) or 0
+
+
+def bytes_acked(connection: Connection) -> int | None:
+    """How much of what we have sent the peer's machine has taken, by the kernel's count; None where it does not say."""
+    return _count(connection, TCP_INFO_BYTES_ACKED)
+
+
+def _count(connection: Connection, offset: int) -> int | None:
+    """A number of the kernel's about this connection."""
     if sys.platform != "linux":
-        return 0
+        return None
     try:
         with duplicate(connection.fd) as copy:
-            info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES_RECEIVED + 8)
+            info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, offset + 8)
     except OSError:
-        return 0
-    if len(info) < TCP_INFO_BYTES_RECEIVED + 8:
-        return 0
-    (received,) = struct.unpack_from("=Q", info, TCP_INFO_BYTES_RECEIVED)
-    return int(received)
+        return None
+    if len(info) < offset + 8:
+        return None
+    (count,) = struct.unpack_from("=Q", info, offset)
+    return int(count)
 
 
 def cut(connection: Connection, *, rudely: bool = False) -> None:
@@ -113,6 +135,12 @@ def cut(connection: Connection, *, rudely: bool = False) -> None:
             if rudely:
                 copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             copy.shutdown(socket.SHUT_RDWR)
+
+
+def hold_back(connection: Connection, buffer_bytes: int) -> None:
+    """Have the kernel keep no more than this of what the peer sends, until libzmq takes it."""
+    with suppress(OSError), duplicate(connection.fd) as copy:
+        copy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
 
 
 nothing, spare = (os.open(os.devnull, os.O_RDONLY) for _ in range(2))

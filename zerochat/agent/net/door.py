@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import zmq
 
 from zerochat.agent.net import sockets
-from zerochat.agent.net.cut import BACKLOG_BYTES_MAX, Connection, bytes_received, cut, notice, wire_bytes
+from zerochat.agent.net.cut import BACKLOG_BYTES_MAX, Connection, bytes_received, cut, hold_back, notice, wire_bytes
 from zerochat.agent.net.files import files_allowed
 from zerochat.agent.net.zap import Gatekeeper
 from zerochat.errors import LocalError
@@ -26,6 +26,9 @@ STRANGER_BYTES_MAX = 8 * 1024
 1 KiB: greeting 64 bytes, HELLO 202, INITIATE about 300, a hello or a subscription."""
 STRANGER_S_MAX = 1.0
 """That moment, in which a busy agent comes round to reading it."""
+STRANGER_AT_ONCE_BYTES_MAX = 1024 * 1024
+"""What it may not send at all before the agent has heard a word: a guest who says a hello and then all that the line
+takes is a stranger until then."""
 CROWD_BYTES_MAX = 4 * 1024 * 1024
 """What all strangers together may send meanwhile."""
 SILENCE_S_MAX = 3.0
@@ -39,6 +42,12 @@ and libzmq tries again and again to take in who waits, as fast as it can."""
 REST_S = 3.0
 """How long a key is not let in after it has sent more than the agent reads: libzmq still has all that came whole over
 the connection that was cut, and with a new connection for each it would have any amount."""
+GUEST_BACKLOG_BYTES_MAX = 256 * 1024
+"""Bytes that the agent has not read of all who have one invitation. A joiner says fifteen thousand at a time, and four
+connections are open at once (`transport.CALLERS_MAX`)."""
+GUEST_BUFFER_BYTES = 16 * 1024
+"""SO_RCVBUF of a guest's connection from its first word on, which a joiner never fills: so the kernel holds back
+whoever sends more, until the watch comes round to cutting it."""
 SUBSCRIPTIONS_MAX = 64
 """What one subscriber's connection may say in its life. It has two queues to ask for."""
 SUBSCRIBER_BACKLOG_BYTES_MAX = 8 * 1024
@@ -121,6 +130,11 @@ class Door:
             if connection is None or connection.user not in ("", user):
                 return None
             connection.user = user
+            admission = self._gatekeeper.admitted.get(user)
+            connection.guest = admission is not None and admission.guest
+            if connection.guest:
+                connection.backlog_bytes_max = min(connection.backlog_bytes_max, GUEST_BACKLOG_BYTES_MAX)
+                hold_back(connection, GUEST_BUFFER_BYTES)
             self.strangers.pop(fd, None)
             return connection
 
@@ -142,6 +156,7 @@ class Door:
                 each
                 for each, received in strangers.items()
                 if now - each.since > (moment if received > STRANGER_BYTES_MAX else self._silence_s)
+                or received > STRANGER_AT_ONCE_BYTES_MAX
             ]
 
     def cut(self, connection: Connection, *, rudely: bool = False) -> None:

@@ -29,7 +29,7 @@ from zmq.utils import z85
 from zerochat.agent.net import sockets
 from zerochat.agent.net.bans import Bans
 from zerochat.agent.net.bell import Bell
-from zerochat.agent.net.cut import Connection, wire_bytes
+from zerochat.agent.net.cut import Connection, bytes_acked, wire_bytes
 from zerochat.agent.net.dial import Line
 from zerochat.agent.net.door import PairDoor, QueueDoor
 from zerochat.agent.net.ears import Ears
@@ -47,6 +47,9 @@ QUEUE_BYTES = 32
 CALLERS_MAX = 4
 """Connections that one client key may hold to the pair socket; beyond that the oldest is cut. One is in use, a second
 may be what is left of a lost network, and more than that is a copied device or a flood."""
+UNREAD_BYTES_MAX = 256 * 1024
+"""What may wait for a guest, who has an invitation and is no member yet, that does not read it: answers beyond that are
+dropped, and joiners ask again."""
 INPUTS_MAX = 256
 """What one `poll` gives at most: one bite for the core, one transaction for the journal."""
 TURN_BYTES_MAX = 8 * 1024 * 1024
@@ -117,6 +120,8 @@ class Transport:
         self._news: deque[Input] = deque()
         self._due = float("inf")
         """When some line wants to be tended."""
+        self._turns = 0
+        """How many there have been."""
         self._bell = Bell()
         self._watch = Watch((self._pair, self._queue), self.counts, self._bell.ring)
         self._closed = False
@@ -237,6 +242,7 @@ class Transport:
     # --- one turn ---------------------------------------------------------------------------------------------------
 
     def _turn(self, now: float, until: float) -> list[int]:
+        self._turns += 1
         self.flush()
         patience = 0 if self._news or self._ears.pending else max(0, min(until, self._due) - now)
         fds = self._ears.wait(patience)
@@ -418,7 +424,7 @@ class Transport:
     def _admit(self, admit: Admit) -> None:
         assert len(admit.client_key) == 32 and all(len(queue) == QUEUE_BYTES for queue in admit.queues)
         user = _user(admit.client_key)
-        admission = Admission(admit.link, admit.queues)
+        admission = Admission(admit.link, admit.queues, admit.guest)
         former = self._admitted.get(user)
         if former == admission:
             return
@@ -540,12 +546,25 @@ class Transport:
             self.counts["dropped.full"] += 1
 
     def _call_back(self, caller: Connection, envelope: bytes) -> bool:
+        if caller.guest and self._waits_for(caller):
+            self.counts["dropped.unread"] += 1
+            return False
         self._ears.touched(self._hear_pair)
         try:
-            return sockets.send(self._pair.socket, [caller.routing, envelope])
+            sent = sockets.send(self._pair.socket, [caller.routing, envelope])
         except zmq.ZMQError:
             self._left(caller)  # ROUTER_MANDATORY: EHOSTUNREACH
             return False
+        caller.given += wire_bytes(len(envelope)) if sent else 0
+        return sent
+
+    def _waits_for(self, caller: Connection) -> bool:
+        """Whether a guest has left too much unread. It is looked once in a turn, so that a welcome, which may be
+        megabytes, goes whole or not at all."""
+        if caller.refusing[0] != self._turns:
+            acked = bytes_acked(caller)
+            caller.refusing = self._turns, acked is not None and caller.waiting(acked) > UNREAD_BYTES_MAX
+        return caller.refusing[1]
 
     def _publish(self, queue: bytes, envelope: bytes, links: tuple[bytes, ...]) -> None:
         assert len(queue) == QUEUE_BYTES

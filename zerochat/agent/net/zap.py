@@ -50,6 +50,8 @@ class Admission:
 
     link: bytes
     queues: tuple[bytes, ...]
+    guest: bool = False
+    """It has an invitation, and no more (`Admit.guest`)."""
 
 
 class Refusals:

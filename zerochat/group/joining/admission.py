@@ -65,7 +65,9 @@ def hear_knock(
     turn: Turn, link: bytes, envelope: bytes, handle: bytes | None, mailed: bool = False, called: bytes = b""
 ) -> None:
     """Something came in under an invitation of ours, over a connection (perhaps one that we have `called`) or by mail.
-    Raises RemoteError."""
+    Raises RemoteError; TooOften before anything is opened."""
+    if not conduct.spend_knock(turn, link, len(envelope)):
+        raise conduct.TooOften
     open_, answer = turn.agent.invitations[link], way_back(turn, link, handle, mailed, called)
     packer = turn.packer(open_.invitation.envelope)
     named = _recipients(packer, envelope)
