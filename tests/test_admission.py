@@ -1,6 +1,7 @@
 """Who comes in: as many as want to, whoever a member lets in, in which role, and to which group."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -521,7 +522,7 @@ class Knocked(Admitting):
         """What comes of one envelope: `answered`, or why it was dropped; or nothing."""
         node = self.nodes["n0"]
         stimulus = Received(knock_link(invitation.id), envelope, b"handle")
-        packers = {**SIMULATED_PACKERS, self.envelope: self.packer}
+        packers: dict[str, Any] = {**SIMULATED_PACKERS, self.envelope: self.packer}
         node.agent, effects = step(node.agent, stimulus, Moment(self.at, self.dice.randbytes), packers)
         return next(
             "answered" if isinstance(one, Reply) else one.detail for one in effects if isinstance(one, Reply | Measure)
@@ -580,7 +581,7 @@ def test_a_share_grows_back_however_often_something_is_said():
 def test_as_many_as_an_invitation_is_for_are_heard_all_at_once(people):
     """Each says three envelopes at once, and again after a second and a half, and after three and six."""
     world = Knocked()
-    invitation = world.offer(uses=people)
+    invitation, heard = world.offer(uses=people), []
     for after in (0, join.RETRY_MS, 2 * join.RETRY_MS, 4 * join.RETRY_MS, 4 * join.RETRY_MS, 4 * join.RETRY_MS):
         world.at += after
         heard = [world.said(invitation, b"{}") for _ in range(3 * people)]

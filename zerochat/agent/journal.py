@@ -103,6 +103,7 @@ def json_list(values: Iterable[object]) -> str:
     """As a question to the log wants a list."""
     return msgspec.json.encode(list(values)).decode()
 
+
 __all__ = [
     "KEY_BYTES",
     "CipherMissing",

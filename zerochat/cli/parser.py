@@ -278,7 +278,7 @@ def _search(verbs: "Verbs[Parser]") -> None:
         "search",
         "find what was said",
         "Find messages by their words, the newest first, in all groups, or in the one that the first word names.\n"
-        "A word also finds longer ones that begin with it, whatever its case and accents; \"words in quotes\" are\n"
+        'A word also finds longer ones that begin with it, whatever its case and accents; "words in quotes" are\n'
         "found as they stand, one behind the other. All of it has to be in a message. from:NAME, in:GROUP,\n"
         "after:DATE and before:DATE may stand among the words. A DATE is 2026-03-01, 2026-03-01T18:00, 18:00,\n"
         "today, yesterday, or 12h, 7d, 2w ago. What was edited is found by what it says now.",
