@@ -254,8 +254,8 @@ class Client:
         """
         deadline = time.monotonic() + within_s
         request_id, line = self._dialogue.ask(method, params)
-        self._socket.settimeout(within_s)
         try:
+            self._socket.settimeout(within_s)
             self._socket.sendall(line)
         except TimeoutError:
             raise AgentSilent(method=method, seconds=round(within_s)) from None
@@ -285,14 +285,11 @@ class Client:
 
     def _hear(self, deadline: float | None) -> bool:
         """Read once. False: the deadline passed."""
-        if deadline is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            self._socket.settimeout(left)
-        else:
-            self._socket.settimeout(None)
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return False
         try:
+            self._socket.settimeout(left)  # which fails where somebody has closed it meanwhile
             data = self._socket.recv(READ_BYTES_MAX)
         except TimeoutError:
             return False
