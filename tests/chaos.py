@@ -124,7 +124,8 @@ class Chaos:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended = True
-        self._bell.send(b"!")
+        with suppress(OSError):  # it has seen that by itself, and is gone
+            self._bell.send(b"!")
         self._thread.join(10)
         assert not self._thread.is_alive()
         assert not self.failures, self.failures

@@ -459,14 +459,15 @@ def test_history_that_its_author_contradicts_is_not_taken(cut):
 
 def test_what_a_member_may_have_is_what_all_rules_allow():
     def nth(number, before):
-        return {1: 90, 2: 80}.get(number, 0) if before == 100 else 0
+        return {1: 90, 2: 80, 3: 70, 4: 70}.get(number, 0) if before == 100 else 0
 
     assert floor_of(("all", "all"), 100, nth) == 0
     assert floor_of(("all", "none"), 100, nth) == 100
-    assert floor_of(("last:2", "all"), 100, nth) == 80
+    assert floor_of(("last:2", "all"), 100, nth) == 71
     assert floor_of(("last:2", "since:85"), 100, nth) == 85
     assert floor_of(("since:500",), 100, nth) == 100, "what was said since it came is not held back"
-    assert floor_of(("last:9",), 100, nth) == 0
+    assert floor_of(("last:3",), 100, nth) == 71, "of two that were said at one time neither, and never one too many"
+    assert floor_of(("last:4",), 100, nth) == 0
     assert floor_of(("tomorrow",), 100, nth) == 100
     assert floor_of((), 100, nth) == 100
 

@@ -38,7 +38,9 @@ def _floor(rule: str, joined: int, nth_post: Callable[[int, int], int]) -> int:
         case "all":
             return 0
         case "last" if number.isdecimal():
-            return nth_post(int(number), joined)
+            # Several may have been said at one time, and never does anybody get more than the rule gives.
+            too_many = nth_post(int(number) + 1, joined)
+            return too_many + 1 if too_many else 0
         case "since" if number.isdecimal():
             return min(int(number), joined)
         case _:
