@@ -262,7 +262,10 @@ def test_a_ping_is_answered_and_a_silent_host_is_asked():
         _say(host[0], b"\x04PING\0\x0acontext")
         _say(host[0], b"\x07UNKNOWNxyz")
         pump(a, timeout_ms=100)
-        assert _heard(host[0]) == b"\2\x04PONGcontext"
+        answer = _heard(host[0])
+        while answer == question:  # on a machine that is slow it is asked once more
+            answer = _heard(host[0])
+        assert answer == b"\2\x04PONGcontext"
         host[0].socket.settimeout(0.01)
         asked = b""
 

@@ -154,14 +154,14 @@ def _edited(words: Callable[[str, str], list[str]]) -> Iterator[Typed]:
     def insert(text: str) -> None:
         nonlocal first
         first = text
-        # Only where there is something to begin with: a Ctrl+C that Python hears of in the hook is lost in readline.
-        readline.set_startup_hook(begin if text else None)
 
     def begin() -> None:
-        with suppress(Exception):  # what this raised would be lost in readline, and the line with it
-            readline.insert_text(first)
+        if first:
+            with suppress(Exception):  # what this raised would be lost in readline, and the line with it
+                readline.insert_text(first)
 
     readline.set_auto_history(True)
+    readline.set_startup_hook(begin)
     try:
         yield Typed(readline.get_line_buffer, insert)
     finally:
