@@ -31,6 +31,12 @@ class Terminal:
     def type(self, text):
         os.write(self._main, text.encode())
 
+    def interrupted(self):
+        """Press Ctrl+C; whether it has ended."""
+        with suppress(OSError):  # what Linux says once nobody is at the other end
+            self.type("\x03")
+        return self.process.poll() is not None
+
     @property
     def shown(self):
         return b"".join(self._shown).decode(errors="replace")

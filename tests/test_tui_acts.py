@@ -561,6 +561,7 @@ def test_links_are_asked_about_and_only_https_opens(tmp_path, monkeypatch):
         ("https://[::1", False),
         ("https://a.example/" + "x" * 4_000, False),
         ("app.quit", False),
+        ("https://evil.example\\@bank.example/", False),
     ],
 )
 def test_which_links_open(link, opens):

@@ -33,6 +33,8 @@ def fault_of(link: str) -> str:
         return f"The link is too long: {len(link):,} characters."
     if printable(link) != link or any(char.isspace() for char in link):
         return "There are signs in this link that cannot be shown, so it is not opened."
+    if "\\" in link:  # which browsers read as a slash, and so lead elsewhere than it seems
+        return "There is a backslash in this link, so it is not opened."
     try:
         host = urlsplit(link).hostname
     except ValueError:

@@ -162,11 +162,11 @@ def hear_part(turn: Turn, name: str, member: str, body: FilePartBody, size: int)
         turn.say(Measure("dropped", "FalsePart"))
         _pass_over(turn, name, body.file, liars=(*one.liars, member))
         return
-    conduct.give_back(turn, name, member, size)
     if body.part > haul.next and haul.missed != haul.next:  # one was lost: what follows it has to come again too
         ask_on(turn, name, body.file, replace(haul, upto=haul.next, window=1, missed=haul.next))
     if body.part != haul.next:
         return
+    conduct.give_back(turn, name, member, size)
     turn.say(StoreParts(name, body.file, one.file.size, body.part, data))
     by_mail = mail.by_mail(turn, name, member)
     until = turn.now + (PATIENCE_MAIL_MS if by_mail else PATIENCE_MS)
