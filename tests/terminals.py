@@ -88,6 +88,7 @@ def terminal(machine, *arguments, term="xterm-256color"):
 
 def _own(line):
     """Make the terminal the process's own, so that it hears of Ctrl+C and of the end of it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests in the background ignores it
     import fcntl
     import termios
 
