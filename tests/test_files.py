@@ -5,6 +5,7 @@ import hashlib
 import heapq
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from tests.test_history import Cut
 from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import Malformed, Refused
-from zerochat.group import mail
+from zerochat.group import conduct, mail
 from zerochat.group.effects import DropFile as Remove
 from zerochat.group.effects import FinishFile, ReadParts, Refuse, StoreParts
 from zerochat.group.event import POST
@@ -32,6 +33,7 @@ from zerochat.group.files.tree import (
     path_in,
 )
 from zerochat.group.relationship import pack
+from zerochat.group.state import Haul, Holding
 from zerochat.group.stimuli import (
     CreateGroup,
     DropFile,
@@ -517,6 +519,68 @@ def test_who_asks_for_too_much_has_to_wait_and_is_heard_all_the_same():
     assert world.run(lambda: "still here" in world.texts("n0"), for_ms=2_000)
 
 
+def hauled(world, *others):
+    """A file that n1 wants, and asks n0 for."""
+    data = content(4 * PART_BYTES)
+    file, turn = file_of(data), world.turn("n1")
+    haul = Haul(world.did("n0"), 0, 2, 2, turn.now + getting.PATIENCE_MS, turn.now)
+    wanted = Holding(file, world.did("n0"), "e" * 43, 0, state="getting", haul=haul)
+    turn.edit(world.id, files={**{one.file.id: one for one in others}, file.id: wanted})
+    return data, file, turn
+
+
+def test_who_is_too_busy_for_ever_is_passed_over():
+    world = Filed(3)
+    world.bring_in("n1", "n2")
+    _, file, turn = hauled(world)
+    for _ in range(getting.BUSY_MAX + 1):
+        getting.hear_lack(turn, world.id, world.did("n0"), FileLackBody(world.id, file.id, "busy"))
+        getting.again(turn, world.id, file.id)
+    one = turn.group(world.id).files[file.id]
+    assert one.haul is None and one.tried == (world.did("n0"),) and one.absent == ()
+    getting.seek(turn, world.id)
+    asked = turn.group(world.id).files[file.id].haul
+    assert asked is not None and asked.member == world.did("n2")
+
+
+def test_a_part_that_comes_again_and_again_is_charged():
+    world = Filed(2)
+    world.bring_in("n1")
+    data, file, turn = hauled(world)
+    parts = cut_up(data)
+    path = [b64url(each) for each in path_in(levels_over([leaf(part) for part in parts]), 0)]
+    body = FilePartBody(world.id, file.id, 0, b64url(parts[0]), path)
+    heard = 0
+    for _ in range(2 * conduct.ENVELOPES_MAX):
+        if conduct.spend(turn, world.id, world.did("n0"), bucket(PART_BYTES)):
+            heard += 1
+            getting.hear_part(turn, world.id, world.did("n0"), body, bucket(PART_BYTES))
+    assert heard <= conduct.ENVELOPES_MAX + 1
+
+
+def test_what_a_person_wants_comes_before_what_comes_by_itself():
+    world = Filed(2)
+    world.bring_in("n1")
+    files = [File(b64url(bytes([number]) * 32), 1, "x") for number in range(40)]
+    auto = [Holding(one, world.did("n0"), "e" * 43, 0, state="getting", auto=True) for one in files]
+    turn = world.turn("n1")
+    wanted = Holding(file_of(content(9)), world.did("n0"), "e" * 43, 0, state="getting")
+    turn.edit(world.id, files={one.file.id: one for one in (*auto, wanted)})
+    getting.seek(turn, world.id)
+    kept = turn.group(world.id).files
+    assert kept[wanted.file.id].haul is not None
+    assert sum(one.haul is not None for one in kept.values()) == getting.HAULS_MAX
+
+
+def test_a_clock_that_was_set_back_keeps_nobody_from_giving():
+    world = Filed(2)
+    world.bring_in("n1")
+    turn, member = world.turn("n0"), world.did("n1")
+    spent = msgspec.structs.replace(turn.group(world.id).peers[member].conduct, given=0, given_at=turn.now + 86_400_000)
+    turn.edit_peer(world.id, member, conduct=spent)
+    assert giving._spend(turn, world.id, member, PART_BYTES)
+
+
 # --- how much ---------------------------------------------------------------------------------------------------------
 
 
@@ -571,6 +635,22 @@ def test_thousands_of_offers_fill_nothing():
     assert 0 < wanted <= 10 << 20, "a quarter of what there is room for"
     world.perform("n1", turn)
     world.post("n1", "still here")
+
+
+def test_what_comes_by_itself_leaves_room_for_what_somebody_wants(monkeypatch):
+    """However small it is."""
+    monkeypatch.setattr(keeping, "KEPT_MAX", 16)
+    world = Filed(2)
+    world.bring_in("n1")
+    turn = world.turn("n1")
+    post = turn.group(world.id).control[world.id]
+    for number in range(20):
+        body = {"files": [File(b64url(bytes([number]) * 32), 1, "x").body()]}
+        event = replace(post, group=world.id, type=POST, author=world.did("n0"), seq=number + 2, body=body)
+        keeping.posted(turn, world.id, event)
+    kept = turn.group(world.id).files.values()
+    assert sum(one.state == "getting" for one in kept) == 16 // keeping.AUTO_SHARE
+    keeping.check_room(turn.agent, turn.group(world.id), [file_of(content(9))])
 
 
 def test_nothing_comes_by_itself_where_nobody_wants_that():

@@ -255,6 +255,20 @@ def test_the_room_does_all_of_it_in_order(tmp_path):
         assert bell.wait(room, 1) == [PartsRead(GROUP, "bob", FILE.id, 1, ())], "it is not there any more"
 
 
+def test_what_the_disk_cannot_do_now_says_nothing_of_the_file(tmp_path, monkeypatch):
+    bell = Bell()
+    with FileRoom(tmp_path / "files", b"s" * 32, bell) as room:
+
+        def fail(*_):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(room.blobs, "read", fail)
+        room.perform(ReadParts(GROUP, "bob", FILE.id, FILE.size, 1, 2))
+        room.perform(StoreParts(GROUP, FILE.id, FILE.size, 0, PARTS[0]))
+        (one,) = bell.wait(room, 1)
+        assert isinstance(one, PartsStored), "nobody was told that the file is not there"
+
+
 def test_a_full_disk_is_told_the_core_in_words(tmp_path, monkeypatch):
     bell = Bell()
 

@@ -412,6 +412,14 @@ def test_an_older_journal_gets_its_index(tmp_path: Path, monkeypatch: pytest.Mon
 # --- where it stands ------------------------------------------------------------------------------------------------
 
 
+def test_a_letter_with_ten_thousands_of_marks_does_not_keep_anybody_waiting():
+    """It was found to take a second and a half for sixteen thousand, and to grow with their square."""
+    text = "你" + "\u0300" * 60_000 + "你好"
+    assert excerpt(text, pattern_of(read_query("你好", NOW).terms))[1] == []
+    found, spans = excerpt("你\u0300 好 by\u0301, the way", pattern_of(read_query('你好 "by the"', NOW).terms))
+    assert [found[start:end] for start, end in spans] == ["你\u0300 好", "by\u0301, the"]
+
+
 def test_an_excerpt_is_about_what_was_found():
     def cut(text: str, query: str) -> tuple[str, list[str]]:
         shown, spans = excerpt(text, pattern_of(read_query(query, NOW).terms))

@@ -1,5 +1,7 @@
 """Invitations that are open: who has used them and how far that is, and taking one back."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.test_admission import Admitting
@@ -63,6 +65,17 @@ def test_a_stranger_finds_no_door() -> None:
     assert not world.nodes["n0"].agent.invitations
     assert world.join("n1", invitation).phase == "failed"
     assert len(world.group("n0").view.members) == 1
+
+
+def test_it_is_taken_back_also_where_a_claim_of_somebody_who_waits_was_forgotten() -> None:
+    world = Revoking(2)
+    world.knock("n1", world.offer(uses=0))
+    agent = world.nodes["n0"].agent
+    invitations = {link: replace(open_, claims={}) for link, open_ in agent.invitations.items()}
+    world.nodes["n0"].agent = replace(agent, invitations=invitations)
+    world.take_back()
+    assert not world.nodes["n0"].agent.invitations
+    assert not [one for one in world.group("n0").requests.values() if not one.refused]
 
 
 def test_whoever_waits_is_told_no_and_whoever_is_in_stays() -> None:

@@ -42,8 +42,9 @@ _UNSPACED: Final = (
 _SIGNS: Final = "\u00a6\u00a9\u00ae\u00b0\u2190-\u2bff\U0001f000-\U0001faff"
 _ALONE: Final = re.compile(f"[{_UNSPACED}{_SIGNS}]")
 """What is a word by itself, wherever it stands."""
-_MARKS: Final = "[\u0300-\u036f\ufe0f\u200d]*"
-_MARK: Final = re.compile("[\u0300-\u036f\ufe0f\u200d]")
+_A_MARK: Final = "[\u0300-\u036f\ufe0f\u200d]"
+_MARKS: Final = f"{_A_MARK}*"
+_MARK: Final = re.compile(_A_MARK)
 _PIECE: Final = re.compile(r'(?:(from|to|in|before|after):)?(?:"([^"]*)(?:"|$)|(\S+))', re.IGNORECASE)
 _WORD: Final = re.compile(r"[^\W_]+")
 _AGO: Final = re.compile(r"(\d{1,5})([hdw])", re.ASCII)
@@ -166,7 +167,8 @@ def _pattern(term: Term) -> str:
         return ""
     parts = ["".join(re.escape(letter) + _MARKS for letter in words[0])]
     for before, word in pairwise(words):
-        gap = r"[\W_]*" if _ALONE.match(before) or _ALONE.match(word) else r"[\W_]+"
+        # It does not begin with a mark, which the letter before it takes: else they could be shared out in many ways.
+        gap = rf"(?:(?!{_A_MARK})[\W_][\W_]*)" + ("?" if _ALONE.match(before) or _ALONE.match(word) else "")
         parts += [gap, "".join(re.escape(letter) + _MARKS for letter in word)]
     start = "" if _ALONE.match(words[0]) else rf"(?:(?<![^\W_])|(?<=[{_UNSPACED}]))"
     end = "" if _ALONE.match(words[-1]) else rf"(?=[{_UNSPACED}]|[\W_]|\Z)"

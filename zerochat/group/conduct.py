@@ -78,7 +78,7 @@ def spend_knock(turn: Turn, link: bytes, size: int) -> bool:
     if heard or turn.now < one.at:  # a clock may have been set back
         # What has passed of the time until the next one is not lost, however often something comes.
         at = one.at + more * 1000 // per_s if one.at <= turn.now and envelopes < most else turn.now
-        envelopes -= 1 + size // KNOCK_BYTES if heard else 0
+        envelopes = max(0, envelopes - 1 - size // KNOCK_BYTES) if heard else envelopes
         open_ = dataclass_replace(open_, conduct=replace(one, envelopes=envelopes, at=at))
         turn.change(invitations={**turn.agent.invitations, link: open_})
     return heard

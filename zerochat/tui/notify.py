@@ -41,7 +41,8 @@ _OSC_9: Final = ("iTerm.app", "WezTerm", "ghostty", "WarpTerminal")
 _OSC_777: Final = ("xterm-kitty", "xterm-ghostty", "foot", "rxvt-unicode")
 _OSASCRIPT: Final = (
     "osascript",
-    *("-e", "on run argv", "-e", "display notification (item 2 of argv) with title (item 1 of argv)", "-e", "end run"),
+    *("-e", "on run argv", "-e", "display notification (item 3 of argv) with title (item 2 of argv)", "-e", "end run"),
+    "zerochat",  # so that nothing of a peer's is taken for an option
 )
 
 

@@ -189,7 +189,7 @@ class Blobs:
 
     def drop(self, group: str, file: str) -> None:
         self._trees.pop(self.path(group, file), None)
-        for kind in ("", ".part", ".new"):
+        for kind in (".part", ".new", ""):  # in this order none gets the name of a whole one meanwhile
             self.path(group, file, kind).unlink(missing_ok=True)
 
     def forget(self, group: str) -> None:

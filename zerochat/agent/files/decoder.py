@@ -1,9 +1,10 @@
 """The process that decodes one picture of somebody else's: `python -I decoder.py WIDTH HEIGHT`.
 
 Decoders of pictures are large, and what comes here was chosen by somebody else, perhaps to break one. So each picture
-gets a process of its own, with little memory and time, that may open nothing and write nothing but the few pixels that
-a terminal shows; the agent, its keys and its sockets are elsewhere. The limits hold before any byte is decoded. It ends
-with 0 and the pixels (width and height in two bytes each, then three bytes for each pixel), or with something else.
+gets a process of its own, with little memory and time, that may write no file; the agent, its keys and its sockets are
+elsewhere. Whoever breaks the decoder all the same can read what this user can. The limits hold before any byte is
+decoded. It ends with 0 and the pixels (width and height in two bytes each, then three bytes for each pixel), or with
+something else.
 """
 
 import resource

@@ -175,8 +175,10 @@ class FileRoom:
     def _read(self, one: ReadParts) -> None:
         try:
             parts = self.blobs.read(one.group, one.file, one.size, one.first, one.count)
-        except (OSError, Unauthentic):
+        except (FileNotFoundError, Unauthentic):
             parts = ()
+        except OSError:  # what the disk cannot do now says nothing of the file: somebody else is asked
+            return
         self._say(PartsRead(one.group, one.member, one.file, one.first, parts))
 
     def _try(self, work: Callable[[], None]) -> None:

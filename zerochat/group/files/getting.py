@@ -32,6 +32,8 @@ from zerochat.group.wire.files import (
 
 HAULS_MAX = 3
 """Files of one group that are fetched at the same time."""
+SOUGHT_MAX = 32
+"""Files for which somebody to ask is looked for at one time."""
 WINDOW, WINDOW_MAIL_MAX = 2, 2
 """Parts that are asked for at once, to begin with, and at the most where a mediator has to keep them."""
 FAST_MS, SLOW_MS = 400, 1_500
@@ -40,7 +42,8 @@ PATIENCE_MS, PATIENCE_MAIL_MS = 15_000, 120_000
 """How long nothing may come from a member that was asked, before another one is."""
 PAUSE_MS = 30_000
 """When all who are there were asked in vain, they are asked again after this."""
-BUSY_MS = 1_000
+BUSY_MS, BUSY_MAX = 1_000, 20
+"""Whoever is too busy is asked again after this, so often at the most; then somebody else is."""
 UNSTORED_MAX = 4 * ASK_PARTS_MAX
 """Parts that have come and are not on disk yet; with that many no more are asked for."""
 SPOILT_MAX = 3
@@ -57,10 +60,15 @@ def seek(turn: Turn, name: str) -> None:
     for key, one in list(turn.group(name).files.items()):
         if one.haul is not None and one.haul.until <= turn.now:
             _pass_over(turn, name, key)
-    for key, one in list(turn.group(name).files.items()):
-        hauls = [each.haul for each in turn.group(name).files.values() if each.haul is not None]
-        if one.state == "getting" and one.haul is None and not one.fault and len(hauls) < HAULS_MAX:
-            _begin(turn, name, key)
+    files = turn.group(name).files
+    room = HAULS_MAX - sum(one.haul is not None for one in files.values())
+    wanted = [key for key, one in files.items() if one.state == "getting" and one.haul is None and not one.fault]
+    # What a person wants comes first, and what several were asked for in vain does not keep the rest waiting.
+    for key in sorted(wanted, key=lambda key: (files[key].auto, len(files[key].tried)))[:SOUGHT_MAX]:
+        if room <= 0:
+            break
+        _begin(turn, name, key)
+        room -= turn.group(name).files[key].haul is not None
     waits = [each.haul.until - turn.now for each in turn.group(name).files.values() if each.haul is not None]
     idle = any(one.state == "getting" and one.haul is None for one in turn.group(name).files.values())
     if waits or idle:
@@ -171,7 +179,7 @@ def hear_part(turn: Turn, name: str, member: str, body: FilePartBody, size: int)
     by_mail = mail.by_mail(turn, name, member)
     until = turn.now + (PATIENCE_MAIL_MS if by_mail else PATIENCE_MS)
     window = _window(haul, turn.now, by_mail) if haul.next + 1 >= haul.upto - haul.window // 2 else haul.window
-    ask_on(turn, name, body.file, replace(haul, next=haul.next + 1, until=until, window=window))
+    ask_on(turn, name, body.file, replace(haul, next=haul.next + 1, until=until, window=window, busy=0))
 
 
 def _window(haul: Haul, now: int, by_mail: bool) -> int:
@@ -189,11 +197,12 @@ def hear_lack(turn: Turn, name: str, member: str, body: FileLackBody) -> None:
         raise Refused(why="an answer about a file that nobody has offered")
     if one.haul is None or one.haul.member != member:
         return
-    if body.why == "busy":
-        edit(turn, name, body.file, haul=replace(one.haul, upto=one.haul.next, window=1, until=turn.now + PATIENCE_MS))
+    if body.why == "busy" and one.haul.busy < BUSY_MAX:
+        until, busy = turn.now + PATIENCE_MS, one.haul.busy + 1
+        edit(turn, name, body.file, haul=replace(one.haul, upto=one.haul.next, window=1, until=until, busy=busy))
         turn.timer("busy", f"{name} {body.file}", BUSY_MS)
         return
-    absent = one.absent if member in one.absent else (*one.absent, member)
+    absent = one.absent if member in one.absent or body.why == "busy" else (*one.absent, member)
     _pass_over(turn, name, body.file, absent=absent, holders=tuple(did for did in one.holders if did != member))
 
 

@@ -21,7 +21,8 @@ OFFERED_MAX = 1024
 KEPT_MAX = 4096
 """Files of one group that are here or fetched, however small."""
 AUTO_SHARE = 4
-"""What comes by itself never takes more than this part of what may be here, so that nobody can fill it up."""
+"""What comes by itself never takes more than this part of what may be here, in bytes and in number, so that nobody can
+fill it up."""
 FRESH: Mapping[str, Any] = {"haul": None, "tried": (), "absent": (), "fault": "", "spoilt": 0}
 """What is known of the fetching of a file of which nobody was asked for anything."""
 _CHARGE_BYTES = 64 * 1024
@@ -87,12 +88,12 @@ def posted(turn: Turn, name: str, event: Event) -> None:
     if not fresh:
         return
     turn.edit(name, files=_pruned({**group.files, **fresh}))
-    wanted = [key for key in fresh if event.author != group.me and _comes_by_itself(turn, name, key)]
-    for key in wanted:
+    if event.author == group.me:
+        return
+    for key in fresh:
         if _comes_by_itself(turn, name, key):
             edit(turn, name, key, state="getting", auto=True)
-    if wanted:
-        turn.timer("file", name, 1, keep=True)
+            turn.timer("file", name, 1, keep=True)
 
 
 def _pruned(files: dict[str, Holding]) -> dict[str, Holding]:
@@ -108,6 +109,8 @@ def _comes_by_itself(turn: Turn, name: str, key: str) -> bool:
     group, rules = turn.group(name), turn.agent.file_rules
     one = group.files.get(key)
     if one is None or one.state != "offered" or one.file.size > min(rules.auto_max, rules.size_max):
+        return False
+    if sum(other.auto and _kept(other) for other in group.files.values()) >= KEPT_MAX // AUTO_SHARE:
         return False
     try:
         check_room(turn.agent, group, [one.file])

@@ -133,6 +133,15 @@ def close(turn: Turn, name: str) -> None:
             turn.say(Notify(JoinAnswered(name, request.member, request.label, admitted=False)))
 
 
+def revoke(turn: Turn, name: str, link: bytes) -> None:
+    """An invitation is taken back: whoever waits because of it is told no, also who has lost its claim meanwhile."""
+    for request in list(turn.group(name).requests.values()):
+        if request.link == link and not request.refused:
+            _turn_down(turn, name, request, "e.p.req.refused")
+            _remember_refused(turn, name, replace(request, refused=True))
+            turn.say(Notify(JoinAnswered(name, request.member, request.label, admitted=False)))
+
+
 def _turn_down(turn: Turn, name: str, request: Request, code: str) -> None:
     drop(turn, name, request.member)
     if (claim := _claim_of(turn, request)) is not None:

@@ -5,7 +5,6 @@ from zerochat.errors import LocalError
 from zerochat.group.effects import Changed
 from zerochat.group.find import find_group
 from zerochat.group.joining import invite, requests
-from zerochat.group.stimuli import AnswerRequest
 from zerochat.group.turn import Turn
 
 PREFIX_MIN = 4
@@ -29,9 +28,6 @@ def revoke(turn: Turn, wanted: str, which: str) -> Changed:
     if len(found) != 1:
         raise NoSuchInvitation(group=group.name, which=ascii(which[:32]))
     (link,) = found
-    if group.state == "active":
-        for request in list(group.requests.values()):
-            if request.link == link and not request.refused:
-                requests.answer(turn, AnswerRequest(group.id, request.member, admit=False))
+    requests.revoke(turn, group.id, link)
     invite.close(turn, link)
     return Changed(group.id)

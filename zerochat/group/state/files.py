@@ -26,6 +26,8 @@ class Haul:
     """When the last question went out, UTC ms."""
     missed: int = -1
     """The part that was asked for once more, because a later one has come before it; -1: none."""
+    busy: int = 0
+    """How often in a row it has said that it is too busy."""
 
 
 @dataclass(frozen=True, slots=True)
