@@ -28,7 +28,7 @@ from tests.fake_agent import CODE, STAMP, FakeAgent, FakeGroup  # noqa: E402
 from tests.pilot import Scene  # noqa: E402
 from zerochat.agent import schema  # noqa: E402
 from zerochat.tui.app import ZerochatApp  # noqa: E402
-from zerochat.tui.preferences import Choices  # noqa: E402
+from zerochat.tui.state.preferences import Choices  # noqa: E402
 
 PICTURES = ROOT / "assets" / "screenshots"
 BYTES_MAX = 400_000

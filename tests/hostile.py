@@ -9,7 +9,7 @@ import unicodedata
 from collections import Counter
 
 from zerochat.terminal import cells, printable_line
-from zerochat.tui.text import NAME_CELLS_MAX
+from zerochat.tui.looks.text import NAME_CELLS_MAX
 
 ZWJ = "\u200d"
 EVIL = "UFdORUQ"

@@ -18,10 +18,11 @@ from tests.fake_agent import FakeAgent, Refusal
 from tests.hostile import BUNDLES, PAYLOADS
 from tests.pilot import Scene
 from zerochat.agent import schema
-from zerochat.tui.acts import ACTS
+from zerochat.tui.actions.members import show_member
+from zerochat.tui.actions.messages import ACTS
 from zerochat.tui.app import ZerochatApp
 from zerochat.tui.board import Board
-from zerochat.tui.people import show_member
+from zerochat.tui.writing.completing import asking
 
 ALL = "\n".join(f"{number:02} {text}|" for number, text in enumerate(PAYLOADS.values()))
 """Everything, for places that show whole sentences."""
@@ -103,7 +104,12 @@ def furnish(agent: HostileAgent) -> None:
     roles: list[schema.Role] = ["reader", "admin", "owner", "writer"]
     for number, member in enumerate(group.members):
         group.members[number] = replace(
-            member, role=roles[number % 4], added_by=DID, trust=("unverified", "verified", "changed")[number % 3]
+            member,
+            role=roles[number % 4],
+            added_by=DID,
+            trust=("unverified", "verified", "changed")[number % 3],
+            bot=True,
+            commands=[schema.AnnouncedCommand(member.nick, member.nick, ALL, member.nick)],
         )
     for type_ in ("member_joined", "member_left", "member_removed", "removal_voted", "role_changed", "member_renamed"):
         for number, text in enumerate(texts):
@@ -111,6 +117,8 @@ def furnish(agent: HostileAgent) -> None:
             agent._log(group, 1 + number, type_, body, minute=number % 50)
     for text in (ALL, LINE):
         agent._log(group, 1, "topic_changed", {"text": text}, minute=51)
+        command = {"name": text, "usage": text, "help": text, "role": text}
+        agent._log(group, 1, "commands_announced", {"bot": True, "commands": [command]}, minute=51)
     for number, text in enumerate(texts):
         event = agent.post(group, 1 + number, text, minute=52)
         group.events[-1] = replace(
@@ -222,11 +230,16 @@ class Tour(Scene):
     async def pane(self) -> None:
         await self.look("messages", "26 [@click=app.quit]x[/]|", "27 [/b][/][bold|", "30 b\u043eb|")
         chat = self.app.chat
+        chat.pane.folded = False
+        chat.pane.settle()
         for _ in range(60):
             if chat.pane.scroll_offset.y == 0 and not self.open.timeline.more:
                 break
             await self.press("pageup")
             await self.look("messages, reading back")
+        chat.pane.folded = True
+        chat.pane.settle()
+        await self.look("joins in one line", "▸")
         await self.press("ctrl+end")
         for number, text in enumerate(LONG):
             began = monotonic()
@@ -320,6 +333,15 @@ class Tour(Scene):
         for number in range(chat.member_list.option_count):
             chat.member_list.highlighted = number
         await self.look("members")
+        self.composer.focus()
+        await self.type("!")
+        for _ in range(1 + len(self.agent.groups["g1"].members)):
+            await self.press("tab")
+            await self.look("commands of bots")
+        for one in asking(self.agent.groups["g1"].members)[: len(self.names)]:
+            self.composer.put(f"!{one.name} ")
+            await self.look("hint of a bot")
+        self.composer.put("")
         for member in self.agent.groups["g1"].members:
             if member.nick in self.names:
                 show_member(chat, member.did)

@@ -43,6 +43,13 @@ def screen(app: App[Any]) -> str:
     return "\n".join(strip.text.rstrip() for strip in strips)
 
 
+def assert_harmless(text: str) -> None:
+    """Nothing in what is shown can do anything to a terminal or turn a line round."""
+    bad = {char for char in text if char != "\n" and (ord(char) < 32 or 127 <= ord(char) < 160)}
+    bad |= set(text) & set("\u202e\u200b\u2066")
+    assert not bad, (bad, text)
+
+
 # --- an application and its agent -----------------------------------------------------------------------------------
 
 HOSTILE = "\x1b]52;c;aGk=\x07[@click=app.quit]x[/][/b]\x1b[2J\x9b1mé\u202ereversed\x00\u200b\nsecond"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.pilot import run, scene, weekend
-from zerochat.tui import clipboard
+from zerochat.tui.host import clipboard
 
 pytestmark = pytest.mark.usefixtures("utc")
 OSC_52 = re.compile(r"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07")

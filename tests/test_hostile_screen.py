@@ -24,7 +24,7 @@ from tests.hostile_tour import LONG, HostileAgent, furnish
 from tests.pilot import run, scene, weekend
 from zerochat.agent.places import places
 from zerochat.terminal import printable, printable_line
-from zerochat.tui.notify import Tidings
+from zerochat.tui.host.notify import Tidings
 
 ROOT = Path(__file__).parents[1]
 DEADLINE_S = 240.0

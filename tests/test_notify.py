@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from tests.fake_agent import ME
 from tests.pilot import HOSTILE, run, scene, weekend
 from zerochat.agent.preferences import Preferences, preferences
-from zerochat.tui import notify
-from zerochat.tui.notify import PROGRAMS_MAX, Crier, Herald, Tidings, desktop, duration_s, duration_text, osc
-from zerochat.tui.preferences import Choices
+from zerochat.tui.host import notify
+from zerochat.tui.host.notify import PROGRAMS_MAX, Crier, Herald, Tidings, desktop, duration_s, duration_text, osc
+from zerochat.tui.state.preferences import Choices
 
 pytestmark = pytest.mark.usefixtures("utc")
 ABOUT = Tidings("g1", "weekend", "did:key:bob", "bob", "are you there?", True, "m1", "2025-11-20T12:09:00.000Z")
@@ -64,6 +64,15 @@ def test_mentions_are_told_and_other_messages_only_on_request(group):
     stage = Stage(notify="all", groups={weekend.info.id: "none"})
     stage.herald.hear(weekend.info, [calling(agent.post(weekend, 1, "alice!"))])
     assert stage.told == []
+
+
+def test_an_edit_that_calls_me_is_told_like_a_message_and_no_other_edit(group):
+    agent, weekend = group
+    stage = Stage(notify="all")
+    body = {"of": "e000001", "text": "alice?"}
+    edits = [agent._log(weekend, 1, "message_edited", body, minute=minute) for minute in (5, 6)]
+    stage.herald.hear(weekend.info, [edits[0], calling(edits[1])])
+    assert [(one.text, one.mention, one.event) for one in stage.told] == [("alice?", True, "e000001")]
 
 
 def test_nobody_is_told_of_what_is_old_their_own_or_no_message(group):

@@ -21,12 +21,14 @@ from tests.fake_agent import ME, FakeAgent
 from tests.pilot import until
 from zerochat.agent.schema import Beginning, Completeness, GapInfo, History
 from zerochat.terminal import Printable
-from zerochat.tui.conversation import Conversation
-from zerochat.tui.lookalikes import deceptive
-from zerochat.tui.paint import CONTRAST_MIN, contrast, nick_styles
-from zerochat.tui.pane import MessagePane
-from zerochat.tui.text import Names, told_time, wrap
-from zerochat.tui.timeline import MARGIN, ROWS_MAX, Row, Timeline, row_of
+from zerochat.tui.looks.lookalikes import deceptive
+from zerochat.tui.looks.text import Names, told_time, wrap
+from zerochat.tui.messages.folding import FOLD_MIN, summary
+from zerochat.tui.messages.paint import CONTRAST_MIN, contrast, nick_styles
+from zerochat.tui.messages.pane import MessagePane
+from zerochat.tui.messages.row import Change, ChangeKind
+from zerochat.tui.messages.timeline import MARGIN, ROWS_MAX, Row, Timeline, row_of
+from zerochat.tui.state.conversation import Conversation
 
 pytestmark = pytest.mark.usefixtures("utc")
 
@@ -52,6 +54,108 @@ row_lists = st.lists(
     max_size=25,
     unique_by=lambda each: each[:2],
 ).map(lambda many: [a_row(n, who, text, day=day, own=own) for n, who, text, day, own in many])
+
+
+change_lists = st.lists(
+    st.tuples(st.integers(1, 14), st.sampled_from("jlr-p"), st.sampled_from(["mon", "mon", "tue"]), st.booleans()),
+    max_size=20,
+    unique_by=lambda each: each[0],
+)
+KINDS: dict[str, ChangeKind] = {"j": "joined", "l": "left", "r": "renamed"}
+
+
+@settings(max_examples=150, deadline=None)
+@given(change_lists, st.randoms(use_true_random=False), st.integers(8, 120), st.booleans())
+def test_what_is_folded_does_not_depend_on_the_order_of_arrival(changes, random, width, forget):
+    rows = [
+        a_row(
+            number,
+            kind="post" if kind == "p" else "quiet",
+            day=day,
+            change=Change(KINDS[kind], f"did:{number}", Printable(f"n{number}")) if kind in KINDS else None,
+        )
+        for number, kind, day, _ in changes
+    ]
+    gone = [row.key for row, (*_, drops) in zip(rows, changes, strict=True) if drops and forget]
+    left = [row for row in rows if row.key not in gone]
+    unread = left[len(left) // 2].key if left else None
+    at_once, bit_by_bit = Timeline(), Timeline()
+    for one in (at_once, bit_by_bit):
+        one.resize(width)
+    at_once.add(left)
+    at_once.set_unread(unread)
+    random.shuffle(rows)
+    for row in rows:
+        bit_by_bit.set_unread(row.key)
+        bit_by_bit.add([row])
+        bit_by_bit.add([replace(row, line=2)])
+    bit_by_bit.forget(gone)
+    bit_by_bit.set_unread(unread)
+    for one in (at_once, bit_by_bit):
+        assert one.heights == [one._measure(at) for at in range(len(one.rows))]
+        assert one.tops == [sum(one.heights[:at]) for at in range(len(one.rows) + 1)]
+        runs = [one._run(at) for at in range(len(one.rows))]
+        folded = {one.keys[start] for start, end in runs if end - start >= FOLD_MIN}
+        assert one.folds.keys() == folded
+        assert one.hidden == {
+            one.keys[at] for at, (start, end) in enumerate(runs) if end - start >= FOLD_MIN and at != start
+        }
+    assert (at_once.heights, at_once.folds.keys()) == (bit_by_bit.heights, bit_by_bit.folds.keys())
+    for key in list(at_once.folds):
+        at_once.open(key)
+    bit_by_bit.fold(False)
+    assert at_once.heights == bit_by_bit.heights and all(at_once.heights) and at_once.total == bit_by_bit.total
+    bit_by_bit.fold(True)
+    bit_by_bit.drop_oldest(len(rows) // 3)
+    bit_by_bit.drop_newest(min(2, len(bit_by_bit.rows)))
+    assert bit_by_bit.heights == [bit_by_bit._measure(at) for at in range(len(bit_by_bit.rows))]
+    assert bit_by_bit.hidden <= set(bit_by_bit.keys) and bit_by_bit.total == sum(bit_by_bit.heights)
+
+
+def test_what_a_folded_line_says():
+    told: list[tuple[ChangeKind, str]] = [("joined", name) for name in ("ann", "bob", "cy", "dan", "ann")] + [
+        ("left", "eve"),
+        ("renamed", "a → b"),
+    ]
+    rows = [
+        a_row(number, kind="quiet", change=Change(kind, f"did:{who}", Printable(who)))
+        for number, (kind, who) in enumerate(told, 1)
+    ]
+    row = summary(rows)
+    assert row.text == "▸ ann, bob, cy and 1 more joined; eve left; a → b changed names"
+    assert row.key == rows[0].key and row.fold == len(rows)
+    twins = [a_row(n, kind="quiet", change=Change("joined", f"did:key:z{n}abc", Printable("ann"))) for n in (1, 2)]
+    assert summary(twins).text.count("ann") == 2, "two people with one name are never one"
+
+
+def test_a_folded_line_is_unfolded_by_itself_or_with_all(tmp_path):
+    agent = FakeAgent(tmp_path / "s")
+    group = agent.add_group("crew", ["bob"])
+    for number in range(4):
+        agent._log(group, 0, "member_joined", {"did": f"did:key:z{number}", "nick": f"n{number}"}, minute=1)
+    agent._log(group, 0, "member_removed", {"did": "did:key:z1", "nick": "n1"}, minute=2)
+    agent.post(group, 1, "hello", minute=3)
+    known = conversation(agent, group)
+
+    async def play():
+        async with shown(known, (70, 20)) as (pilot, pane):
+            text = "\n".join(lines(pane))
+            assert "▸ n0, n1, n2 and 1 more joined" in text and "let n0 in" not in text and "put n1 out" in text
+            at = next(y for y, line in enumerate(lines(pane)) if "▸" in line)
+            assert not pane.unfold(at + 1) and pane.unfold(at)
+            await pilot.pause()
+            text = "\n".join(lines(pane))
+            assert all(f"let n{number} in" in text for number in range(4)) and "▸" not in text
+            pane.folded = True
+            known.timeline.fold(True)
+            pane.settle()
+            assert "▸" in "\n".join(lines(pane))
+            pane.folded = False
+            pane.settle()
+            assert "▸" not in "\n".join(lines(pane)) and "let n3 in" in "\n".join(lines(pane))
+            await pilot.pause()
+
+    asyncio.run(play())
 
 
 @settings(max_examples=150, deadline=None)
@@ -301,6 +405,7 @@ def test_what_happened_to_members_is_told_under_the_names_of_that_time(tmp_path)
     bob, eve = group.members[1].did, group.members[2].did
     agent._log(group, 0, "member_joined", {"did": bob, "nick": "Bob"}, minute=1)
     agent._log(group, 1, "member_joined", {"did": eve, "nick": "Eve"}, minute=1)
+    agent.post(group, 0, "welcome", minute=1)  # Three lines in a row would be folded into one.
     group.members[1] = change(group.members[1], nick="ally")
     agent._log(group, 1, "member_renamed", {"did": bob, "nick": "ally", "was": "Bob"}, minute=2)
     group.members[2] = change(group.members[2], nick="Bob")
@@ -530,6 +635,6 @@ def test_selected_lines_are_what_is_copied(tmp_path):
 def test_deliveries_can_be_three_digits(tmp_path):
     timeline = Timeline()
     timeline.add([replace(a_row(1, ME, own=True), of=250, delivered=250)])
-    from zerochat.tui.paint import mark_of
+    from zerochat.tui.messages.paint import mark_of
 
     assert cell_len(mark_of(timeline.rows[0])[0]) <= MARGIN

@@ -9,9 +9,9 @@ from textual.theme import BUILTIN_THEMES
 from tests.pilot import run, scene, weekend
 from zerochat.agent.places import places
 from zerochat.agent.preferences import OWN_THEMES, TEXTUAL_THEMES
-from zerochat.tui.paint import CONTRAST_MIN, contrast
-from zerochat.tui.preferences import Choices
-from zerochat.tui.themes import ANSI, CONTRAST, DARK, LIGHT, OWN
+from zerochat.tui.looks.themes import ANSI, CONTRAST, DARK, LIGHT, OWN
+from zerochat.tui.messages.paint import CONTRAST_MIN, contrast
+from zerochat.tui.state.preferences import Choices
 
 pytestmark = pytest.mark.usefixtures("utc")
 HIGH_CONTRAST_MIN = 7.0

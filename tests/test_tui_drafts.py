@@ -10,7 +10,7 @@ from tests.machines import machines, until
 from tests.pilot import asked, run, scene, weekend
 from tests.terminals import terminal
 from zerochat.agent.client import connect
-from zerochat.tui.about import About
+from zerochat.tui.messages.about import About
 
 
 def begun(agent):

@@ -16,10 +16,10 @@ from zerochat.agent.schema import (
     Saved,
     Sent,
 )
-from zerochat.tui import commands
-from zerochat.tui.paths import path_of, paths_for
-from zerochat.tui.pick import Pick
-from zerochat.tui.picture import half_blocks
+from zerochat.tui.sheets.pick import Pick
+from zerochat.tui.sheets.picture import half_blocks
+from zerochat.tui.writing import commands
+from zerochat.tui.writing.paths import path_of, paths_for
 
 PHOTO = Attachment(id="p" * 43, name="photo.jpg", size=2_300_000, type="image/jpeg", of=2)
 FILM = Attachment(id="f" * 43, name="film.mkv", size=700_000_000, of=2)

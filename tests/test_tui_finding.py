@@ -11,12 +11,12 @@ from tests.pilot import HOSTILE, asked, run, scene, weekend
 from zerochat.agent.schema import Hit
 from zerochat.agent.schema.common import Author
 from zerochat.terminal import printable_line
-from zerochat.tui.conversation import Conversation
-from zerochat.tui.feed import PAGE
-from zerochat.tui.jumps import to_message
-from zerochat.tui.search import SearchScreen, marked
-from zerochat.tui.switcher import fitting
-from zerochat.tui.timeline import ROWS_MAX
+from zerochat.tui.actions.jumps import to_message
+from zerochat.tui.messages.timeline import ROWS_MAX
+from zerochat.tui.sheets.search import SearchScreen, marked
+from zerochat.tui.sheets.switcher import fitting
+from zerochat.tui.state.conversation import Conversation
+from zerochat.tui.state.feed import PAGE
 
 CALLING = (100, 900)
 """The messages that call me by name."""
@@ -309,6 +309,6 @@ def test_the_switcher_puts_the_likeliest_first():
 
 
 def test_stamps_have_their_year():
-    from zerochat.tui.search import moment_text
+    from zerochat.tui.sheets.search import moment_text
 
     assert moment_text(STAMP.format(minute=3)).startswith("20 Nov 2025 ") and moment_text("nonsense") == "?"

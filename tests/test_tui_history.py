@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from tests.fake_agent import ME, FakeAgent
 from tests.pilot import asked, run, scene, weekend
 from zerochat.agent.schema import Author, Beginning, EarlierNews
-from zerochat.tui.invite import InviteScreen
-from zerochat.tui.member import MemberScreen
+from zerochat.tui.sheets.invite import InviteScreen
+from zerochat.tui.sheets.member import MemberScreen
 
 JOINED = 100_000
 RULES = ["all", "all"]

@@ -1,18 +1,19 @@
-"""The terminal application and invitations: one, those that are open, and joining by a picture."""
+"""The terminal application and invitations: one, those that are open, and joining by what is pasted or a picture."""
 
 import re
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from textual.events import Paste
 
 from tests.fake_agent import CODE, URL, Refusal
-from tests.pilot import HOSTILE, asked, run, scene, weekend
+from tests.pilot import HOSTILE, asked, assert_harmless, run, scene, weekend
 from zerochat.agent.pictures import code_png
 from zerochat.agent.schema import Invitee, OpenInvitation
-from zerochat.tui.invitations import InvitationsScreen
-from zerochat.tui.invite import InviteScreen
-from zerochat.tui.join import JoinScreen
+from zerochat.tui.sheets.invitations import InvitationsScreen
+from zerochat.tui.sheets.invite import InviteScreen
+from zerochat.tui.sheets.join import JoinScreen
 
 UNTIL = "2025-11-21T12:00:00.000Z"
 AT = "2025-11-20T12:30:00.000Z"
@@ -94,7 +95,7 @@ def test_open_invitations_of_hostile_people(tmp_path, size):
             await it.until(lambda: isinstance(it.app.screen, InvitationsScreen) and it.app.screen._found)
             await it.press("down", "x")
             await it.pilot.pause()
-            assert not {char for char in it.text if char != "\n" and (ord(char) < 32 or 127 <= ord(char) < 160)}
+            assert_harmless(it.text)
             assert it.app.is_running
 
     run(play())
@@ -141,6 +142,32 @@ def test_how_long_an_invitation_is_good(tmp_path):
             await it.pilot.click("#expiry")
             await it.until(lambda: it.agent.count("invite") == 3)
             assert [each["expires_s"] for each in asked(it.agent, "invite")] == [86_400, 604_800, 3_600]
+
+    run(play())
+
+
+def test_those_that_were_shown_before_can_be_taken_back(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(120, 40), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("e time")
+            assert "x undo" not in it.text
+            await it.press("e")
+            await it.shows("The one before is still good: x takes it back.", "x undo")
+            keys = it.text.split("\n")[-1]
+            assert keys.rstrip().endswith("Esc") and len(keys.rstrip()) <= 80
+            await it.press("r")
+            await it.shows("The 2 before are still good: x takes them back.")
+            it.agent.refuse["revoke"] = Refusal("The disk is full.", "DiskFull")
+            await it.press("x")
+            await it.shows("The disk is full.")
+            it.agent.refuse["revoke"] = Refusal("It is gone.", "NoSuchInvitation")
+            await it.press("x")
+            await it.shows("Only this one is good now")
+            assert "still good" not in it.text and "x undo" not in it.text
+            revoked = [each["invitation"] for each in asked(it.agent, "revoke")]
+            assert revoked == ["0001", "0001", "0002"]
 
     run(play())
 
@@ -206,5 +233,146 @@ def test_a_folder_that_takes_no_picture_is_said(tmp_path, monkeypatch):
             await it.press("p")
             await it.until(lambda: it.app.screen._news.has_class("-trouble"))
             assert isinstance(it.app.screen, InviteScreen) and Path(tmp_path / "downloads").is_file()
+
+    run(play())
+
+
+# --- invitations ----------------------------------------------------------------------------------------------------
+
+
+def test_inviting_at_80x24(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/invite 2")
+            await it.shows("Invitation to weekend", "for 2 people, until 21 Nov 12:00")
+            asked = {"group": "g1", "expires_s": 86400, "uses": 2, "role": "writer", "history": None}
+            assert ("invite", asked) in it.agent.asked
+            qr = it.app.screen.query_one("#qr")
+            assert qr.display and (qr.region.width, qr.region.height) == (41, 21) and qr.region.bottom <= 24
+            strips = it.app.screen._compositor.render_strips()
+            colours = {
+                (segment.style.color.name, segment.style.bgcolor.name) for segment in strips[5] if "█" in segment.text
+            }
+            assert colours == {("#000000", "#ffffff")}
+            beside = "".join(line[42:].strip() for line in it.text.split("\n"))
+            assert URL in beside  # The whole link, to the last letter.
+            copied = []
+            it.app.copy_to_clipboard = copied.append
+            await it.press("c", "z")
+            assert copied == [URL, CODE]
+            await it.shows("Copied the code (OSC 52). If pasting brings nothing: t, then select it.")
+            await it.press("t")
+            await it.until(lambda: not qr.display)
+            await it.until(lambda: "OSC 52" not in it.text)
+            lines = it.text.split("\n")
+            assert CODE in "".join(lines) and URL in "".join(lines)  # From the very left, for the terminal's selection.
+            it.agent.used(it.agent.groups["g1"], "dave", left=1)
+            await it.shows("✓ used by dave (1 left)")
+            await it.press("escape")
+            await it.shows("Message weekend")
+
+    run(play())
+
+
+def test_a_window_too_small_for_the_code_says_so(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(58, 20), setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("Enlarge the window to 59x23")
+            assert not it.app.screen.query_one("#qr").display
+            await it.pilot.resize_terminal(100, 30)
+            await it.until(lambda: it.app.screen.query_one("#qr").display)
+
+    run(play())
+
+
+def test_an_invitation_over_a_mediator_is_a_link_alone(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(150, 70), setting=weekend) as it:
+            it.agent.code = ""
+            it.agent.url = URL + "A" * 600
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("Invitation to weekend")
+            assert it.app.screen.query_one("#qr").display and not it.app.screen.query_one("#copy_code").display
+            copied = []
+            it.app.copy_to_clipboard = copied.append
+            await it.press("z", "c")
+            assert copied == [it.agent.url]
+            await it.press("t")
+            await it.until(lambda: it.agent.url in "".join(it.text.split("\n")))
+            await it.pilot.resize_terminal(100, 24)
+            await it.press("t")
+            await it.until(lambda: not it.app.screen.query_one("#qr").display)
+            await it.shows("Enlarge the window to")
+
+    run(play())
+
+
+def test_an_invitation_that_is_refused(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.refuse["invite"] = Refusal("weekend has 250 members, and no more fit.")
+            await it.press("f3")
+            await it.shows("weekend has 250 members, and no more fit.")
+            assert not {"copy_link", "copy_code", "text_only"} & {
+                button.id for button in it.app.screen.query("Button") if button.display
+            }
+            await it.press("t")
+            await it.shows("no more fit.")
+
+
+@pytest.mark.parametrize("bracketed", [True, False])
+def test_what_is_pasted_over_an_invitation_goes_nowhere(tmp_path, bracketed):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("f3")
+            await it.shows("Invitation to weekend")
+            if bracketed:
+                it.app.post_message(Paste("q\nquite\nsecret\n"))
+            else:
+                await it.press(*"quite", "enter", *"secret", "enter")
+            await it.pilot.pause()
+            assert isinstance(it.app.screen, InviteScreen)
+            await it.press("escape")
+            await it.shows("Message weekend")
+            assert it.composer.text == "" and it.agent.count("send") == 0
+
+    run(play())
+
+    run(play())
+
+
+def test_joining_by_paste(tmp_path):
+    async def play():
+        async with scene(tmp_path) as it:
+            await it.shows("No conversations yet.")
+            await it.press("f8")
+            await it.shows("Paste the invitation")
+            await it.paste(f"  {URL[:60]}\n{URL[60:]}  ")
+            it.agent.refuse["join"] = Refusal(
+                "This invitation expired at 12:00. Ask for a fresh one.", "InvitationExpired"
+            )
+            await it.press("enter")
+            await it.shows("This invitation expired at 12:00. Ask for a fresh one.")
+            del it.agent.refuse["join"]
+            await it.press("enter")
+            await it.shows("● reach the person who invited you")
+            assert ("join", {"invitation": URL, "name": "alice", "role": "writer"}) in it.agent.asked
+            it.agent.joining("exchanging", "Exchanging keys with bob.")
+            await it.shows("✓ reach the person", "● exchange keys", "Exchanging keys with bob.")
+            it.agent.joining("failed", "bob does not answer. Ask whether zerochat is running there.", error="NoAnswer")
+            await it.shows("bob does not answer.")
+            await it.press("enter")
+            it.agent.joining("connecting", "Connecting.", connected=1, members=2)
+            await it.shows("1/2 members connected")
+            group = it.agent.add_group("weekend", ["bob", "carol"])
+            it.agent.joining("joined", "You are in.", group=group.info.id)
+            await it.shows("Message weekend")
+            assert it.open.info.id == group.info.id
 
     run(play())

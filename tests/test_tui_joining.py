@@ -6,9 +6,9 @@ from tests.fake_agent import URL, WORDS, Refusal
 from tests.pilot import asked, run, scene, weekend
 from zerochat.agent.plain import rules_of
 from zerochat.agent.schema import GroupInfo, JoinStatus, PolicyInfo, RequestNews
-from zerochat.tui.create import CreateScreen
-from zerochat.tui.hints import silenced
-from zerochat.tui.requests import RequestsScreen
+from zerochat.tui.sheets.create import CreateScreen
+from zerochat.tui.sheets.requests import RequestsScreen
+from zerochat.tui.state.hints import silenced
 
 
 def said(nick: str, admit: bool) -> dict[str, object]:
@@ -52,7 +52,7 @@ def test_who_asks_to_join_is_seen_and_takes_no_focus(tmp_path):
 
 
 def test_the_sheet_of_those_who_ask(tmp_path, monkeypatch):
-    monkeypatch.setattr("zerochat.tui.requests.DEAF_S", 3600.0)
+    monkeypatch.setattr("zerochat.tui.sheets.requests.DEAF_S", 3600.0)
 
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -89,7 +89,7 @@ def test_the_sheet_of_those_who_ask(tmp_path, monkeypatch):
             await it.press("a", "a", "a")  # One key, but held down it lets nobody else in.
             await it.shows("emil comes in now.", "key …dora")
             assert asked(it.agent, "answer") == [said("emil", True)]
-            monkeypatch.setattr("zerochat.tui.requests.DEAF_S", 0.0)
+            monkeypatch.setattr("zerochat.tui.sheets.requests.DEAF_S", 0.0)
             it.app.screen._deaf_until = 0.0
             await it.press("a")  # The last one need not be looked for.
             await it.shows("dora comes in now.", "Nobody waits.")
@@ -122,7 +122,7 @@ def test_a_refusal_can_be_taken_back(tmp_path, monkeypatch):
             await it.until(lambda: it.agent.count("answer") == 1)
             assert asked(it.agent, "answer")[0] == said("dora", False)
             await it.shows("? F4: emil asks to join.")
-            monkeypatch.setattr("zerochat.tui.requests.UNDO_S", 0.02)
+            monkeypatch.setattr("zerochat.tui.sheets.requests.UNDO_S", 0.02)
             await it.press("f4", "r")
             await it.shows("emil does not come in.", "Nobody waits.")
             await it.press("escape")
@@ -133,7 +133,7 @@ def test_a_refusal_can_be_taken_back(tmp_path, monkeypatch):
 
 
 def test_a_refusal_that_goes_out_moves_nothing_under_the_hands(tmp_path, monkeypatch):
-    monkeypatch.setattr("zerochat.tui.requests.UNDO_S", 0.02)
+    monkeypatch.setattr("zerochat.tui.sheets.requests.UNDO_S", 0.02)
 
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -152,7 +152,7 @@ def test_a_refusal_that_goes_out_moves_nothing_under_the_hands(tmp_path, monkeyp
 
 
 def test_who_was_answered_elsewhere_disappears_and_no_key_goes_astray(tmp_path, monkeypatch):
-    monkeypatch.setattr("zerochat.tui.requests.DEAF_S", 3600.0)
+    monkeypatch.setattr("zerochat.tui.sheets.requests.DEAF_S", 3600.0)
 
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

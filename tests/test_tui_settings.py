@@ -9,18 +9,18 @@ from textual.widgets import OptionList
 from tests.pilot import run, scene, weekend
 from zerochat.agent.options import OPTIONS
 from zerochat.agent.places import places
-from zerochat.tui import commands
 from zerochat.tui.app import ZerochatApp
 from zerochat.tui.chat import ChatScreen
-from zerochat.tui.help import key_text, own_bindings, remapped
-from zerochat.tui.keymaps import KEYMAPS, _conflicts, doubts, is_key, keys_in, merged, places_of_bindings
-from zerochat.tui.mouse import take_mouse
-from zerochat.tui.preferences import Choices
-from zerochat.tui.selecting import Messages
-from zerochat.tui.setting_words import words_for
-from zerochat.tui.settings_sheet import SettingsSheet
-from zerochat.tui.sheet import Body
-from zerochat.tui.tour import STEPS
+from zerochat.tui.host.mouse import take_mouse
+from zerochat.tui.looks.keymaps import KEYMAPS, _conflicts, doubts, is_key, keys_in, merged, places_of_bindings
+from zerochat.tui.messages.selecting import Messages
+from zerochat.tui.sheets.help import key_text, own_bindings, remapped
+from zerochat.tui.sheets.settings import SettingsSheet
+from zerochat.tui.sheets.sheet import Body
+from zerochat.tui.sheets.tour import STEPS
+from zerochat.tui.state.preferences import Choices
+from zerochat.tui.writing import commands
+from zerochat.tui.writing.setting_words import words_for
 
 pytestmark = pytest.mark.usefixtures("utc")
 
@@ -108,7 +108,7 @@ def test_a_disk_that_takes_nothing_is_said(tmp_path, home, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("zerochat.tui.preferences.write_setting", full)
+    monkeypatch.setattr("zerochat.tui.state.preferences.write_setting", full)
 
     async def play():
         async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:

@@ -6,14 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from textual.events import Key
 
 from tests.machines import machines, until
 from tests.pilot import asked, run, scene, weekend
 from tests.terminals import terminal
+from zerochat.agent.schema import AnnouncedCommand, MemberInfo
 from zerochat.terminal import Printable
-from zerochat.tui import completing, editor, paste
-from zerochat.tui.commands import COMMANDS
+from zerochat.tui.writing import completing, editor, paste
+from zerochat.tui.writing.commands import COMMANDS
 
 
 def said(agent):
@@ -234,6 +236,80 @@ def test_what_can_stand_there(before, found):
     offers = completing.offers(before, PEOPLE, ["carol's agent"])
     texts = None if offers is None else [each.text for each in offers]
     assert texts == found or (found and texts and texts[0] == found[0] and before.endswith(("rock", "rocke")))
+
+
+BOTS = completing.asking(
+    [
+        MemberInfo(
+            did="did:key:z6MkCi",
+            nick="ci",
+            connection="connected",
+            joined_at="x",
+            bot=True,
+            commands=[
+                AnnouncedCommand("deploy", "ENV [--dry]", "Bring it out", "admin"),
+                AnnouncedCommand("ping"),
+                AnnouncedCommand("description"),
+            ],
+        )
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ("!d", ["!deploy ", "!description "]),
+        ("!P", ["!ping "]),
+        ("!", ["!deploy ", "!ping ", "!description "]),
+        ("!important", None),
+        ("!deploy x", None),
+        ("so !d", None),
+        ("\n!d", None),
+    ],
+)
+def test_what_a_bot_listens_to_completes(before, found):
+    offers = completing.offers(before, PEOPLE, (), BOTS)
+    assert (offers and [each.text for each in offers]) == found
+    assert completing.offers(before, PEOPLE) is None, "nobody listens"
+
+
+def test_how_a_command_to_a_bot_goes_on():
+    (hint,) = completing.hints("!deploy ", BOTS)
+    assert hint == "!deploy ENV [--dry] (for admin)  ci: Bring it out"
+    assert completing.hints("!deploy staging --dry", BOTS) == [hint] and completing.hints("!ping x", BOTS) == [
+        "!ping  ci"
+    ]
+    for other in ("!deploy", "!deployed x", "deploy x", " !deploy x", "!x\ny !deploy x", ""):
+        assert completing.hints(other, BOTS) == []
+    assert len(completing.hints("!ping ", [*BOTS] * 9)) == completing.LINES_MAX
+
+
+def test_a_command_to_a_bot_is_completed_and_hinted_at(tmp_path):
+    def setting(agent):
+        weekend(agent)
+        group = agent.groups["g1"]
+        commands = [AnnouncedCommand("deploy", "ENV", "Bring it out"), AnnouncedCommand("ping")]
+        group.members[1] = replace(group.members[1], bot=True, commands=commands)
+
+    async def play():
+        async with scene(tmp_path, size=(110, 30), setting=setting) as it:
+            await it.shows("seven at the station", "bob bot")
+            await it.type("!")
+            await it.press("tab")
+            await it.shows("!deploy ENV  bob: Bring it out", "!ping  bob")
+            await it.press("tab")
+            assert it.composer.text == "!deploy "
+            await it.type("staging")
+            await it.shows("!deploy ENV  bob: Bring it out")
+            await it.press("enter")
+            await it.gone("!deploy ENV  bob")
+            await it.shows("!deploy staging")
+            assert asked(it.agent, "send")[-1]["text"] == "!deploy staging", "it is a message like any other"
+            await it.say("/verify bob")
+            await it.shows("bot          yes, it says", "listens to   !deploy ENV: Bring it out", "!ping")
+
+    run(play())
 
 
 def test_every_command_completes():

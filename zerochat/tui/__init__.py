@@ -2,6 +2,9 @@
 
 It knows nothing of keys, sockets to peers or the disk: it asks the agent over the profile's control socket, like every
 other face, and shows what the agent tells. So it runs the same whether the agent lives in this process or in another.
+
+Rooms import downwards only: app, chat, actions, board, sheets, writing and panels, state, messages and host, looks.
+README.md beside this says what is in each.
 """
 
 import gc
@@ -53,7 +56,7 @@ def run_chat(
     """
     gc.disable()  # Nothing of what is imported is ever garbage: looking for it takes a tenth of the time until here.
     from zerochat.tui.app import ZerochatApp
-    from zerochat.tui.preferences import Choices
+    from zerochat.tui.state.preferences import Choices
 
     gc.freeze()
     gc.enable()

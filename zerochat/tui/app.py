@@ -3,16 +3,18 @@
 The first frame does not wait for anything: the agent is started, or found, while the empty screen is already there.
 """
 
+import gc
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
 from typing import Any, ClassVar
 
 from textual import events
-from textual.app import App, SystemCommand
+from textual.app import App, InvalidModeError, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hits, Provider
 from textual.screen import Screen
@@ -24,13 +26,13 @@ from zerochat.agent.preferences import Preferences
 from zerochat.agent.schema import Hello
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.chat import AGAIN_S, ChatScreen
-from zerochat.tui.commands import COMMANDS
-from zerochat.tui.composer import is_letter
-from zerochat.tui.keymaps import merged
-from zerochat.tui.keys import teach_keys
-from zerochat.tui.link import Link, LinkState, in_thread
-from zerochat.tui.preferences import Choices
-from zerochat.tui.themes import NO_COLOUR, OWN
+from zerochat.tui.host.keys import teach_keys
+from zerochat.tui.looks.keymaps import merged
+from zerochat.tui.looks.themes import NO_COLOUR, OWN
+from zerochat.tui.state.link import Link, LinkState, in_thread
+from zerochat.tui.state.preferences import Choices
+from zerochat.tui.writing.commands import COMMANDS
+from zerochat.tui.writing.composer import is_letter
 
 LOOK_S = 5.0
 """How often it is looked whether anybody is still there."""
@@ -48,6 +50,7 @@ LOCKED = "Locked, because nobody has touched it for a while (agent.lock_after)."
 PALETTE_FIRST = ("group.new", "group.join", "group.invite", "view.members")
 """What a person without a group, or alone in one, looks for."""
 
+SHEETS = Path(__file__).parent / "sheets" / "sheets.tcss"
 LOW = [(0, "-low"), (20, "-high")]
 """Lines below which a sheet has no room for its frame."""
 
@@ -99,14 +102,16 @@ class ZerochatApp(App[str]):
         toured: Callable[[], None] | None = None,
     ) -> None:
         teach_keys()
-        # With colours of its own Textual would leave greys where none are wanted.
-        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.choices = choices or Choices()
-        self.toured = toured
-        self._warned: set[str] = set()
+        no_color = "NO_COLOR" in os.environ
+        # Before anything is styled: a theme that changes later has Textual read all styles anew.
+        self.set_reactive(App.theme, NO_COLOUR if no_color else self.choices.now.theme)
+        # With colours of its own Textual would leave greys where none are wanted.
+        super().__init__(ansi_color=True if no_color else None)
         for theme in OWN:
             self.register_theme(theme)
-        self.apply_theme()
+        self.toured = toured
+        self._warned: set[str] = set()
         self.apply_keymap()
         self._create_profile = create_profile
         self._demo = demo
@@ -115,7 +120,6 @@ class ZerochatApp(App[str]):
         self._lock_profile = lock
         self.link = self._new_link()
         self.chat = ChatScreen(self.link, open_group=open_group)
-        self._show_chat(MODE)
         self._line: Worker[None] | None = None
         self._locked = ""
         """Why the profile is locked, if it is because nobody was there."""
@@ -128,16 +132,46 @@ class ZerochatApp(App[str]):
         self._asked_to_quit = -AGAIN_S
         self._interrupted = -AGAIN_S
 
+    @property
+    def available_themes(self) -> dict[str, Theme]:
+        """Textual's and our own, which are there before anything is registered."""
+        themes = super().available_themes
+        return themes if OWN[0].name in themes else {**themes, **{theme.name: theme for theme in OWN}}
+
+    def get_default_screen(self) -> Screen[Any]:
+        """The first one; Textual styles a screen twice that it finds by the name of its mode."""
+        return self.chat
+
     def on_mount(self) -> None:
         self.apply_mouse()
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         self.call_after_refresh(self._warn_of_choices)
         if self._create_profile is None:
-            self.call_after_refresh(self._connect)  # The first frame comes before anything else is loaded.
+            self.call_after_refresh(self._go_on)  # The first frame comes before anything else is loaded.
         else:
-            from zerochat.tui.first_run import FirstRunScreen
+            from zerochat.tui.sheets.first_run import FirstRunScreen
 
             self.push_screen(FirstRunScreen(self._make_profile, demo=self._demo), self._begin)
+
+    def _go_on(self) -> None:
+        """The first frame is there: the agent may start, and then there is time for what the first key will need."""
+        self._connect()
+        self.call_later(self._load_the_rest)
+
+    def _load_the_rest(self) -> None:
+        import zerochat.tui.actions.commands  # noqa: F401
+
+        self._style_sheets()
+        gc.freeze()  # It all stays: nobody need look through it again and again while messages pour in.
+
+    def push_screen(self, *args: Any, **options: Any) -> Any:
+        self._style_sheets()
+        return super().push_screen(*args, **options)
+
+    def _style_sheets(self) -> None:
+        """Read the styles of the screens over the chat, once: a third of all, and the first frame has none of them."""
+        if not self.stylesheet.has_source(str(SHEETS)):
+            self.stylesheet.add_source(SHEETS.read_text(encoding="utf-8"), read_from=(str(SHEETS), ""))
 
     # --- what the person has chosen --------------------------------------------------------------------------------
 
@@ -150,7 +184,7 @@ class ZerochatApp(App[str]):
     def _keep_theme(self, theme: Theme) -> None:
         """A theme that was chosen in the palette is a setting like one of `/set`."""
         if theme.name != self.choices.now.theme and not self.no_color and self.chat.is_mounted:
-            from zerochat.tui.setting import put
+            from zerochat.tui.actions.settings import put
 
             put(self.chat, "chat.theme", theme.name)
 
@@ -159,7 +193,7 @@ class ZerochatApp(App[str]):
 
     def apply_mouse(self) -> None:
         """Take the mouse, or leave it to the terminal, which can select and copy then."""
-        from zerochat.tui.mouse import take_mouse
+        from zerochat.tui.host.mouse import take_mouse
 
         take_mouse(self._driver, self.choices.now.mouse)
 
@@ -187,7 +221,7 @@ class ZerochatApp(App[str]):
         now = self.choices.now
         if not now.keys:
             return list(now.warnings)
-        from zerochat.tui.keymaps import doubts
+        from zerochat.tui.looks.keymaps import doubts
 
         return [*now.warnings, *doubts(now.keymap, now.keys)]
 
@@ -253,7 +287,7 @@ class ZerochatApp(App[str]):
         return answer.result()
 
     async def _ask(self, answer: "Future[bytes]") -> None:
-        from zerochat.tui.sheet import Ask
+        from zerochat.tui.sheets.sheet import Ask
 
         self.chat.close()
         self._answer = answer
@@ -338,6 +372,8 @@ class ZerochatApp(App[str]):
         self.chat = ChatScreen(self.link, open_group=group, drafts=drafts)
         self.chat.keeper.on_disk = on_disk
         before = self.current_mode
+        with suppress(InvalidModeError):  # It is known already, unless it is the first.
+            self.add_mode(before, lambda: self.chat)
         self._show_chat(f"{MODE}, after it was locked" if before == MODE else MODE)
         await self.remove_mode(before)  # With all the sheets that lay over the chat.
         self._connect()
@@ -363,9 +399,7 @@ class ZerochatApp(App[str]):
 
     def action_help(self) -> None:
         if self.screen is self.chat:
-            from zerochat.tui.deeds import run
-
-            run(self.chat, "help", "")
+            self.chat.do("help")
 
     def action_interrupt(self) -> None:
         """Ctrl+C on a screen other than the chat."""
@@ -378,7 +412,7 @@ class ZerochatApp(App[str]):
             self.notify("Ctrl+C again quits.", markup=False)
 
     async def _copy(self, text: str) -> None:
-        from zerochat.tui.clipboard import copy
+        from zerochat.tui.host.clipboard import copy
 
         self.notify(await copy(self, text, f"{len(text):,} characters"), markup=False)
 
@@ -398,7 +432,7 @@ class ZerochatApp(App[str]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Every action that has a key, which stands below it, in the order of the help; then Textual's own."""
-        from zerochat.tui.help import key_text, own_bindings
+        from zerochat.tui.sheets.help import key_text, own_bindings
 
         for node in (self.chat, self):
             if node is self.chat and screen is not self.chat:

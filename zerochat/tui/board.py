@@ -1,12 +1,12 @@
 """The chat screen's showing half: lays the widgets out and keeps them true to the conversations.
 
 It holds no data of its own: the `Feed` keeps `Conversations` true to the agent, and this draws them. What keys and
-commands do is in `chat` and `deeds`.
+commands do is in `chat` and `actions`.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -17,25 +17,28 @@ from textual.screen import Screen
 from zerochat.agent.preferences import Preferences
 from zerochat.agent.schema import ConnectionInfo, Event, Hello, InvitationNews, JoinStatus, NoParams, Status
 from zerochat.terminal import Printable, cells, printable, printable_line
-from zerochat.tui.about import About
-from zerochat.tui.answers import Answers, PeerNews
-from zerochat.tui.bars import Banner, Notice, StatusLine, TopBar, activity
-from zerochat.tui.composer import Composer
-from zerochat.tui.conversation import Conversation, Conversations
-from zerochat.tui.drafts import KEEP_S, DraftKeeper
-from zerochat.tui.feed import Feed, GroupNews, LogNews
-from zerochat.tui.hints import asks, attention, placeholder, under_way
-from zerochat.tui.keymaps import LETTERS_STAY
-from zerochat.tui.link import AgentError, Link, LinkState
-from zerochat.tui.lists import GroupList, MemberList
-from zerochat.tui.notify import Crier, Herald, Tidings
-from zerochat.tui.offers import Offers
-from zerochat.tui.pane import MessagePane
-from zerochat.tui.selecting import Messages
-from zerochat.tui.setting import app_of
-from zerochat.tui.text import name_of
-from zerochat.tui.timeline import Key
-from zerochat.tui.trail import Trail
+from zerochat.tui.host.notify import Crier, Herald, Tidings
+from zerochat.tui.looks.keymaps import LETTERS_STAY
+from zerochat.tui.looks.text import name_of
+from zerochat.tui.messages.about import About
+from zerochat.tui.messages.pane import MessagePane
+from zerochat.tui.messages.selecting import Messages
+from zerochat.tui.messages.timeline import Key
+from zerochat.tui.panels.bars import Banner, Notice, StatusLine, TopBar, activity
+from zerochat.tui.panels.lists import GroupList, MemberList
+from zerochat.tui.state.answers import Answers
+from zerochat.tui.state.conversation import Conversation, Conversations
+from zerochat.tui.state.feed import Feed, Watcher
+from zerochat.tui.state.hints import asks, attention, placeholder, under_way
+from zerochat.tui.state.link import AgentError, Link, LinkState
+from zerochat.tui.state.trail import Trail
+from zerochat.tui.writing.completing import Asking, asking, hints
+from zerochat.tui.writing.composer import Composer
+from zerochat.tui.writing.drafts import KEEP_S, DraftKeeper
+from zerochat.tui.writing.offers import Offers
+
+if TYPE_CHECKING:
+    from zerochat.tui.app import ZerochatApp
 
 FRAME_S = 1 / 60
 FLASH_S = 6.0
@@ -51,13 +54,33 @@ EMPTY = (
 )
 
 
+def app_of(screen: Screen[None]) -> "ZerochatApp":
+    """The application that the chat is the screen of; there is no other."""
+    return cast("ZerochatApp", screen.app)
+
+
+class Doing(Watcher, Protocol):
+    """The chat screen's doing half: what becomes of keys and lines, and of news that are no part of the view."""
+
+    def act(self, name: str) -> None:
+        """Do this with the message that is selected."""
+
+    def submit(self, text: str) -> None:
+        """Enter was pressed in the composer, with this in it."""
+
+    def write(self, event: events.Key) -> None:
+        """Take a key that stands for nothing where the focus is."""
+
+
 class Board(Screen[None]):
     """Conversations on the left, messages, members on the right, the composer and the status line below."""
 
     HORIZONTAL_BREAKPOINTS = BREAKPOINTS
 
-    def __init__(self, link: Link, *, open_group: str = "", drafts: Mapping[str, str] | None = None) -> None:
-        """`drafts`: what is unsent in which group, by its id, from before the profile was locked."""
+    def __init__(
+        self, link: Link, doing: Doing, *, open_group: str = "", drafts: Mapping[str, str] | None = None
+    ) -> None:
+        """`doing`: the other half. `drafts`: what is unsent in which group, by its id, from before it was locked."""
         super().__init__()
         self.link = link
         self.kept = dict(drafts or {})
@@ -70,7 +93,7 @@ class Board(Screen[None]):
         """Until the profile is open the composer takes nothing: somebody may be typing its passphrase."""
         self._damage = Printable("")
         self.conversations = Conversations()
-        self.feed = Feed(link, self.conversations, self)
+        self.feed = Feed(link, self.conversations, doing)
         self.nick = Printable("")
         self._wanted = open_group
         self._status: Status | None = None
@@ -91,14 +114,16 @@ class Board(Screen[None]):
         self.banner = Banner(id="banner")
         self.notice = Notice(id="notice")
         self.group_list = GroupList(id="groups")
-        self.pane = Messages(self.act, self.step_out, self.write, id="pane")
+        self.pane = Messages(doing.act, self.step_out, doing.write, id="pane")
         self.member_list = MemberList(id="members")
         self.above = Banner(id="above")
         """What the composer's text is about."""
         self.offers = Offers(id="offers")
         """What Tab can make of the composer's text."""
         self.connections: list[str] = []
-        self.composer = Composer(self.submit, self._recall, self.names, lambda: self.connections, id="composer")
+        self.composer = Composer(
+            doing.submit, self._recall, self.names, lambda: self.connections, self._bots, id="composer"
+        )
         self.composer.disabled = True
         self.status_line = StatusLine(id="status")
 
@@ -249,15 +274,6 @@ class Board(Screen[None]):
         if self.tell_invitation is None or not self.tell_invitation(news):
             self.flash(printable_line(f"{name_of(news.nick)} used your invitation."))
 
-    def peer_told(self, news: PeerNews) -> None:
-        """Shown by the screen that can ask peers too."""
-
-    def group_told(self, news: GroupNews) -> None:
-        """Shown by the screen that knows what to do about it."""
-
-    def log_told(self, news: LogNews) -> None:
-        """Shown by the screen that can say more about it."""
-
     def names(self) -> list[str]:
         """What the others in the open group are called, for whoever types a name."""
         conversation = self.conversations.open
@@ -295,11 +311,11 @@ class Board(Screen[None]):
 
     def prefer(self, preferences: Preferences) -> None:
         """Go by these from now on."""
-        self.pane.markdown = preferences.markdown
+        self.pane.markdown, self.pane.folded = preferences.markdown, preferences.folded
         self.pane.settle()
         self.status_line.hints = StatusLine.HINTS
         if preferences.keys or preferences.keymap != "default":
-            from zerochat.tui.help import hints, keys_of_all
+            from zerochat.tui.sheets.help import hints, keys_of_all
 
             self.status_line.hints = hints(keys_of_all(self, self.app), StatusLine.HINTS)
         if self.conversations.by_id:
@@ -415,17 +431,30 @@ class Board(Screen[None]):
 
     def unsent(self) -> dict[str, str]:
         """What is unsent in which group, by its id."""
-        raise NotImplementedError
+        here = self.conversations.open
+        found = dict(self.kept)
+        for id, each in self.conversations.by_id.items():
+            text = self.composer.text if each is here and each.recalled == 0 else each.draft
+            text = each.about.unsent(text) if each.about is not None else text
+            if text.strip():
+                found[id] = text
+        return found
 
     @on(Composer.Changed)
     def _edited(self) -> None:
         if (conversation := self.conversations.open) is not None:
             conversation.edited(self.composer.text)
         if self.composer.offers_over():
-            self.offers.tell([], -1)
+            goes_on = hints(self.composer.text, self._bots())
+            self.offers.tell(goes_on, -1)
         if self.composer.text in ("/tell ", "/letters "):
             self.attempt(self._read_connections())
         self.keep_drafts()
+
+    def _bots(self) -> list[Asking]:
+        """What can be asked of the bots of the open group."""
+        here = self.conversations.open
+        return asking(here.members) if here is not None else []
 
     async def _read_connections(self) -> None:
         found = await self.link.ask("connections", NoParams(), list[ConnectionInfo])
@@ -446,17 +475,6 @@ class Board(Screen[None]):
         self.run_worker(self.keeper.keep())
 
     # --- messages as things ----------------------------------------------------------------------------------------
-
-    def act(self, name: str) -> None:
-        """Do something with the message that is selected."""
-        raise NotImplementedError
-
-    def submit_text(self, text: str) -> None:
-        """Say this, or put it where the composer's text would go."""
-        raise NotImplementedError
-
-    def write(self, event: events.Key) -> None:
-        """A key that stands for nothing where the focus is."""
 
     def step_out(self) -> None:
         """Behind the last message comes the composer, but where letters mean something among the messages."""
@@ -492,10 +510,6 @@ class Board(Screen[None]):
         about = conversation.about if conversation else None
         sentence = about.sentence(conversation.names) if conversation and about else Printable("")
         self.above.tell(Printable(f"Esc: no. {sentence}") if sentence else sentence, trouble=False)
-
-    def submit(self, text: str) -> None:
-        """Enter was pressed in the composer, with this in it."""
-        raise NotImplementedError
 
     def _recall(self, step: int, present: str) -> str | None:
         conversation = self.conversations.open

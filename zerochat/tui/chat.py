@@ -1,5 +1,9 @@
-"""The main screen: what each key does there, and what becomes of a line that was typed."""
+"""The main screen: what each key does there, and what becomes of a line that was typed.
 
+The actions are imported where they are done: the first frame has none of them.
+"""
+
+from collections.abc import Mapping
 from time import monotonic
 from typing import ClassVar
 
@@ -7,16 +11,15 @@ from textual import events, on
 from textual.binding import Binding, BindingType
 
 from zerochat.terminal import Printable
-from zerochat.tui import acts, deeds, editor, fates, jumps, paste, peers, people
-from zerochat.tui.answers import PeerNews
-from zerochat.tui.board import Board
-from zerochat.tui.commands import Command, Refusal, Say, parse
-from zerochat.tui.composer import Composer, is_letter
-from zerochat.tui.feed import GroupNews, LogNews
-from zerochat.tui.keymaps import LETTERS_STAY
-from zerochat.tui.lists import MemberList
-from zerochat.tui.meant import NOTHING_SELECTED
-from zerochat.tui.setting import app_of
+from zerochat.tui.board import Board, app_of
+from zerochat.tui.looks.keymaps import LETTERS_STAY
+from zerochat.tui.panels.lists import MemberList
+from zerochat.tui.state.answers import PeerNews
+from zerochat.tui.state.feed import GroupNews, LogNews
+from zerochat.tui.state.hints import NOTHING_HERE
+from zerochat.tui.state.link import Link
+from zerochat.tui.writing.commands import Command, Refusal, Say, parse
+from zerochat.tui.writing.composer import Composer, is_letter
 
 AGAIN_S = 3.0
 """Within this, the second Ctrl+C or Ctrl+Q means it."""
@@ -62,33 +65,42 @@ class ChatScreen(Board):
         _key("ctrl+c", "interrupt", "Copy the selection; else clear the draft; twice: quit", "composer.clear"),
     ]
 
-    _interrupted = -AGAIN_S
+    def __init__(self, link: Link, *, open_group: str = "", drafts: Mapping[str, str] | None = None) -> None:
+        super().__init__(link, self, open_group=open_group, drafts=drafts)
+        self._interrupted = -AGAIN_S
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def peer_told(self, news: PeerNews) -> None:
+        from zerochat.tui.actions import peers
+
         peers.show(self, news)
 
     def group_told(self, news: GroupNews) -> None:
-        people.show(self, news)
+        from zerochat.tui.actions import members
+
+        members.show(self, news)
 
     def log_told(self, news: LogNews) -> None:
+        from zerochat.tui.actions import fates
+
         fates.show(self, news)
 
     def act(self, name: str) -> None:
-        acts.run(self, name)
+        from zerochat.tui.actions import messages
 
-    def submit_text(self, text: str) -> None:
-        deeds.say(self, text)
+        messages.run(self, name)
 
     def submit(self, text: str) -> None:
         """Say it, or do it, or say why not."""
+        from zerochat.tui.actions import saying
+
         match parse(text):
             case Say(words):
-                deeds.say(self, words)
+                saying.say(self, words)
             case Command(name, rest):
                 self.composer.put("")
-                deeds.run(self, name, rest)
+                self.do(name, rest)
             case Refusal(sentence):
                 self.complain(sentence)
             case None:
@@ -96,7 +108,9 @@ class ChatScreen(Board):
 
     @on(MemberList.Chosen)
     def _choose_member(self, event: MemberList.Chosen) -> None:
-        people.show_member(self, event.did)
+        from zerochat.tui.actions import members
+
+        members.show_member(self, event.did)
 
     @on(MemberList.Asked)
     def _choose_request(self) -> None:
@@ -104,7 +118,9 @@ class ChatScreen(Board):
 
     @on(Composer.Pasted)
     def _pasted(self, event: Composer.Pasted) -> None:
-        paste.ask(self, event.text)
+        from zerochat.tui.actions import pasting
+
+        pasting.ask(self, event.text)
 
     def on_paste(self, event: events.Paste) -> None:
         """What is pasted goes to the composer from wherever the focus is, as letters do."""
@@ -128,6 +144,12 @@ class ChatScreen(Board):
             self.set_focus(self.composer)
             self.composer.insert(event.character)
             event.stop()
+
+    def do(self, command: str, rest: str = "") -> None:
+        """Do one of the commands."""
+        from zerochat.tui.actions import commands
+
+        commands.run(self, command, rest)
 
     # --- actions ---------------------------------------------------------------------------------------------------
 
@@ -195,7 +217,7 @@ class ChatScreen(Board):
         if self.pane.begin():
             self.set_focus(self.pane)
         else:
-            self.flash(NOTHING_SELECTED)
+            self.flash(NOTHING_HERE)
 
     @on(Composer.Upwards)
     def _upwards(self) -> None:
@@ -210,50 +232,60 @@ class ChatScreen(Board):
 
     async def action_editor(self) -> None:
         if not self.closed:
-            await editor.write(self)
+            from zerochat.tui.actions import editing
+
+            await editing.write(self)
 
     def action_switch(self) -> None:
-        deeds.switch(self)
+        from zerochat.tui.actions import commands
+
+        commands.switch(self)
 
     def action_search(self) -> None:
-        deeds.run(self, "search", "")
+        self.do("search")
 
     def action_mention(self) -> None:
+        from zerochat.tui.actions import jumps
+
         jumps.mention(self)
 
     def action_back(self) -> None:
+        from zerochat.tui.actions import jumps
+
         jumps.back(self)
 
     def action_invite(self) -> None:
-        deeds.run(self, "invite", "")
+        self.do("invite")
 
     def action_requests(self) -> None:
-        deeds.run(self, "requests", "")
+        self.do("requests")
 
     def action_new(self) -> None:
-        deeds.run(self, "new", "")
+        self.do("new")
 
     def action_join(self) -> None:
-        deeds.run(self, "join", "")
+        self.do("join")
 
     def action_delivery(self) -> None:
-        deeds.run(self, "delivery", "")
+        self.do("delivery")
 
     def action_tour(self) -> None:
-        deeds.run(self, "tour", "")
+        self.do("tour")
 
     def action_leave(self) -> None:
-        deeds.run(self, "leave", "")
+        self.do("leave")
 
     def action_status(self) -> None:
-        deeds.run(self, "status", "")
+        self.do("status")
 
     def action_interrupt(self) -> None:
         """Copy what is selected; else clear the draft, which Ctrl+Up brings back; else quit at the second press."""
         selected = self.get_selected_text() or self.composer.selected_text
         if selected:
             self.clear_selection()
-            self.attempt(acts.copy_text(self, selected))
+            from zerochat.tui.actions import messages
+
+            self.attempt(messages.copy_text(self, selected))
         elif self.composer.text:
             if (conversation := self.conversations.open) is not None:
                 conversation.said(self.composer.text)
@@ -269,14 +301,3 @@ class ChatScreen(Board):
         """Names of the conversations that have something unsent in them which is not kept on disk."""
         by_id = self.conversations.by_id
         return [by_id[id].name if id in by_id else Printable("a conversation") for id in self.keeper.lost()]
-
-    def unsent(self) -> dict[str, str]:
-        """What is unsent in which group, by its id."""
-        here = self.conversations.open
-        found = dict(self.kept)
-        for id, each in self.conversations.by_id.items():
-            text = self.composer.text if each is here and each.recalled == 0 else each.draft
-            text = each.about.unsent(text) if each.about is not None else text
-            if text.strip():
-                found[id] = text
-        return found

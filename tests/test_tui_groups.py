@@ -1,0 +1,145 @@
+"""Groups in the terminal application: creating, leaving and switching, who is in one, and what is told in toasts."""
+
+import re
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input
+
+from tests.fake_agent import Refusal
+from tests.pilot import run, scene, weekend
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.usefixtures("utc")
+
+
+def test_creating_and_leaving_a_group(tmp_path):
+    async def play():
+        async with scene(tmp_path) as it:
+            await it.shows("No conversations yet.")
+            await it.press("f7")
+            await it.shows("Name of the new group")
+            await it.type("book club")
+            await it.press("enter")
+            await it.shows(
+                "This is the beginning of book club.", "Nobody has said anything yet. /invite brings people in."
+            )
+            await it.say("/new book club 2")
+            await it.until(lambda: it.open.info.name == "book club 2" and it.app.screen is it.app.chat)
+            await it.say("/leave")
+            await it.shows("Leave book club 2?")
+            await it.press("enter")  # The harmless answer has the focus.
+            await it.gone("Leave book club 2?")
+            assert it.agent.count("leave") == 0
+            await it.say("/leave")
+            await it.shows("Leave book club 2?")
+            await it.press("y")
+            await it.shows("You have left book club 2")
+            it.agent.refuse["send"] = Refusal("You are no longer in book club 2.")
+            await it.say("hello?")
+            await it.until(lambda: "no longer in book club 2" in it.told())
+
+    run(play())
+
+
+@pytest.mark.parametrize("keys", ["f7", "/new weekend"])
+def test_a_name_that_is_taken_keeps_the_sheet_open(tmp_path, keys):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.refuse["new"] = Refusal("You have a group weekend already.")
+            if keys == "f7":
+                await it.press("f7")
+                await it.shows("Name of the new group")
+                await it.type("weekend")
+                await it.press("enter")
+            else:
+                await it.say(keys)
+            await it.shows("You have a group weekend already.")
+            assert it.app.screen.query_one(Input).value == "weekend"
+            del it.agent.refuse["new"]
+            await it.press("2", "enter")
+            await it.until(lambda: it.app.screen is it.app.chat)
+            assert it.open.info.name == "weekend2" and it.agent.count("send") == 0
+
+    run(play())
+
+
+def test_a_toast_goes_at_the_next_key(tmp_path, monkeypatch):
+    monkeypatch.setattr("zerochat.tui.app.TOAST_S_MIN", -1.0)
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.agent.refuse["send"] = Refusal("This is a long sentence. " * 5)
+            await it.say("hello")
+            await it.until(lambda: len(it.app._notifications) == 1)
+            await it.press("x")
+            await it.until(lambda: not it.app._notifications)
+            assert it.composer.text == "hellox"
+
+    run(play())
+
+
+def test_switching(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("ctrl+k")
+            await it.shows("Go to")
+            await it.type("wk")
+            await it.press("enter")
+            await it.until(lambda: it.open.info.name == "weekend")
+            await it.press("ctrl+k")
+            await it.type("wo")
+            await it.press("enter")
+            await it.until(lambda: it.open.info.name == "work")
+            await it.pilot.click("#groups", offset=(4, 0))
+            await it.until(lambda: it.open.info.name == "weekend")
+            assert it.app.focused is it.composer
+            await it.press("alt+9")
+            assert it.open.info.name == "weekend"
+
+    run(play())
+
+
+def test_members_and_details(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            assert "● bob" not in it.text
+            await it.press("f2")
+            await it.shows("● alice (you)", "● bob", "● carol")
+            it.agent.peer(it.agent.groups["g1"], 2, connected=False)
+            await it.shows("○ carol unreachable")
+            assert re.search("● bob +0bob", it.text)
+            assert "≈" not in it.text
+            await it.say("/members")
+            await it.until(lambda: it.app.focused is it.app.chat.query_one("#members"))
+            await it.press("down", "down", "enter")
+            await it.shows("let in by", "did:key:z6Mkg1")
+            await it.press("escape")
+            await it.press("x")  # A letter goes to the composer, wherever the focus was.
+            assert it.composer.text == "x"
+            await it.press("ctrl+b")
+            await it.gone("● bob")
+
+    run(play())
+
+
+def test_status_and_delivery(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/delivery")
+            await it.shows("Delivered to 1 of 2", "✓  bob", "·  carol")
+            await it.press("escape")
+            await it.say("/status")
+            await it.shows("zmq+tcp://192.0.2.7:40001", "up 1 h 2 min")
+            await it.press("escape")
+            it.agent.warning = "The disk is nearly full."
+            await it.say("/status")
+            await it.press("escape")
+            await it.shows("The disk is nearly full.")
+
+    run(play())

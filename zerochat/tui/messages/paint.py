@@ -1,0 +1,229 @@
+"""Turns rows of a timeline into strips of styled cells.
+
+Kept apart from the pane, which only asks for line n. Everything here is a `Segment` with plain text: no markup is ever
+parsed, so nothing that a peer writes can become a style, a link or an action.
+"""
+
+from colorsys import hls_to_rgb, rgb_to_hls
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.color import Color
+from textual.strip import Strip
+
+from zerochat.tui.looks.text import NAME_CELLS_MAX, NICK_COLOURS, Names, clip, hue_of, wrap
+from zerochat.tui.messages.marked import BOLD, CODE, ITALIC, LINK, NAME, QUOTED, SIGN, SLANT
+from zerochat.tui.messages.row import MARGIN, Columns, Row
+from zerochat.tui.messages.shape import QUOTE_BAR, Shown, lines_of
+from zerochat.tui.messages.timeline import Timeline
+
+CONTRAST_MIN = 4.5
+"""WCAG 2.2, success criterion 1.4.3: text of normal size against its background."""
+_ANSI_NAMES = (
+    "blue", "green", "magenta", "cyan", "red", "yellow", "bright_blue", "bright_green", "bright_magenta", "bright_cyan",
+    "bright_red", "bright_yellow",
+)  # fmt: skip
+LABELS = (
+    "time", "bar", "body", "pending", "quiet", "mark", "delivered", "day", "unread", "head", "quote", "code",
+    "reaction", "mine", "mention", "selected",
+)  # fmt: skip
+"""The pane's component classes, without their prefix."""
+BAR, MENTION_BAR, SELECTED_BAR = "│", "┃", "▌"
+"""Left of a text: of any, of one that calls me by name, and of the one that is selected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """The styles of one pane in one theme; `nicks` by `hue_of`."""
+
+    base: Style
+    labels: dict[str, Style]
+    nicks: tuple[Style, ...]
+    bare: bool = False
+    """There are no colours."""
+
+    def __getitem__(self, label: str) -> Style:
+        return self.labels[label]
+
+
+def nick_styles(base: Style, background: Color, primary: Color, ansi: bool) -> tuple[Style, ...]:
+    """Twelve hues from the theme's primary colour round the circle, each light or dark enough for the background.
+
+    A terminal's own colours (`ansi`) cannot be measured; there the sixteen names are used as they are.
+    """
+    if ansi:
+        return tuple(base + Style(color=name, bold=True) for name in _ANSI_NAMES[:NICK_COLOURS])
+    hue, _, saturation = rgb_to_hls(*primary.normalized)
+    saturation = min(max(saturation, 0.45), 0.75)
+    step = 0.02 if background.brightness < 0.5 else -0.02
+    styles = []
+    for number in range(NICK_COLOURS):
+        lightness = 0.5
+        while True:
+            red, green, blue = hls_to_rgb((hue + number / NICK_COLOURS) % 1, lightness, saturation)
+            colour = Color(round(red * 255), round(green * 255), round(blue * 255))
+            if contrast(colour, background) >= CONTRAST_MIN or not 0.04 < lightness < 0.96:
+                break
+            lightness += step
+        styles.append(base + Style(color=colour.rich_color, bold=True))
+    return tuple(styles)
+
+
+def contrast(one: Color, other: Color) -> float:
+    """The contrast ratio of WCAG 2.2, from 1 (none) to 21."""
+
+    def luminance(colour: Color) -> float:
+        parts = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in colour.normalized]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def rule(text: str, width: int, style: Style) -> Strip:
+    """`text` in the middle of a line across the pane."""
+    text = f" {clip(text, max(width - 6, 1))} "
+    left = max((width - cell_len(text)) // 2, 0)
+    right = max(width - cell_len(text) - left, 0)
+    return Strip([Segment("─" * left + text + "─" * right, style)]).crop(0, width)
+
+
+def note(text: str, width: int, style: Style) -> list[Strip]:
+    """A sentence of ours in the middle of the pane."""
+    return [Strip([Segment(" " * max((width - cell_len(line)) // 2, 0) + line, style)]) for line in wrap(text, width)]
+
+
+def mark_of(row: Row) -> tuple[str, str]:
+    """(text, label of its style) of what stands in the right margin."""
+    if row.own:
+        if row.delivered == 0:
+            return f"0/{row.of}", "mark"
+        return f"✓{row.delivered}/{row.of}", "delivered" if row.delivered >= row.of else "mark"
+    return "vouched" if row.vouched else "late", "mark"
+
+
+def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, selected: bool = False) -> list[Strip]:
+    """The lines of row `index`: separators that belong above it, then its text; as many as its height."""
+    row, columns = timeline.shown(index), timeline.columns
+    strips: list[Strip] = []
+    if timeline.starts_day(index):
+        strips.append(rule(row.day, columns.width, palette["day"]))
+    if row.key == timeline.unread:
+        strips.append(rule("new", columns.width, palette["unread"]))
+    if row.kind == "quiet":
+        return [*strips, *_quiet(timeline, row, names, palette)]
+    starts = timeline.starts_group(index)
+    if columns.stacked and starts and not row.action:
+        nick = names.byline(row.author, columns.nick)
+        head = [Segment(nick, palette.nicks[hue_of(row.author)]), Segment(f" {row.time}", palette["time"])]
+        strips.append(Strip(head).crop(0, columns.width))
+    first, gutter = _gutters(row, columns, names, palette, starts=starts, selected=selected)
+    width = columns.text_width(row)
+    lines = lines_of(row, columns, timeline.marked)
+    for number, line in enumerate(lines):
+        text = _line(row, line, width, names, palette)
+        segments = [*(first if number == 0 else gutter), *text]
+        if row.marked and number == len(lines) - 1:
+            mark, label = mark_of(row)
+            mark = clip(mark, MARGIN)
+            used = sum(cell_len(segment.text) for segment in text)
+            filling = max(width - used + MARGIN - cell_len(mark), 0)
+            segments += [Segment(" " * filling, palette.base), Segment(mark, palette[label])]
+        strip = Strip(segments)
+        strips.append(_lit(strip, columns.width, palette["selected"]) if selected else strip)
+    return strips
+
+
+def _gutters(
+    row: Row, columns: Columns, names: Names, palette: Palette, *, starts: bool, selected: bool
+) -> tuple[list[Segment], list[Segment]]:
+    """What stands left of the first line of a text, and of each other one."""
+    bar, bar_style = ("" if row.action else BAR), palette["bar"]
+    if row.mention:
+        bar, bar_style = MENTION_BAR, palette["mention"]
+    if selected:
+        bar, bar_style = SELECTED_BAR, palette["mention" if row.mention else "unread"]
+    if columns.stacked:
+        loud = selected or row.mention
+        sign = bar if loud else "*" if row.action else "·"  # Where one post ends and the next begins.
+        other = bar if loud else ""
+        first = [Segment(f"{sign:2}"[: columns.gutter], bar_style)]
+        return first, [Segment(f"{other:2}"[: columns.gutter], bar_style)]
+    shown = "*" if row.action else names.byline(row.author, columns.nick) if starts else ""
+    space = " " * (columns.nick - cell_len(shown))
+    beside = Segment(f" {bar:1} ", bar_style)
+    first = [
+        Segment(f"{row.time:5} ", palette["time"]),
+        Segment(space + shown, palette["quiet"] if row.action else palette.nicks[hue_of(row.author)]),
+        beside,
+    ]
+    return first, [Segment(" " * (6 + columns.nick), palette.base), beside]
+
+
+def _line(row: Row, line: Shown, width: int, names: Names, palette: Palette) -> list[Segment]:
+    """One line of a post's text."""
+    match line.kind:
+        case "quote":
+            return [Segment(clip(_quote(row, names), width), palette["quote"])]
+        case "reactions":
+            return [Segment(text, palette["mine" if mine else "reaction"]) for text, mine in line.pieces]
+        case "note" | "file":
+            base = palette["mark"]
+        case _:
+            pending = row.own and row.of > 0 and row.delivered == 0
+            base = palette["pending" if pending else "body"]
+            if row.mention and palette.bare:
+                base += Style(bold=True)
+    segments = []
+    for text, marks in line.pieces:
+        if marks & NAME:
+            name = names.byline_then(row.author, row.nick, len(text))
+            segments.append(Segment(name, palette.nicks[hue_of(row.author)]))
+        else:
+            segments.append(Segment(text, _styled(base, marks, palette) if marks else base))
+    return segments
+
+
+def _styled(base: Style, marks: int, palette: Palette) -> Style:
+    if marks & SIGN:
+        return palette["mark"]
+    style = base
+    if marks & QUOTED:
+        style += palette["quote"]
+    if marks & CODE:
+        style += palette["code"]
+    if marks & LINK:
+        style += Style(underline=True)
+    if marks & BOLD:
+        style += Style(bold=True)
+    if marks & (ITALIC | SLANT):
+        style += Style(italic=True)
+    return style
+
+
+def _quote(row: Row, names: Names) -> str:
+    """ "│ alice: the beginning" of what a post answers."""
+    quote = row.quote
+    assert quote is not None
+    if not quote.author:
+        return f"{QUOTE_BAR}a message that is not here"
+    text = "(deleted)" if quote.deleted else quote.text
+    return f"{QUOTE_BAR}{names.byline_then(quote.author, quote.nick, NAME_CELLS_MAX)}: {text}"
+
+
+def _lit(strip: Strip, width: int, style: Style) -> Strip:
+    """The line of a selected post, up to the edge of the pane."""
+    full = strip.extend_cell_length(width).crop(0, width)
+    lit = Style(bgcolor=style.bgcolor)
+    return Strip([Segment(each.text, each.style + lit if each.style else lit) for each in full])
+
+
+def _quiet(timeline: Timeline, row: Row, names: Names, palette: Palette) -> list[Strip]:
+    columns = timeline.columns
+    name, (first, *others) = columns.quiet_lines(row)
+    gutter = "— "[: columns.gutter] if columns.stacked else f"{row.time:5} {'—':>{columns.nick}}   "
+    lines = [gutter + (names.byline_then(row.author, row.nick, name) if name else "") + first]
+    lines += [" " * columns.gutter + line for line in others]
+    return [Strip([Segment(line, palette["quiet"])]).crop(0, columns.width) for line in lines]

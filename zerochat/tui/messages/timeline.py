@@ -1,0 +1,426 @@
+"""The lines of one conversation: rows in the order of the log, their heights, and where each begins.
+
+Everything the message pane needs to know without drawing: `rows` sorted by (lamport, author, id), the height of each
+at the present width, and `tops`, the running sums. The row of a line is a bisection, an append is O(1), a late arrival
+rebuilds the sums behind it. No Textual here, so that order and place can be tested with plain values.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from zerochat.agent.schema import Attachment
+from zerochat.terminal import Printable
+from zerochat.tui.looks.text import wrap
+from zerochat.tui.messages.folding import FOLD_MIN, follows, summary
+from zerochat.tui.messages.row import MARGIN, Columns, Key, Quoted, Row, moved, quote_of, row_of
+from zerochat.tui.messages.shape import lines_of
+
+__all__ = ["MARGIN", "ROWS_MAX", "ROWS_SPARE", "Columns", "Key", "Place", "Row", "Timeline", "row_of"]
+
+ROWS_MAX = 5_000
+"""Rows that one conversation keeps: measuring them again after a resize stays under 0.2 s."""
+ROWS_SPARE = 500
+"""How many are let go at once when it is full, so that not every arrival rebuilds the sums."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where somebody reads in one conversation; kept while another one is on the screen."""
+
+    following: bool = True
+    key: Key | None = None
+    offset: int = 0
+    """Lines from the text of the row `key` to the top of the pane: what stands above a text may come and go."""
+    unseen: list[Key] = field(default_factory=list)
+    """Posts that came while they were out of sight."""
+
+
+@dataclass(slots=True)
+class Timeline:
+    """The window onto a conversation. Change it by its methods only; they keep `keys`, `heights` and `tops` true."""
+
+    width: int = 80
+    columns: Columns = field(default_factory=lambda: Columns.of(80))
+    rows: list[Row] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    heights: list[int] = field(default_factory=list)
+    tops: list[int] = field(default_factory=lambda: [0])
+    own: dict[int, Key] = field(default_factory=dict)
+    """My posts by their position in my chain, for receipts."""
+    head: Printable = Printable("")
+    """What stands above the first row."""
+    posts: int = 0
+    unread: Key | None = None
+    """The row that has the unread line above it."""
+    gaps: dict[str, Key] = field(default_factory=dict)
+    """The rows that say that something of an author is missing there, by author."""
+    more: bool = True
+    """There are older events than the first row."""
+    detached: bool = False
+    """There are newer events than the last row: the reader went far back and the window moved along."""
+    floor: Key | None = None
+    """The oldest event that was read, where that has no row of its own."""
+    ceiling: Key | None = None
+    """While `detached`: the newest event that was read, where that has no row of its own."""
+    marked: bool = True
+    """Whether Markdown in posts counts."""
+    answers: dict[str, set[Key]] = field(default_factory=dict)
+    """The rows that quote a post, by its id."""
+    folding: bool = True
+    """Whether what `folding.py` folds is folded."""
+    folds: dict[Key, Row] = field(default_factory=dict)
+    """What is shown instead of a row, and of those behind it that are `hidden`."""
+    hidden: set[Key] = field(default_factory=set)
+    """They have no lines."""
+    opened: set[Key] = field(default_factory=set)
+    """Rows that somebody wants to see one by one."""
+    refolded: set[Key] = field(default_factory=set)
+    """Rows that look otherwise since they were last drawn, because of others; whoever draws empties it."""
+
+    # --- lines and rows --------------------------------------------------------------------------------------------
+
+    @property
+    def total(self) -> int:
+        """Lines of all rows and of the head."""
+        return self.tops[-1]
+
+    def row_at(self, line: int) -> tuple[int, int]:
+        """(index of the row, line inside the row) of a line; index -1 in the head."""
+        index = bisect_right(self.tops, line) - 1
+        if index < 0:
+            return -1, line
+        index = min(index, len(self.rows) - 1)
+        return index, line - (self.tops[index] if index >= 0 else 0)
+
+    def top_of(self, key: Key) -> int:
+        """The first line of the row `key`, or of the row that comes behind its place."""
+        return self.tops[bisect_left(self.keys, key)]
+
+    def index(self, key: Key) -> int | None:
+        at = bisect_left(self.keys, key)
+        return at if at < len(self.keys) and self.keys[at] == key else None
+
+    def head_lines(self) -> list[str]:
+        return wrap(self.head, self.width) if self.head else []
+
+    def starts_day(self, index: int) -> bool:
+        day = self.rows[index].day
+        return bool(day) and (index == 0 or self.rows[index - 1].day != day)
+
+    def starts_group(self, index: int) -> bool:
+        """Whether the author's name is shown again: another author, kind or day than above, or the unread line."""
+        if index == 0 or self.keys[index] == self.unread:
+            return True
+        above, row = self.rows[index - 1], self.rows[index]
+        other = (above.author, above.kind, above.action) != (row.author, row.kind, row.action)
+        return other or above.day != row.day
+
+    def lead(self, index: int) -> int:
+        """Lines above the text of a row: day separator, unread line, and the name where it stands alone."""
+        row = self.rows[index]
+        named = self.columns.stacked and row.kind == "post" and not row.action and self.starts_group(index)
+        return self.starts_day(index) + (row.key == self.unread) + named
+
+    def shown(self, index: int) -> Row:
+        """The row as it is shown: one may stand for several."""
+        return self.folds.get(self.keys[index]) or self.rows[index]
+
+    def _measure(self, index: int) -> int:
+        if self.keys[index] in self.hidden:
+            return 0
+        row = self.shown(index)
+        if row.kind == "quiet":
+            return self.lead(index) + len(self.columns.quiet_lines(row)[1])
+        return self.lead(index) + len(lines_of(row, self.columns, self.marked))
+
+    @property
+    def oldest(self) -> str | None:
+        """The id of the first event that was read; None: there is none."""
+        first = next((row.key for row in self.rows if not row.local), None)
+        if self.floor is not None and (first is None or self.floor < first):
+            return self.floor[2]
+        return first[2] if first is not None else None
+
+    @property
+    def newest(self) -> str | None:
+        """The id of the last event that was read in a window that is detached; None where it is not."""
+        if not self.detached:
+            return None
+        last = next((row.key for row in reversed(self.rows) if not row.local), None)
+        if self.ceiling is not None and (last is None or self.ceiling > last):
+            return self.ceiling[2]
+        return last[2] if last is not None else None
+
+    # --- changing --------------------------------------------------------------------------------------------------
+
+    def resize(self, width: int) -> None:
+        """Measure everything for another width."""
+        self.width = max(width, 1)
+        self.columns = Columns.of(self.width)
+        self.heights = [self._measure(index) for index in range(len(self.rows))]
+        self._sum(0)
+
+    def set_head(self, head: Printable) -> None:
+        if head != self.head:
+            self.head = head
+            self._sum(0)
+
+    def set_unread(self, key: Key | None) -> None:
+        before, self.unread = self.unread, key
+        for changed in (before, key):
+            if changed is not None and (at := self.index(changed)) is not None:
+                if self.rows[at].change is not None:
+                    self._sum(self._refold(at))
+                self._remeasure(at)
+
+    # --- folding ---------------------------------------------------------------------------------------------------
+
+    def fold(self, on: bool) -> None:
+        """Fold everything that can be, or nothing."""
+        self.folding = on
+        self.opened.clear()
+        at = 0
+        while at < len(self.rows):
+            start, end = self._run(at)
+            self._refold_run(start, end)
+            at = end
+        self._sum(0)
+
+    def open(self, key: Key) -> None:
+        """Show one by one what is folded into this row."""
+        if key in self.folds and (at := self.index(key)) is not None:
+            start, end = self._run(at)
+            self.opened |= set(self.keys[start:end])
+            self._refold_run(start, end)
+            self._sum(start)
+
+    def _run(self, at: int) -> tuple[int, int]:
+        """The rows that can be folded together with row `at`: from the first to behind the last."""
+        start, end = at, at + 1
+        while start > 0 and self._continues(start):
+            start -= 1
+        while end < len(self.rows) and self._continues(end):
+            end += 1
+        return start, end
+
+    def _continues(self, at: int) -> bool:
+        return self.keys[at] != self.unread and follows(self.rows[at - 1], self.rows[at])
+
+    def _refold(self, at: int) -> int:
+        """Something is otherwise at this row: fold what stands there and beside it anew. The first row that may have
+        another height; the sums are left to the caller."""
+        first, begun = at, max(at - 1, 0)
+        while begun < min(at + 2, len(self.rows)):
+            start, end = self._run(begun)
+            self._refold_run(start, end)
+            first, begun = min(first, start), end
+        return first
+
+    def _refold_run(self, start: int, end: int) -> None:
+        keys = self.keys[start:end]
+        if not self.folds.keys().isdisjoint(keys) or not self.hidden.isdisjoint(keys) or end - start >= FOLD_MIN:
+            self.refolded.update(keys)
+        self.hidden.difference_update(keys)
+        for key in keys:
+            self.folds.pop(key, None)
+        if self.folding and end - start >= FOLD_MIN and self.opened.isdisjoint(keys):
+            self.folds[keys[0]] = summary(self.rows[start:end])
+            self.hidden.update(keys[1:])
+        for index in range(start, end):
+            self.heights[index] = self._measure(index)
+
+    # --- changing, once more ---------------------------------------------------------------------------------------
+
+    def add(self, rows: Sequence[Row]) -> list[Key]:
+        """Put rows in their places; the keys of those that were not there yet. A row that is there is renewed."""
+        new: list[Key] = []
+        dirty, renewed = len(self.rows), False
+        for row in rows:
+            at = len(self.keys) if not self.keys or row.key > self.keys[-1] else bisect_left(self.keys, row.key)
+            if at < len(self.keys) and self.keys[at] == row.key:
+                if row.line > self.rows[at].line:
+                    dirty = min(dirty, self._renew(at, replace(row, late=self.rows[at].late)))
+                    renewed = True
+                continue
+            self.rows.insert(at, row)
+            self.keys.insert(at, row.key)
+            self.heights.insert(at, 0)
+            self.posts += row.kind == "post"
+            if row.own:
+                self.own[row.position] = row.key
+            if row.quote is not None:
+                self.answers.setdefault(row.quote.id, set()).add(row.key)
+            new.append(row.key)
+            dirty = min(dirty, at)
+        # Once each, when all of them have their neighbours; what stands behind them has others than before.
+        at_new = {bisect_left(self.keys, key) for key in new}
+        for at in at_new | {at + 1 for at in at_new if at + 1 < len(self.rows)}:
+            self.heights[at] = self._measure(at)
+        for at in sorted(at_new):
+            if any(row.change is not None for row in self.rows[max(at - 1, 0) : at + 2]):
+                dirty = min(dirty, self._refold(at))
+        if new or renewed:
+            self._sum(dirty)
+        return new
+
+    def amend(self, row: Row) -> list[Key]:
+        """A post stands otherwise now, and so do those that quote it; the keys of the rows that changed."""
+        changed: list[Key] = []
+        if (at := self.index(row.key)) is not None:
+            if row.line <= self.rows[at].line:
+                return []
+            self._sum(self._renew(at, replace(row, late=self.rows[at].late)))
+            changed.append(row.key)
+        quoted = quote_of(row)
+        for key in self.answers.get(row.key[2], ()):
+            if (at := self.index(key)) is not None and self.rows[at].quote is not None:
+                self.rows[at] = replace(self.rows[at], quote=quoted)  # a line, whatever it says
+                changed.append(key)
+        return changed
+
+    def move_file(self, file: Attachment) -> list[Key]:
+        """A file has got on; the keys of the rows that it came with. Each has a line for it, whatever that says."""
+        changed = []
+        for at, row in enumerate(self.rows):
+            if row.files and any(one.id == file.id for one in row.files):
+                self.rows[at] = moved(row, file)
+                changed.append(row.key)
+        return changed
+
+    def _renew(self, at: int, row: Row) -> int:
+        """Put another row into the place of the one with the same key. The first row that may have another height; the
+        sums are left to the caller."""
+        before = self.rows[at].quote
+        if before is not None:
+            self._forget_answer(before, row.key)
+        if row.quote is not None:
+            self.answers.setdefault(row.quote.id, set()).add(row.key)
+        self.rows[at] = row
+        for each in range(at, min(at + 2, len(self.rows))):
+            self.heights[each] = self._measure(each)
+        return self._refold(at) if row.change is not None else at
+
+    def _forget_answer(self, quote: Quoted, key: Key) -> None:
+        keys = self.answers.get(quote.id, set())
+        keys.discard(key)
+        if not keys:
+            self.answers.pop(quote.id, None)
+
+    def remark(self, author: str, nick: Printable, text: Printable) -> Key | None:
+        """Say something of ours about somebody behind the last row, once; its key, or None when it stands there."""
+        if not self.rows or self.detached:
+            return None
+        last = self.rows[-1]
+        key = (last.key[0], last.key[1], f"{last.key[2]}~")
+        row = Row(key, "quiet", author, nick, text, last.day, last.time, local=True)
+        if last.local and (last.author, last.text) == (author, text):
+            return None
+        return next(iter(self.add([row])), None)
+
+    def tell_gaps(self, missing: Mapping[str, tuple[int, Printable, Printable]]) -> bool:
+        """Say where something is known to be missing, and only there: by author, the place in its chain after which
+        it is, what the author is called and what to say. True: something has changed."""
+        wanted = {}
+        for author, (after, nick, text) in missing.items():
+            of_author = (at for at in reversed(self.rows) if at.author == author and not at.local)
+            above = next((row for row in of_author if row.position <= after), None)
+            if (above := above or next((row for row in reversed(self.rows) if not row.local), None)) is not None:
+                key = (above.key[0], above.key[1], f"{above.key[2]}~{author}")
+                wanted[author] = Row(key, "quiet", author, nick, text, above.day, above.time, local=True)
+        shown = {author: at for author, key in self.gaps.items() if (at := self.index(key)) is not None}
+        if {author: self.rows[at] for author, at in shown.items()} == wanted:
+            return False
+        self.forget([self.rows[at].key for at in shown.values()])
+        self.add(list(wanted.values()))
+        self.gaps = {author: row.key for author, row in wanted.items()}
+        return True
+
+    def confirm(self, author: str, position: int) -> list[Key]:
+        """The author itself has said what stands there in its chain, and so all that leads up to it; the keys of the
+        rows that changed."""
+        rows = (row for row in self.rows if row.vouched and row.author == author)
+        changed = [row.key for row in rows if row.position < position]
+        self.settle(changed)
+        return changed
+
+    def settle(self, keys: Iterable[Key]) -> None:
+        """These rows are their author's own word."""
+        for key in keys:
+            if (at := self.index(key)) is not None:
+                self.rows[at] = replace(self.rows[at], vouched=False)
+                self._remeasure(at)
+
+    def forget(self, keys: Sequence[Key]) -> None:
+        """Take rows out wherever they stand."""
+        for key in keys:
+            if (at := self.index(key)) is not None:
+                self._drop(at, at + 1)
+                if at < len(self.rows):
+                    self.heights[at] = self._measure(at)
+                self._sum(min(self._refold(min(at, len(self.rows) - 1)), at) if self.rows else at)
+
+    def receipt(self, after: int, upto: int, line: int) -> list[Key]:
+        """One more member has my events with `after` < position <= `upto`; the keys of the rows that changed."""
+        changed = []
+        for position in self._own_between(after, upto):
+            index = self.index(self.own[position])
+            if index is None or line <= self.rows[index].line:
+                continue
+            row = self.rows[index]
+            self.rows[index] = replace(row, delivered=min(row.delivered + 1, row.of), line=line)
+            changed.append(row.key)
+        return changed
+
+    def _own_between(self, after: int, upto: int) -> list[int]:
+        """The range is a peer's word and may be huge: walk whichever of the two is smaller."""
+        if upto - after < len(self.own):
+            return [position for position in range(after + 1, upto + 1) if position in self.own]
+        return [position for position in self.own if after < position <= upto]
+
+    def drop_oldest(self, count: int) -> None:
+        self._drop(0, count)
+        self.more, self.floor = True, None
+        if self.rows:
+            self._refold(0)
+            self._remeasure(0)
+        self._sum(0)
+
+    def drop_newest(self, count: int) -> None:
+        self._drop(len(self.rows) - count, len(self.rows))
+        self.detached, self.ceiling = True, None
+        self._sum(min(self._refold(len(self.rows) - 1), len(self.rows)) if self.rows else 0)
+
+    def clear(self) -> None:
+        """Forget the window, to be filled again from the agent."""
+        self._drop(0, len(self.rows))
+        self.more, self.detached, self.unread, self.floor, self.ceiling = True, False, None, None, None
+        self._sum(0)
+
+    def _drop(self, start: int, end: int) -> None:
+        for row in self.rows[start:end]:
+            self.posts -= row.kind == "post"
+            if row.own:
+                self.own.pop(row.position, None)
+            if row.quote is not None:
+                self._forget_answer(row.quote, row.key)
+            if row.change is not None:
+                self.hidden.discard(row.key)
+                self.folds.pop(row.key, None)
+                self.opened.discard(row.key)
+        del self.rows[start:end], self.keys[start:end], self.heights[start:end]
+
+    def _remeasure(self, index: int | None) -> None:
+        if index is not None and self.heights[index] != (height := self._measure(index)):
+            self.heights[index] = height
+            self._sum(index)
+
+    def _sum(self, start: int) -> None:
+        """Make `tops` true again from row `start` on."""
+        if start == 0:
+            self.tops = [len(self.head_lines())]
+        del self.tops[start + 1 :]
+        top = self.tops[start]
+        for height in self.heights[start:]:
+            top += height
+            self.tops.append(top)

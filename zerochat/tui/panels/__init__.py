@@ -1,0 +1,1 @@
+"""What stands around the messages: the lists at the sides, and the lines above and below."""

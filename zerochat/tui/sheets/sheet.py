@@ -1,0 +1,200 @@
+"""Modal sheets: something to read, something to confirm, something to type in."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.geometry import Size
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Static
+
+from zerochat.terminal import Printable, cells, printable
+from zerochat.tui.looks.text import wrap
+from zerochat.tui.state.link import AgentError
+from zerochat.tui.writing.composer import LineInput
+
+COLUMN_MIN = 16
+"""Cells of a second column; with fewer, its lines go on at the left edge."""
+
+
+class Sheet(ModalScreen[None]):
+    """Some paragraphs to read; Esc closes it."""
+
+    BINDING_GROUP_TITLE = "Anything to read"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,f1", "close", "Close", id="sheet.close"),
+        Binding("up,k", "move(-1)", "Line up", show=False, id="sheet.up"),
+        Binding("down,j", "move(1)", "Line down", show=False, id="sheet.down"),
+    ]
+
+    def __init__(self, title: Printable, body: Content) -> None:
+        super().__init__()
+        self._title = title
+        self._body = body
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet"):
+            yield Static(Content(self._title), classes="title")
+            with VerticalScroll():
+                yield Body(self._body, classes="body")
+            yield Static(Content("Esc closes, Up and Down scroll"), classes="hint")
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+    def action_move(self, step: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=step, animate=False)
+
+
+def rows(pairs: Sequence[tuple[str, str]], width: int = 16) -> Content:
+    """Two columns for a `Body`; every string in them printable already, so that a tab is nothing but their border."""
+    parts: list[Content] = []
+    for left, right in pairs:
+        parts.append(Content.assemble((left + " " * max(width - cells(left), 0) + " ", "bold"), "\t", right))
+    return Content("\n").join(parts)
+
+
+class Body(Static):
+    """Text in which what stands behind a tab goes on below itself, not at the left edge."""
+
+    def render(self) -> Content:
+        return self._laid_out(self.content_size.width)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return self._laid_out(width).get_height({}, width)
+
+    def _laid_out(self, width: int) -> Content:
+        content = self.content
+        assert isinstance(content, Content)
+        return hang(content, width)
+
+
+def hang(content: Content, width: int) -> Content:
+    """`content` without its tabs, and each line with one broken so that its right column stays one."""
+    lines: list[Content] = []
+    for line in content.split("\n", allow_blank=True):
+        border = line.plain.find("\t")
+        if border < 0:
+            lines.append(line)
+            continue
+        left, right = line[:border], line[border + 1 :]
+        room = width - left.cell_length
+        if room < COLUMN_MIN:
+            lines.append(left + right)
+            continue
+        at = 0
+        for number, piece in enumerate(wrap(right.plain, room)):
+            at = right.plain.index(piece, at)
+            lines.append((left if number == 0 else Content(" " * left.cell_length)) + right[at : at + len(piece)])
+            at += len(piece)
+    return Content("\n").join(lines)
+
+
+class Confirm(ModalScreen[bool]):
+    """A question with one dangerous answer; the other one has the focus."""
+
+    BINDING_GROUP_TITLE = "Questions"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,n", "answer(False)", "No", id="confirm.no"),
+        Binding("y", "answer(True)", "Yes", id="confirm.yes"),
+        Binding("left,right", "app.focus_next", "Other answer", show=False, id="confirm.other"),
+    ]
+
+    def __init__(self, question: Printable, yes: str, no: str) -> None:
+        super().__init__()
+        self._question = question
+        self._yes, self._no = yes, no
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet small"):
+            yield Static(Content(self._question), classes="body")
+            with Horizontal(classes="buttons"):
+                yield Button(Content(self._no), id="no", compact=True)
+                yield Button(Content(self._yes), id="yes", variant="error", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one("#no").focus()
+
+    @on(Button.Pressed)
+    def _press(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+class Ask(ModalScreen[str]):
+    """One line to type in; an empty answer means that the person thought better of it.
+
+    `deed` is done with the answer while the sheet is still open; what the agent refuses is said inside it, with the
+    answer still there to be mended. `answer` is put in, and done, at once.
+    """
+
+    BINDING_GROUP_TITLE = "Questions with a line to type"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Close", id="ask.close"),
+        Binding("ctrl+q", "app.quit", "Quit", show=False, id="ask.quit"),  # A modal screen hides the application's own.
+    ]
+
+    def __init__(
+        self,
+        question: Printable,
+        hint: Printable,
+        *,
+        secret: bool = False,
+        deed: Callable[[str], Awaitable[None]] | None = None,
+        answer: Printable | None = None,
+    ) -> None:
+        super().__init__()
+        self._question, self._hint = question, hint
+        self._secret = secret
+        self._deed = deed
+        self._answer = answer
+        self._busy = False
+        # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
+        self._said = Static(id="ask-said")
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet small"):
+            yield Static(Content(self._question), classes="title")
+            yield LineInput(self._answer or "", compact=True, id="answer", password=self._secret, select_on_focus=False)
+            yield self._said
+            yield Static(Content(self._hint), classes="hint")
+
+    def on_mount(self) -> None:
+        if self._answer:
+            self._take(self._answer)
+
+    def type_ahead(self, text: str) -> None:
+        """Put in what was typed before the sheet was there, and take the rest."""
+        line = self.query_one("#answer", LineInput)
+        self.set_focus(line)
+        line.insert_text_at_cursor(text)
+
+    @on(Input.Submitted)
+    def _submit(self, event: Input.Submitted) -> None:
+        self._take(event.value if self._secret else event.value.strip())
+
+    def _take(self, answer: str) -> None:
+        if self._deed is None or not answer:
+            self.dismiss(answer)
+        elif not self._busy:
+            self._busy = True
+            self._said.update(Content(""))
+            self.run_worker(self._do(self._deed, answer))
+
+    async def _do(self, deed: Callable[[str], Awaitable[None]], answer: str) -> None:
+        try:
+            await deed(answer)
+        except AgentError as error:
+            self._busy = False
+            self._said.update(Content(printable(str(error))))
+            return
+        self.dismiss(answer)
+
+    def action_close(self) -> None:
+        self.dismiss("")

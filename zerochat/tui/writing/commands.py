@@ -1,0 +1,65 @@
+"""The chat's commands, which are those of every face (`zerochat/commands` has the table), and how they go on."""
+
+from collections.abc import Sequence
+
+from zerochat.commands import COMMANDS, ELSEWHERE, IN_A_SHELL, Command, CommandInfo, Line, Refusal, Say, parse
+from zerochat.tui.writing.paths import paths_for
+from zerochat.tui.writing.setting_words import words_for
+
+__all__ = [
+    "COMMANDS",
+    "ELSEWHERE",
+    "IN_A_SHELL",
+    "Command",
+    "CommandInfo",
+    "Line",
+    "Refusal",
+    "Say",
+    "candidates",
+    "complete",
+    "names_for",
+    "parse",
+]
+
+
+def candidates(text: str) -> list[str] | None:
+    """The commands that the composer's text can become; None when it is not the beginning of a command."""
+    if not text.startswith("/") or text.startswith("//") or " " in text or "\n" in text:
+        return None
+    return [each for each in COMMANDS if each.startswith(text[1:].lower())]
+
+
+def names_for(text: str, names: Sequence[str]) -> list[str] | None:
+    """Those of `names` that the composer's text can become; None when it is not a command about somebody."""
+    if (words := words_for(text)) is not None:
+        return words
+    word, space, start = text.partition(" ")
+    if word.lower() == "/send" and space and "\n" not in text:
+        return paths_for(start.lstrip())
+    info = COMMANDS.get(word[1:].lower()) if word.startswith("/") else None
+    if info is None or not info.of_peer or not space or "\n" in text:
+        return None
+    typed = start.lstrip().casefold()
+    behind = [f"{each} {last}" for each in names if typed.startswith(f"{each.casefold()} ") for last in info.last]
+    return [each for each in (*names, *info.last, *behind) if each.casefold().startswith(typed)]
+
+
+def complete(text: str, names: Sequence[str] = ()) -> str | None:
+    """The composer's text with its command, or the name behind it, completed; None when there is nothing to complete.
+
+    `names` are those of the people that a command may be about.
+    """
+    matches = candidates(text)
+    if matches:
+        return f"/{matches[0]} " if len(matches) == 1 else _longer(text, [f"/{each}" for each in matches])
+    word = text.partition(" ")[0]
+    named = names_for(text, names)
+    return _longer(text, [f"{word} {each}" for each in named]) if named else None
+
+
+def _longer(text: str, matches: list[str]) -> str | None:
+    """What all matches begin with, when that says more than `text`."""
+    common = matches[0]
+    while not all(each.startswith(common) for each in matches):
+        common = common[:-1]
+    return common if len(common) > len(text) else None
