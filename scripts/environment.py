@@ -16,6 +16,9 @@ import sys
 from collections import deque
 from pathlib import Path
 
+KINDS = ("run", "dev", "analytics")
+"""What an environment can be for. Each has all that those before it have."""
+
 MARK = "made-by-zerochat"
 """A file in .venv that says that these scripts made it, and may therefore remove it."""
 
@@ -67,11 +70,11 @@ def prepare(root: Path, kind: str, machine: str) -> None:
             return  # another run made it while this one waited
         if not ready("run"):
             make_empty(venv)
-        for which in ("run", "dev"):
+        for which in KINDS:
             (venv / f"{which}.stamp").unlink(missing_ok=True)
         install(root, venv, kind, turn.fileno())
         link_project(root, venv)
-        for which in ("run", "dev") if kind == "dev" else ("run",):
+        for which in KINDS[: KINDS.index(kind) + 1]:
             (venv / f"{which}.stamp").write_bytes(stamp(which))
     say("The environment is ready.")
 
@@ -171,22 +174,23 @@ def explain(output: str, lock: str) -> str:
 
 
 def link_project(root: Path, venv: Path) -> None:
-    """Make `import zerochat` and the command `zerochat` mean this checkout, without building anything."""
+    """Make `import zerochat` and its two commands mean this checkout, without building anything."""
     query = [str(venv / "bin" / "python"), "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = Path(subprocess.run(query, check=True, stdout=subprocess.PIPE, text=True).stdout.rstrip("\n"))
     (packages / "zerochat.pth").write_text(f"{root}\n", encoding="utf-8", errors="surrogateescape")
-    command = venv / "bin" / "zerochat"
     interpreter = shlex.quote(str(venv / "bin" / "python"))
-    command.write_text(
-        f'#!/bin/sh\nexec {interpreter} -P -m zerochat "$@"\n', encoding="utf-8", errors="surrogateescape"
-    )
-    command.chmod(0o755)
+    for name, module in {"zerochat": "zerochat", "zerochat-analytics": "analytics"}.items():
+        command = venv / "bin" / name
+        command.write_text(
+            f'#!/bin/sh\nexec {interpreter} -P -m {module} "$@"\n', encoding="utf-8", errors="surrogateescape"
+        )
+        command.chmod(0o755)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Make the environment of scripts/demo and scripts/test.")
+    parser = argparse.ArgumentParser(description="Make the environment of scripts/demo, test and analytics.")
     parser.add_argument("root", type=Path)
-    parser.add_argument("kind", choices=["run", "dev"])
+    parser.add_argument("kind", choices=KINDS)
     parser.add_argument("machine")
     arguments = parser.parse_args()
     try:

@@ -1,7 +1,7 @@
 # The environment that the scripts share: a virtual environment in .venv, with what scripts/requirements/*.lock name.
 #
 # To be sourced, with `root` set to the project's folder. Then `prepare run` (or `prepare dev`, with the tools of
-# scripts/test) makes sure of .venv and sets `python` to its interpreter. When there is nothing to do, that costs a
+# scripts/test; or `prepare analytics`, with Spark too) makes sure of .venv and sets `python` to its interpreter. When there is nothing to do, that costs a
 # comparison of one small file; the work itself is in environment.py, which any Python from 3.11 on can run.
 
 python=$root/.venv/bin/python
@@ -18,15 +18,20 @@ stamp() {
 }
 
 ready() {
-    [ -x "$python" ] && stamp "$1" | cmp -s - "$root/.venv/$1.stamp"
+    [ -x "$python" ] && [ -f "$root/.venv/$1.stamp" ] && stamp "$1" | cmp -s - "$root/.venv/$1.stamp"
 }
 
 prepare() {
     machine=$(uname -sm)
-    # What dev has includes all that run has.
-    if ready dev || { [ "$1" = run ] && ready run; }; then
-        return
-    fi
+    # What dev has includes all that run has, and analytics has all of both.
+    case $1 in
+    run) fitting="analytics dev run" ;;
+    dev) fitting="analytics dev" ;;
+    *) fitting=$1 ;;
+    esac
+    for kind in $fitting; do
+        if ready "$kind"; then return; fi
+    done
     case $machine in
     Linux* | Darwin*) ;;
     MINGW* | MSYS* | CYGWIN* | Windows*)

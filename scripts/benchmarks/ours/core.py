@@ -8,7 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from zerochat.didcomm import PACKERS
@@ -42,7 +42,7 @@ JOIN_MS_MAX = 120_000
 
 def has_keys(keys: str) -> bool:
     """Whether a group can be founded with these keys."""
-    return keys == MULTI or any(field.name == "keys" for field in fields(CreateGroup))
+    return keys == MULTI or "keys" in CreateGroup.__struct_fields__
 
 
 class Star(World):

@@ -1,0 +1,53 @@
+"""Runs the notebook from top to bottom on somebody's exports, and keeps the copy with its pictures."""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from analytics.errors import CannotWrite, NoSpark, NotebookFailed
+
+SOURCE = Path(__file__).with_name("delivery_reliability.ipynb")
+CELL_S_MAX = 24 * 3_600
+ENV_IN, ENV_OUT, ENV_MEMORY = "ZEROCHAT_ANALYTICS_IN", "ZEROCHAT_ANALYTICS_OUT", "ZEROCHAT_ANALYTICS_MEMORY"
+"""What the notebook reads: where the exports are, where results go, and how much memory Spark gets."""
+
+
+def execute(exports: str, results: str, memory: str, file: Path) -> None:
+    """Raises NotebookFailed, CannotWrite, NoSpark."""
+    try:
+        import nbformat
+        from jupyter_client.manager import AsyncKernelManager
+        from nbclient import NotebookClient
+        from nbclient.exceptions import CellExecutionError
+    except ImportError as error:
+        raise NoSpark(why=f"there is no package {error.name}") from error
+    notebook = nbformat.read(SOURCE, as_version=4)
+    own = {ENV_IN: exports, ENV_OUT: results, ENV_MEMORY: memory}
+    # The kernel finds this very package, wherever it was started from.
+    paths = [str(SOURCE.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(paths)}
+    try:
+        # What the kernel and we say to each other goes over sockets in a folder of our own, and no port is opened.
+        with tempfile.TemporaryDirectory(prefix="zerochat-") as folder:
+            manager = AsyncKernelManager(
+                kernel_name="python3", transport="ipc", connection_file=f"{folder}/kernel.json"
+            )
+            here = {"metadata": {"path": str(Path.cwd())}}
+            NotebookClient(notebook, km=manager, timeout=CELL_S_MAX, resources=here).execute(
+                env=environment, stderr=subprocess.DEVNULL
+            )
+    except CellExecutionError as error:
+        number = next((n for n, cell in enumerate(notebook.cells, 1) if _failed(cell)), 0)
+        raise NotebookFailed(cell=number, why=f"{error.ename}: {error.evalue}".rstrip(".")) from error
+    finally:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            nbformat.write(notebook, file)
+        except OSError as error:
+            raise CannotWrite(place=str(file), why=error.strerror or type(error).__name__) from error
+
+
+def _failed(cell: "dict[str, object]") -> bool:
+    outputs = cell.get("outputs")
+    return isinstance(outputs, list) and any(output.get("output_type") == "error" for output in outputs)

@@ -1,0 +1,190 @@
+"""The pictures of a study, drawn with matplotlib. Each is a function from results to a figure; None where there is
+nothing to draw."""
+
+import io
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from analytics import thesis
+from analytics.pipeline.schema import PHASES
+from analytics.results import Results, tag
+
+BINS_PER_E = 50
+SIZE_STEPS = (2, 4, 8, 16, 32, 64)
+POINTS_MAX = 400
+MEMBERS_NAMED = 24
+JOINS_SHOWN = 30
+INK, FAINT, WARN = "#1b4965", "#bcccdc", "#c1121f"
+
+
+def png(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    # Without a date in it, the same figure is the same file.
+    figure.savefig(file, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None})
+    return file.getvalue()
+
+
+def latencies(results: Results) -> Figure | None:
+    """How many deliveries came within a time, by keys and size of the group."""
+    counts: dict[tuple[str, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    table = results.table("edge_hist").select(["keys", "n", "path", "dup", "bin", "rows"])
+    for row in table.group_by(["keys", "n", "path", "dup", "bin"]).aggregate([("rows", "sum")]).to_pylist():
+        if not row["dup"] and row["path"] != "history":
+            size = next((step for step in SIZE_STEPS if row["n"] + 1 <= step), SIZE_STEPS[-1])
+            counts[row["keys"], size][row["bin"]] += row["rows_sum"]
+    if not counts:
+        return None
+    figure, axes = _blank("Deliveries that came within so long", "ms", "share")
+    for (keys, size), bins in sorted(counts.items()):
+        whole, upto, xs, ys = sum(bins.values()), 0, [], []
+        for bin_, rows in sorted(bins.items()):
+            upto += rows
+            xs.append(2.718281828459045 ** ((bin_ + 1) / BINS_PER_E) / 1e3)
+            ys.append(upto / whole)
+        axes.step(xs, ys, where="post", label=f"{keys}, up to {size} members")
+    axes.set_xscale("log")
+    axes.legend(loc="lower right", fontsize=8)
+    return figure
+
+
+def heat(results: Results) -> Figure | None:
+    """Who gets how much of what whom says."""
+    rows = [row for row in results.rows("edge") if row["evidence"] == "receipts" and row["expected"]]
+    if not rows:
+        return None
+    people = sorted({row["sender"] for row in rows} | {row["observer"] for row in rows})
+    place = {member: number for number, member in enumerate(people)}
+    cells = [[float("nan")] * len(people) for _ in people]
+    for row in rows:
+        cells[place[row["sender"]]][place[row["observer"]]] = 100 * (1 - row["ratio"])
+    figure, axes = _blank("Share of messages that never came (%)", "to", "from")
+    picture = axes.imshow(cells, cmap="Reds", vmin=0)
+    figure.colorbar(picture, ax=axes)
+    names = [tag(member) for member in people] if len(people) <= MEMBERS_NAMED else []
+    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7)
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.grid(visible=False)
+    return figure
+
+
+def over_time(results: Results) -> Figure | None:
+    """What came directly, minute by minute or coarser; outages are shaded."""
+    table = results.table("minute").select(["minute", "expected", "direct"])
+    rows = table.group_by(["minute"]).aggregate([("expected", "sum"), ("direct", "sum")]).to_pylist()
+    if not rows:
+        return None
+    minutes = [row["minute"] for row in rows]
+    step = max(1, -(-(max(minutes) - min(minutes) + 1) // POINTS_MAX))
+    sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for row in rows:
+        both = sums[row["minute"] // step * step]
+        both[0] += row["expected_sum"]
+        both[1] += row["direct_sum"]
+    figure, axes = _blank(f"Came directly, of what was said in {step} min", "", "%")
+    xs = sorted(sums)
+    axes.plot([_when(x * 60_000_000) for x in xs], [100 * sums[x][1] / sums[x][0] for x in xs], color=INK, lw=1)
+    for row in results.rows("outage"):
+        axes.axvspan(_when(row["t_from_us"]), _when(row["t_to_us"]), color=WARN, alpha=0.15, lw=0)
+    axes.set_ylim(bottom=0)
+    figure.autofmt_xdate()
+    return figure
+
+
+def whole(results: Results) -> Figure | None:
+    """Until everyone has a message, by size of the group; the thesis' Table 8 beside it."""
+    rows = [
+        row for row in results.rows("keys_path_size") if row["grain"] == "message" and row["whole_p50_us"] is not None
+    ]
+    if not rows:
+        return None
+    figure, axes = _blank("Until everyone has it: half of all, and 99 of 100", "members besides the author", "ms")
+    by: dict[tuple[str, int], list[tuple[int, float, float]]] = defaultdict(list)
+    for row in rows:
+        # The batch is not known of what only others tell of.
+        by[row["keys"], row["batch"] or 0].append((row["n"], row["whole_p50_us"] / 1e3, row["whole_p99_us"] / 1e3))
+    for (keys, batch), points in sorted(by.items())[:8]:
+        points.sort()
+        [line] = axes.plot(
+            [n for n, *_ in points], [mid for _, mid, _ in points], "o-", label=f"{keys}, {batch} at once"
+        )
+        axes.plot([n for n, *_ in points], [high for *_, high in points], "^:", color=line.get_color(), lw=0.8, ms=4)
+    for keys in sorted({row["keys"] for row in rows} & thesis.WHOLE_MS.keys()):
+        published = thesis.WHOLE_MS[keys]
+        axes.plot(
+            list(published), [times[0] for times in published.values()], "x--", color=FAINT, label=f"thesis, {keys}, 1"
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.legend(fontsize=8)
+    return figure
+
+
+def joins(results: Results) -> Figure | None:
+    """How long each phase of joining took; the thesis' Table 6 beside it."""
+    rows = [row for row in results.rows("join") if row["outcome"] == "joined" and row["role"] == "joiner"]
+    if not rows:
+        return None
+    figure, axes = _blank("Joining, phase by phase", "members before", "ms")
+    sizes = sorted({row["members"] for row in rows})[:JOINS_SHOWN]
+    floor = [0.0] * len(sizes)
+    for phase in PHASES[:-1]:
+        took = [median((row[f"{phase}_us"] or 0) / 1e3 for row in rows if row["members"] == size) for size in sizes]
+        axes.bar(range(len(sizes)), took, bottom=floor, label=phase)
+        floor = [low + high for low, high in zip(floor, took, strict=True)]
+    beside = [(place, thesis.JOIN_MS[size]) for place, size in enumerate(sizes) if size in thesis.JOIN_MS]
+    if beside:
+        axes.plot([place for place, _ in beside], [known for _, (known, _) in beside], "kx", label="thesis, connected")
+    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
+    axes.legend(fontsize=8)
+    return figure
+
+
+def sizes(results: Results) -> Figure | None:
+    """Bytes of messages and state messages; the thesis' Figures 31 and 32 beside them."""
+    rows = results.rows("sizes")
+    if not rows:
+        return None
+    figure, axes = _blank("Bytes on the wire", "bytes of text, or members told of", "B")
+    for keys in sorted({row["keys"] for row in rows if row["kind"] == "message"}):
+        points = sorted((row["of"], row["sum_b"] / row["envelopes"]) for row in rows if row["keys"] == keys)
+        axes.plot([x for x, _ in points], [y for _, y in points], ".", ms=4, label=f"message, {keys}")
+    states = sorted((row["of"], row["sum_b"] / row["rows"]) for row in rows if row["kind"] == "state")
+    if states:
+        axes.plot([x for x, _ in states], [y for _, y in states], "s-", label="state message")
+    axes.plot(list(thesis.MESSAGE_B), list(thesis.MESSAGE_B.values()), "x--", color=FAINT, label="thesis, message")
+    axes.plot(
+        list(thesis.STATE_B), [after for _, after in thesis.STATE_B.values()], "+--", color=FAINT, label="thesis, state"
+    )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.legend(fontsize=8)
+    return figure
+
+
+PICTURES: dict[str, Callable[[Results], Figure | None]] = {
+    "How fast": latencies,
+    "From whom to whom": heat,
+    "When": over_time,
+    "Until everyone has it": whole,
+    "Joining": joins,
+    "Bytes": sizes,
+}
+
+
+def _when(us: int) -> datetime:
+    return datetime.fromtimestamp(us / 1e6, UTC)
+
+
+def _blank(title: str, across: str, up: str) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(7.5, 4.2))
+    axes = figure.subplots()
+    axes.set_title(title, fontsize=11)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.grid(visible=True, color=FAINT, lw=0.4)
+    return figure, axes

@@ -1,0 +1,117 @@
+"""Gold, from the smaller tables: outages, joins with their phases, sizes on the wire, repairs."""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+
+from analytics.pipeline.gold import _of
+from analytics.pipeline.schema import PHASES
+from analytics.pipeline.silver import Masks
+
+MINUTE_US = 60_000_000
+APART_MIN = 3
+"""Bad minutes that are further apart belong to two episodes."""
+EXPECTED_MIN = 3
+"""Messages that somebody missed in an episode, at the least: one loss is no outage."""
+
+
+def minutes(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
+    """What each observer was to get in each minute, and what of that came directly: (observer, minute, expected,
+    direct). A minute is one of those since 1970 in which the message was said."""
+    timed = reach.withColumn("minute", f.floor(f.col("t_send_us") / MINUTE_US).cast("long")).join(
+        f.broadcast(authors.select("author", "group", f.col("number").alias("own"))), "author"
+    )
+    # To everybody who was there, less one's own: so that all authors of a minute are counted together.
+    there = _of("there", masks, timed, ["group", "minute"])
+    own = (
+        timed.where(masks.count("there") > masks.count("exp"))
+        .groupBy("group", "minute", f.col("own").alias("number"))
+        .agg(f.count(f.lit(1)).alias("own"))
+    )
+    otherwise = _of("indirect", masks, timed, ["group", "minute"]).withColumnRenamed("rows", "otherwise")
+    key = ["group", "minute", "number"]
+    return (
+        there.join(own, key, "left")
+        .join(otherwise, key, "left")
+        .na.fill(0, ["own", "otherwise"])
+        .withColumn("expected", f.col("rows") - f.col("own"))
+        .where("expected > 0")
+        .join(f.broadcast(people.select("group", "number", f.col("member").alias("observer"))), ["group", "number"])
+        .groupBy("observer", "minute")
+        .agg(f.sum("expected").alias("expected"), f.sum(f.col("expected") - f.col("otherwise")).alias("direct"))
+    )
+
+
+def outages(minutes: DataFrame) -> DataFrame:
+    """Episodes in which less than half of what was said came directly: (observer, t_from_us, t_to_us, bad_minutes,
+    expected, direct), by gaps and islands."""
+    order = Window.partitionBy("observer").orderBy("minute")
+    apart = f.coalesce(f.col("minute") - f.lag("minute").over(order) > APART_MIN, f.lit(True))
+    return (
+        minutes.where(f.col("direct") * 2 < f.col("expected"))
+        .withColumn("begins", apart.cast("int"))
+        .withColumn("episode", f.sum("begins").over(order))
+        .groupBy("observer", "episode")
+        .agg(
+            (f.min("minute") * MINUTE_US).alias("t_from_us"),
+            ((f.max("minute") + 1) * MINUTE_US).alias("t_to_us"),
+            f.count(f.lit(1)).alias("bad_minutes"),
+            f.sum("expected").alias("expected"),
+            f.sum("direct").alias("direct"),
+        )
+        .where(f.col("expected") - f.col("direct") >= EXPECTED_MIN)
+        .drop("episode")
+    )
+
+
+def joins(rows: DataFrame) -> DataFrame:
+    """Each attempt to join, as the thesis' Tables 6 and 7: its phases, and the whole in round trips of the slowest."""
+    key = ["observer", "group", "attempt", "role"]
+    phases = [f.max(f.when(f.col("phase") == phase, f.col("us"))).alias(f"{phase}_us") for phase in PHASES]
+    told = rows.groupBy(*key).agg(
+        f.max("connected").alias("connected"),
+        f.max("members").alias("members"),
+        f.max_by("outcome", f.struct(f.col("phase") == "whole", "t_us", "outcome")).alias("outcome"),
+        f.max("rtt_us").alias("rtt_us"),
+        f.min("t_us").alias("t_us"),
+        *phases,
+    )
+    return told.withColumn("whole_rtts", f.when(f.col("rtt_us") > 0, f.col("whole_us") / f.col("rtt_us")))
+
+
+def sizes(sends: DataFrame, states: DataFrame) -> DataFrame:
+    """Bytes on the wire, as the thesis' Figures 31 and 32. `kind` "message": by keys and length of the text (`of`), one
+    envelope for one member. "state": by number of members told of (`of`), before (`raw`) and after zstd."""
+    each = (f.col("env_b") / f.col("envelopes")).cast("long")
+    of_messages = (
+        sends.where("envelopes > 0")
+        .withColumn("each_b", each)
+        .groupBy(f.lit("message").alias("kind"), "keys", f.col("plain_b").alias("of"))
+        .agg(
+            f.count(f.lit(1)).alias("rows"),
+            f.min("each_b").alias("min_b"),
+            f.max("each_b").alias("max_b"),
+            f.sum("env_b").alias("sum_b"),
+            f.sum("envelopes").cast("long").alias("envelopes"),
+        )
+    )
+    of_states = states.groupBy(f.lit("state").alias("kind"), f.col("sections").cast("long").alias("of")).agg(
+        f.count(f.lit(1)).alias("rows"),
+        f.min("zstd_b").alias("min_b"),
+        f.max("zstd_b").alias("max_b"),
+        f.sum("zstd_b").alias("sum_b"),
+        f.sum("raw_b").alias("raw_b"),
+    )
+    return of_messages.unionByName(of_states, allowMissingColumns=True)
+
+
+def repairs(rows: DataFrame) -> DataFrame:
+    """Who asked for whose messages, how often, and how long the answers took: (observer, group, sender, asked,
+    answered, sum_us, max_us, messages)."""
+    answered = f.col("outcome") == "answered"
+    return rows.groupBy("observer", "group", "sender").agg(
+        f.count(f.lit(1)).alias("asked"),
+        f.count_if(answered).alias("answered"),
+        f.sum(f.when(answered, f.col("us"))).alias("sum_us"),
+        f.max(f.when(answered, f.col("us"))).alias("max_us"),
+        f.sum(f.greatest(f.col("upto") - f.col("after"), f.lit(0))).alias("messages"),
+    )

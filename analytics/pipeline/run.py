@@ -1,0 +1,192 @@
+"""All layers in a row: from a folder with exports to the tables of a study.
+
+A run is remembered in run.json: what it was made from (checksums of all files), and which tables are whole. The same
+input again changes nothing; after an interruption, what is whole is kept and the rest is made; anything new in the
+input makes everything anew, as one late export may change what is known of every message.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from analytics.errors import NoExports, NotOurs
+from analytics.pipeline import facts, gold, levels, quality, silver, skew
+from analytics.pipeline.read import Bronze, bronze
+from analytics.pipeline.schema import WORDS
+from analytics.pipeline.silver import Masks
+from analytics.pipeline.store import Store
+from analytics.progress import Progress
+
+FORMAT, VERSION = "zerochat-analytics", 1
+"""Of what a run writes. Another version makes everything anew."""
+STEPS = 22
+GOLD = (
+    *("message", "edge", "edge_hist", "keys_path_size", "minute", "outage", "join", "sizes", "repair", "member", "slo"),
+)
+WITHIN_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`within_s`: what counts as in time. `again`: make everything anew, also where nothing has changed."""
+
+    within_s: int = WITHIN_S
+    again: bool = False
+
+
+class Run:
+    """A run under way: tables are made in order, and those that an interrupted run has finished are only read."""
+
+    def __init__(self, spark: SparkSession, store: Store, progress: Progress, state: dict[str, Any]) -> None:
+        self.spark, self.store, self.progress, self.state = spark, store, progress, state
+        self.watch = quality.Watch()
+
+    def table(self, layer: str, name: str, make: Callable[[], DataFrame], files: int = 1) -> DataFrame:
+        known = f"{layer}/{name}"
+        with self.progress.step(known):
+            if known in self.state["done"] and self.store.has_table(layer, name):
+                return self.store.table(layer, name)
+            table = self.store.write(layer, name, make(), files)
+            self.watch.gather()
+            self.state["counts"] |= self.watch.counts
+            self.state["done"].append(known)
+            self.store.write_json("run.json", self.state)
+        return table
+
+
+def run(spark: SparkSession, place: str, out: str, options: Options, progress: Progress) -> dict[str, Any]:
+    """Make the tables of a study, and give the quality report. Raises NothingToRead, NoExports, NotOurs."""
+    store = Store(spark, out)
+    before = store.read_json("run.json")
+    if (before is None or before.get("format") != FORMAT) and not store.is_empty():
+        raise NotOurs(place=out)
+    with progress.step("looking for exports, checking their files"):
+        found = bronze(spark, place)
+        quality.set_clashes_aside(spark, found)
+    fingerprint = hashlib.sha256(f"{VERSION} {options.within_s} {found.fingerprint()}".encode()).hexdigest()
+    told = quality.report(found, {}, [])
+    if not found.exports:
+        why = (
+            f"{len(found.aside)} files were set aside, as of the first: {found.aside[0].why}"
+            if found.aside
+            else "it is empty"
+        )
+        raise NoExports(place=place, why=why)
+    if before is not None and before.get("fingerprint") == fingerprint and not options.again:
+        if before.get("whole") and all(store.has_table("gold", name) for name in GOLD):
+            progress.say("Nothing has changed since the last run: its tables stay as they are.")
+            return store.read_json("quality.json") or told
+        progress.say("Going on where the last run was interrupted: what is whole is kept.")
+        state = before
+    else:
+        if before is not None:
+            progress.say(
+                "The exports, or what is asked of them, are not those of the last run: everything is made anew."
+            )
+        state = {
+            "format": FORMAT,
+            "version": VERSION,
+            "fingerprint": fingerprint,
+            "done": [],
+            "counts": {},
+            "whole": False,
+        }
+    state["whole"] = False
+    store.write_json("run.json", state)
+    _make(Run(spark, store, progress, state), found, options)
+    told = quality.report(found, state["counts"], _notes(found))
+    store.write_json("quality.json", told)
+    store.write_json("run.json", state | {"whole": True})
+    return told
+
+
+def _notes(found: Bronze) -> list[str]:
+    notes = []
+    units = {export.time_unit_us for export in found.exports}
+    if max(units) > 1:
+        notes.append(f"Some times are rounded to {max(units) / 1e6:g} s, so latencies are no finer than that.")
+    studies = {export.study for export in found.exports}
+    if len(studies) > 1:
+        notes.append(f"The exports are of {len(studies)} studies, in which the same person has different pseudonyms.")
+    if not any(export.together for export in found.exports):
+        notes.append("No two exports belong together: clocks cannot be compared, and nobody else's receipts are known.")
+    return notes
+
+
+def _make(run: Run, found: Bronze, options: Options) -> None:
+    spark, watch, within_us = run.spark, run.watch, options.within_s * 1_000_000
+    repeated = quality.tell_twice(found)
+
+    def counted(kind: str) -> DataFrame:
+        table = found.read(spark, kind)
+        return watch.rows(table, kind) if found.rows(kind) else table
+
+    def rows(kind: str) -> DataFrame:
+        return counted(kind).where(silver.believable(kind))
+
+    run.table("bronze", "file", lambda: spark.createDataFrame(found.listing()))
+    direct = WORDS["recv", "path"].index("direct")
+    # --- silver
+    pair = run.table(
+        "silver",
+        "pair",
+        lambda: skew.pairs(silver.receipts(counted("recv"), False), direct),
+    )
+    send = run.table("silver", "send", lambda: silver.sends(counted("send")))
+    view = silver.views(spark, found)
+    people = run.table(
+        "silver",
+        "member",
+        lambda: silver.members(
+            view.select("group", f.explode("roster").alias("member"))
+            .union(view.select("group", "observer"))
+            .union(pair.select("group", "sender"))
+            .union(pair.select("group", "observer"))
+            .union(send.select("group", "sender"))
+        ),
+    )
+    line = run.table("silver", "skew", lambda: skew.lines(skew.differences(pair)))
+    covered = run.table("silver", "coverage", lambda: silver.coverage(spark, found, view))
+    known = people.agg(f.max("number").alias("value")).union(line.agg(f.max("start_us"))).collect()
+    masks, start_us = Masks((known[0]["value"] or 0) // silver.BITS + 1), known[1]["value"] or 0
+    roster = run.table("silver", "roster", lambda: silver.rosters(view, covered, people, masks))
+    viewers = view.select("group", f.col("observer").alias("viewer")).distinct()
+    author = run.table("silver", "author", lambda: gold.authors(pair, send, people, viewers))
+    pairs = run.table("silver", "edge", lambda: gold.edges(pair, author, people, line))
+    # --- gold
+    received = silver.receipts(found.read(spark, "recv"), repeated)
+    delivered = gold.deliveries(received, pairs, start_us)
+    reach = run.table(
+        "silver", "reach", lambda: gold.reach(send, gold.heard(delivered, masks, within_us), author, roster, masks), 0
+    )
+    message = run.table("gold", "message", lambda: gold.messages(reach, author, people, masks), 0)
+    histogram = run.table("gold", "edge_hist", lambda: gold.histogram(delivered, pairs), 0)
+    acks = found.read(spark, "ack").where(silver.believable("ack"))
+    edge = run.table(
+        "gold",
+        "edge",
+        lambda: gold.edge(
+            histogram,
+            gold.expectations(reach, masks),
+            gold.acknowledged(reach, acks, author, people, masks),
+            pairs,
+            author,
+            people,
+        ),
+    )
+    run.table("gold", "keys_path_size", lambda: gold.keys_path_size(message, histogram))
+    minute = run.table("gold", "minute", lambda: facts.minutes(reach, author, people, masks))
+    outage = run.table("gold", "outage", lambda: facts.outages(minute))
+    run.table("gold", "join", lambda: facts.joins(rows("join")))
+    run.table("gold", "sizes", lambda: facts.sizes(_worded(send), rows("state")))
+    run.table("gold", "repair", lambda: facts.repairs(rows("repair")))
+    run.table("gold", "member", lambda: levels.members(message, edge, histogram, line, covered, outage))
+    run.table("gold", "slo", lambda: levels.levels(message, edge, within_us))
+
+
+def _worded(send: DataFrame) -> DataFrame:
+    return send.withColumn("keys", silver.word("send", "keys", f.col("keys")))

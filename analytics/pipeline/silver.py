@@ -1,0 +1,271 @@
+"""Silver: rows that can be believed, each once, words as numbers; and who was to hear whom, when.
+
+A roster is a mask of bits. Every member that a group has ever had gets a number in it, and stands for one bit of a few
+64-bit words, so that "whom did it reach" is one OR over rows, and "who lacks it" one AND NOT: no rows are joined with
+themselves. Words are columns called `PREFIX0`, `PREFIX1`, …
+"""
+
+import re
+from dataclasses import dataclass
+from functools import partial, reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from analytics.pipeline.read import DAY_US, SLASHES, Bronze, one_form
+from analytics.pipeline.schema import KINDS, WORDS, struct
+from analytics.pipeline.store import exactly
+
+TIME_US_MIN, TIME_US_MAX = 946_684_800_000_000, 7_258_118_400_000_000
+"""2000 and 2200: a time outside is nobody's."""
+DURATION_US_MAX = 10**13
+"""Four months."""
+SIZE_MAX = 2**40
+SEQ_MAX = 2**53
+MEMBERS_MAX = 4095
+BITS = 64
+EVER_MAX = 1_024
+SETTLE_US = 60_000_000
+"""What was sent less than this before an observer's export ends need not have arrived in it."""
+ALWAYS_US = TIME_US_MIN
+RECEIPT = (
+    *("observer", "group", "sender", "seq", "keys", "n", "t_send_us", "t_recv_us", "hold_us", "path", "dup", "late"),
+)
+"""What of `recv` the pipeline uses."""
+
+
+def code(kind: str, column: str) -> Column:
+    """A word as its place in its closed list; -1 for one that is not in it."""
+    told = f.lit(-1)
+    for place, word in reversed(list(enumerate(WORDS[kind, column]))):
+        told = f.when(f.col(column) == word, place).otherwise(told)
+    return told
+
+
+def word(kind: str, column: str, number: Column) -> Column:
+    """The word for a number that `code` gave."""
+    words = f.array(*map(f.lit, WORDS[kind, column]))
+    return f.when(number >= 0, f.element_at(words, number.cast("int") + 1)).otherwise("unknown")
+
+
+def believable(kind: str) -> Column:
+    """Whether a row has all that it must have, and no number is out of its range. Of `recv`, whose rows are millions,
+    only what is used is looked at."""
+    checks = []
+    for column in KINDS[kind]:
+        if kind == "recv" and column.name not in RECEIPT:
+            continue
+        cell, name = f.col(column.name), column.name
+        if column.kind == "longs":
+            check = cell.isNotNull() & (f.size(cell) <= MEMBERS_MAX)
+        elif column.kind in ("text", "bool"):
+            check = cell.isNotNull()
+        elif name.startswith("t_"):
+            check = cell.between(TIME_US_MIN, TIME_US_MAX)
+        elif name.endswith("_us") or name == "us":
+            check = cell.between(0, DURATION_US_MAX)
+        elif name.endswith("_b") or name in ("rows", "high", "drops"):
+            check = cell.between(0, SIZE_MAX)
+        elif name in ("seq", "upto", "after", "attempt"):
+            check = cell.between(0, SEQ_MAX)
+        elif name in ("n", "members", "sections", "envelopes", "batch", "cuts"):
+            check = cell.between(0, MEMBERS_MAX)
+        else:
+            check = cell.isNotNull()
+        checks.append(cell.isNull() | check if column.optional else check)
+    return f.coalesce(reduce(Column.__and__, checks), f.lit(False))
+
+
+def sends(rows: DataFrame) -> DataFrame:
+    """What was sent, each message once, from rows of `send`; `keys` and `path` as numbers."""
+    first = Window.partitionBy("sender", "group", "seq").orderBy("t_send_us", "queue_us", "plain_b", "env_b")
+    return (
+        rows.where(believable("send"))
+        .select(
+            f.col("observer").alias("sender"),
+            *("group", "seq", "n", "batch", "t_send_us", "queue_us", "plain_b", "env_b", "envelopes"),
+            "accountability",
+            code("send", "keys").alias("keys"),
+            code("send", "path").alias("path"),
+        )
+        .withColumn("place", f.row_number().over(first))
+        .where("place = 1")
+        .drop("place")
+    )
+
+
+def receipts(rows: DataFrame, repeated: bool) -> DataFrame:
+    """What was received, from rows of `recv`. `repeated`: two exports of one observer may tell the same."""
+    told = rows.where(believable("recv") & (f.col("sender") != f.col("observer"))).select(
+        *("observer", "group", "sender", "seq", "n", "t_send_us", "t_recv_us", "hold_us", "dup", "late"),
+        code("recv", "keys").alias("keys"),
+        code("recv", "path").alias("path"),
+    )
+    if not repeated:
+        return told
+    least = [f.min(f.struct("t_recv_us", "t_send_us", "n", "hold_us", "late", "keys", "path")).alias("row")]
+    return (
+        told.groupBy("observer", "group", "sender", "seq", "dup")
+        .agg(*least)
+        .select("observer", "group", "sender", "seq", "dup", "row.*")
+    )
+
+
+# --- who was to hear whom ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """How many words a roster has in this run, and what is done with them."""
+
+    words: int
+
+    def names(self, prefix: str) -> list[str]:
+        return [f"{prefix}{number}" for number in range(self.words)]
+
+    def cols(self, prefix: str) -> list[Column]:
+        return [f.col(name) for name in self.names(prefix)]
+
+    def gather(self, when: Column, prefix: str) -> list[Column]:
+        """Aggregates: the bits (columns `place` and `bit`) of all rows for which `when` holds."""
+        told = []
+        for place, name in enumerate(self.names(prefix)):
+            mine = when if self.words == 1 else when & (f.col("place") == place)
+            told.append(f.coalesce(f.bit_or(f.when(mine, f.col("bit"))), f.lit(0).cast("long")).alias(name))
+        return told
+
+    def union(self, prefix: str) -> list[Column]:
+        """Aggregates: all bits of all rows."""
+        return [f.coalesce(f.bit_or(name), f.lit(0).cast("long")).alias(name) for name in self.names(prefix)]
+
+    def each(self, into: str, formula: str) -> dict[str, Column]:
+        """Word by word, what a formula of masks comes to (`exp & ~seen`), as the columns of `into`."""
+        return {
+            name: f.expr(re.sub(r"[a-z]+", rf"\g<0>{number}", formula)) for number, name in enumerate(self.names(into))
+        }
+
+    def count(self, prefix: str) -> Column:
+        return reduce(Column.__add__, [f.bit_count(one) for one in self.cols(prefix)]).cast("int")
+
+    def numbers(self, prefix: str) -> Column:
+        """The numbers of those who are in, as an array."""
+        parts = []
+        for place, one in enumerate(self.cols(prefix)):
+            there = f.filter(f.sequence(f.lit(0), f.lit(BITS - 1)), partial(_is_set, one))
+            numbers = there if place == 0 else f.transform(there, partial(_add, place * BITS))
+            parts.append(f.when(one == 0, f.array().cast("array<int>")).otherwise(numbers))
+        return f.concat(*parts)
+
+
+def _is_set(word: Column, bit: Column) -> Column:
+    return f.getbit(word, bit) == 1
+
+
+def _add(number: int, bit: Column) -> Column:
+    return bit + number
+
+
+def members(rows: DataFrame) -> DataFrame:
+    """A number for each member that a group has ever had, from 0, in order of pseudonyms, with its `place` and `bit` in
+    a mask: (group, member, number, place, bit). `rows` has (group, member), each as often as it likes. Only the first
+    EVER_MAX are looked at: a group has 64 at a time."""
+    order = Window.partitionBy("group").orderBy("member")
+    return (
+        rows.distinct()
+        .withColumn("number", (f.row_number().over(order) - 1).cast("int"))
+        .where((f.col("number") < EVER_MAX) & f.col("member").isNotNull())
+        .withColumn("place", f.floor(f.col("number") / BITS).cast("int"))
+        .withColumn("bit", f.expr(f"shiftleft(1L, number % {BITS})"))
+    )
+
+
+def views(spark: SparkSession, bronze: Bronze) -> DataFrame:
+    """Every view, with the export that it is from: (export, observer, group, roster, t_us)."""
+    paths = [
+        (number, file.path)
+        for number, export in enumerate(bronze.exports)
+        for file in export.files
+        if file.kind == "view"
+    ]
+    if not paths:
+        empty = spark.createDataFrame([], struct("view"))
+        return empty.select(f.lit(0).alias("export"), "observer", "group", "roster", "t_us")
+    names = spark.createDataFrame([(number, one_form(path)) for number, path in paths], "export int, path string")
+    whence = f.regexp_replace(f.url_decode(f.replace(f.col("whence"), f.lit("+"), f.lit("%2B"))), SLASHES, "$1:/")
+    return (
+        spark.read.schema(struct("view"))
+        .parquet(*(exactly(path) for _, path in paths))
+        .select("*", f.col("_metadata.file_path").alias("whence"))
+        .where(believable("view"))
+        .withColumn("path", whence)
+        .join(f.broadcast(names), "path")
+        .select("export", "observer", "group", f.array_distinct("roster").alias("roster"), "t_us")
+    )
+
+
+def coverage(spark: SparkSession, bronze: Bronze, views: DataFrame) -> DataFrame:
+    """During which time an observer's receipts are known: (group, member, from_us, to_us), to_us not included.
+
+    From the first view of the group that an export has, to the export's end, without the days that were set aside.
+    """
+    rows = []
+    for number, export in enumerate(bronze.exports):
+        begin = export.from_us
+        for hole in sorted(set(export.holes)):
+            rows.append((number, begin, hole))
+            begin = max(begin, hole + DAY_US)
+        rows.append((number, begin, export.to_us))
+    spans = spark.createDataFrame(rows or [(0, 0, 0)], "export int, from_us long, to_us long")
+    first = views.groupBy("export", "observer", "group").agg(f.min("t_us").alias("first_us"))
+    begin_us = f.greatest("from_us", "first_us").alias("from_us")
+    return (
+        first.join(f.broadcast(spans), "export")
+        .select("group", f.col("observer").alias("member"), begin_us, "to_us")
+        .where("to_us > from_us")
+        .distinct()
+    )
+
+
+def rosters(views: DataFrame, covered: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
+    """Who is to hear what is said from a moment on, as somebody sees it, until the next such moment:
+    (group, viewer, from_us, size, all*, heard*).
+
+    `all*`: everybody in the roster. `heard*`: those of them whose receipts are known from then on, so that what is
+    lacking is lost. Moments are those of the viewer's views, and those at which somebody's receipts begin or end.
+    """
+    mine = views.groupBy("group", f.col("observer").alias("viewer"), f.col("t_us").alias("from_us")).agg(
+        f.max("roster").alias("roster")
+    )
+    ends = covered.select(
+        "group", f.explode(f.array("from_us", f.col("to_us") - SETTLE_US)).alias("from_us")
+    ).distinct()
+    moments = mine.select("group", "viewer").distinct().join(ends, "group")
+    before = Window.partitionBy("group", "viewer").orderBy("from_us")
+    # Whatever was said before the first view was said to those whom it has, and nothing is known of its receipts.
+    always = mine.select("group", "viewer", f.lit(ALWAYS_US).alias("from_us")).distinct()
+    steps = (
+        mine.unionByName(moments.union(always.select(*moments.columns)), allowMissingColumns=True)
+        .groupBy("group", "viewer", "from_us")
+        .agg(f.max("roster").alias("roster"))
+        .withColumn("roster", f.last("roster", ignorenulls=True).over(before))
+        .withColumn("first", f.first("roster", ignorenulls=True).over(before.rowsBetween(*EVERYWHERE)))
+        .withColumn("roster", f.coalesce("roster", "first"))
+    )
+    known = covered.select(
+        "group", "member", f.col("from_us").alias("begin_us"), (f.col("to_us") - SETTLE_US).alias("end_us")
+    )
+    inside = (f.col("begin_us") <= f.col("from_us")) & (f.col("from_us") < f.col("end_us"))
+    return (
+        steps.select("group", "viewer", "from_us", f.size("roster").alias("size"), f.explode("roster").alias("member"))
+        .join(f.broadcast(people), ["group", "member"])
+        .join(f.broadcast(known), ["group", "member"], "left")
+        .groupBy("group", "viewer", "from_us")
+        .agg(
+            f.max("size").alias("size"),
+            *masks.gather(f.lit(True), "all"),
+            *masks.gather(f.coalesce(inside, f.lit(False)), "heard"),
+        )
+    )
+
+
+EVERYWHERE = (Window.unboundedPreceding, Window.unboundedFollowing)

@@ -1,0 +1,126 @@
+"""Clocks: by how much each member's differs from the others', and how it drifts, from messages in both directions.
+
+Whatever a message from a to b seems to take is its way plus b's clock less a's; and from b to a, the way back plus a's
+clock less b's. Of each pair, in each window of six hours, the least of both is taken. Half their difference is what the
+clocks differ by, at the time in the middle between the two messages (clocks drift, in straight lines), as far as both
+ways are equally long: where one is longer, half of that remains as an error that nobody can see from here. A line
+through a pair's windows gives the difference and its drift; the mean over a member's peers (and itself) is its own
+clock against the group's mean. All sums are of whole numbers, so that the result does not hang on their order.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+WINDOW_US = 6 * 3_600_000_000
+SECOND_US = 1_000_000
+TIMES_MIN = 3
+"""Direct messages each way in a window, for a pair to count there."""
+PEERS_MIN = 2
+"""With fewer, one slow route would pass for a clock."""
+DIFFERENCE_US_MAX = 24 * 3_600_000_000
+"""A clock that is off by more than a day is wrong, not skewed."""
+AT_BITS = 15
+"""Under the least that was taken, in one number with it: at which second of its window that was."""
+SLOPE_PARTS = 10**15
+"""A slope is summed in units of so small a part."""
+
+
+def pairs(received: DataFrame, direct: int) -> DataFrame:
+    """Who heard whom in which window: (group, sender, observer, window, rows, times, least_us, at_s).
+
+    `times`, `least_us` (the least that a message seemed to take) and `at_s` (when that was, in seconds since 1970) are
+    of direct messages that came once. `direct` is the number of that path.
+    """
+    plain = (f.col("path") == direct) & ~f.col("dup")
+    took = f.col("t_recv_us") - f.col("t_send_us")
+    near = plain & took.between(-DIFFERENCE_US_MAX, DIFFERENCE_US_MAX)
+    second = f.floor(f.col("t_send_us") % WINDOW_US / SECOND_US).cast("long")
+    window_s = f.col("window").cast("long") * f.lit(WINDOW_US // SECOND_US)
+    return (
+        received.withColumn("window", f.floor(f.col("t_send_us") / WINDOW_US).cast("int"))
+        .groupBy("group", "sender", "observer", "window")
+        .agg(
+            f.count(f.lit(1)).alias("rows"),
+            f.count_if(near).alias("times"),
+            f.min(f.when(near, f.shiftleft(took, AT_BITS) + second)).alias("least"),
+        )
+        .select(
+            *("group", "sender", "observer", "window", "rows", "times"),
+            f.shiftright("least", AT_BITS).alias("least_us"),
+            (window_s + f.col("least").bitwiseAND(2**AT_BITS - 1)).alias("at_s"),
+        )
+    )
+
+
+def differences(pairs: DataFrame) -> DataFrame:
+    """What the clocks of two members differ by, where both have heard each other: (member, peer, window, diff2_us,
+    at2_s): twice the member's clock less the peer's, at half of `at2_s`, so that both are whole."""
+    usable = pairs.where(f.col("times") >= TIMES_MIN)
+    # People can be in several groups together.
+    least = usable.groupBy("sender", "observer", "window").agg(
+        f.min("least_us").alias("least_us"), f.min_by("at_s", f.struct("least_us", "at_s")).alias("at_s")
+    )
+    back = least.select(
+        *(f.col("observer").alias("sender"), f.col("sender").alias("observer"), "window"),
+        *(f.col("least_us").alias("back_us"), f.col("at_s").alias("back_s")),
+    )
+    return least.join(back, ["sender", "observer", "window"]).select(
+        f.col("observer").alias("member"),
+        f.col("sender").alias("peer"),
+        "window",
+        (f.col("least_us") - f.col("back_us")).alias("diff2_us"),
+        (f.col("at_s") + f.col("back_s")).alias("at2_s"),
+    )
+
+
+def lines(differences: DataFrame) -> DataFrame:
+    """The clock of each member: (member, peers, windows, base_us, slope, start_us).
+
+    At a time t (µs) it is ahead of the mean by base_us + slope * (t - start_us); a slope of 1e-6 is one part in a
+    million. `start_us`, the middle of all windows, is the same for everybody. Whoever has fewer than PEERS_MIN peers is
+    left out.
+    """
+    exact = "decimal(38,0)"
+    everywhere = Window.partitionBy()
+    windows = (f.min("window").over(everywhere) + f.max("window").over(everywhere) + 1).cast("long")
+    x, y = f.col("x").cast(exact), f.col("diff2_us").cast(exact)
+    sums = (
+        differences.withColumn("start2_s", windows * f.lit(WINDOW_US // SECOND_US))
+        .withColumn("x", f.col("at2_s") - f.col("start2_s"))
+        .groupBy("member", "peer", "start2_s")
+        .agg(
+            f.count(f.lit(1)).cast("int").alias("windows"),
+            f.sum("x").cast("double").alias("sx"),
+            f.sum("diff2_us").cast("double").alias("sy"),
+            f.sum((x * x).cast(exact)).cast("double").alias("sxx"),
+            f.sum((x * y).cast(exact)).cast("double").alias("sxy"),
+        )
+    )
+    n = f.col("windows").cast("double")
+    spread = n * f.col("sxx") - f.col("sx") * f.col("sx")
+    # µs in a second: twice over twice.
+    step = f.when(spread <= 0, f.lit(0.0)).otherwise((n * f.col("sxy") - f.col("sx") * f.col("sy")) / spread)
+    base = (f.col("sy") - f.col("step") * f.col("sx")) / n / 2.0
+    of_pairs = sums.withColumn("step", step).select(
+        *("member", "start2_s", "windows"),
+        rounded(base).alias("base_us"),
+        rounded(f.col("step") / float(SECOND_US) * float(SLOPE_PARTS)).alias("slope"),
+    )
+    shares = (f.count(f.lit(1)) + 1).cast("double")
+    return (
+        of_pairs.groupBy("member", "start2_s")
+        .agg(
+            f.count(f.lit(1)).cast("int").alias("peers"),
+            f.max("windows").alias("windows"),
+            (f.sum("base_us").cast("double") / shares).alias("base_us"),
+            (f.sum("slope").cast("double") / shares / float(SLOPE_PARTS)).alias("slope"),
+            (f.col("start2_s") * f.lit(SECOND_US // 2)).alias("start_us"),
+        )
+        .where(f.col("peers") >= PEERS_MIN)
+        .select("member", "peers", "windows", "base_us", "slope", "start_us")
+    )
+
+
+def rounded(value: Column) -> Column:
+    """To the next whole number, halves up: what every engine can do alike."""
+    return f.floor(value + 0.5).cast("long")

@@ -1,0 +1,42 @@
+"""Steps of a run, told on standard error as they begin and end: one line each, or one line that is drawn over."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from zerochat.terminal import printable_line
+
+BAR_CELLS = 20
+TEXT_CELLS_MAX = 100
+
+
+class Progress:
+    """`total` steps are expected; `quiet` says nothing at all."""
+
+    def __init__(self, total: int, quiet: bool = False) -> None:
+        self._total, self._quiet = total, quiet
+        self._done = 0
+        self._alive = not quiet and sys.stderr.isatty()
+        self.took_s: dict[str, float] = {}
+        """How long each step took, by its title."""
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        if self._alive:
+            full = BAR_CELLS * self._done // max(self._total, 1)
+            bar = "#" * full + "." * (BAR_CELLS - full)
+            sys.stderr.write(f"\r\x1b[K[{bar}] {title}")
+            sys.stderr.flush()
+        begun = time.monotonic()
+        yield
+        took = time.monotonic() - begun
+        self._done += 1
+        self.took_s[title] = self.took_s.get(title, 0.0) + took
+        self.say(f"[{self._done:2}/{self._total}] {title}: {took:.1f} s")
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self._quiet:
+            sys.stderr.write(("\r\x1b[K" if self._alive else "") + str(printable_line(text, TEXT_CELLS_MAX)) + "\n")
+            sys.stderr.flush()

@@ -1,0 +1,106 @@
+"""A study as one HTML file that needs nothing else: sentences, pictures, tables. No script, and nothing is fetched."""
+
+import base64
+import html
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from analytics import summary
+from analytics.errors import CannotWrite
+from analytics.pictures import PICTURES, png
+from analytics.results import Results, Row, tag
+from zerochat.terminal import printable_line
+
+ROWS_MAX = 200
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #102a43; }
+h1, h2 { line-height: 1.2; } img { max-width: 100%; height: auto; }
+table { border-collapse: collapse; font-size: 14px; } td, th { padding: .2rem .6rem; text-align: right; }
+tr:nth-child(even) { background: #f0f4f8; } .doubt { color: #7b341e; } .wide { overflow-x: auto; }
+"""
+MEMBER = (
+    *("member", "exported", "expected", "delivered", "ratio", "late", "dups", "p50_us", "p99_us", "said", "complete"),
+    *("slow_in", "explains", "clock_us", "drift_ppm", "outages"),
+)
+SIZES = (
+    *("grain", "keys", "path", "n", "batch", "messages", "expected", "delivered", "ratio", "complete"),
+    *("whole_p50_us", "whole_p99_us", "p50_us", "p90_us", "p99_us"),
+)
+JOIN = (
+    *("observer", "members", "connected", "outcome", "request_us", "view_us", "exchanges_us", "subscriptions_us"),
+    *("announce_us", "whole_us", "whole_rtts"),
+)
+
+
+def write(results: Results, file: Path) -> None:
+    """Raises CannotWrite, and NoResults when a table is not there."""
+    text = page(results)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(f".{file.name}.new")
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(file)
+    except OSError as error:
+        raise CannotWrite(place=str(file), why=error.strerror or type(error).__name__) from error
+
+
+def page(results: Results) -> str:
+    parts = [f"<h1>How messages fared</h1><ul>{''.join(_items(summary.sentences(results)))}</ul>"]
+    doubts = summary.doubts(results)
+    if doubts:
+        parts.append(f'<h2>What to know before</h2><ul class="doubt">{"".join(_items(doubts))}</ul>')
+    for title, draw in PICTURES.items():
+        figure = draw(results)
+        if figure is not None:
+            picture = base64.b64encode(png(figure)).decode("ascii")
+            about = _text(" ".join((draw.__doc__ or title).split()))
+            parts.append(
+                f'<h2>{_text(title)}</h2><p>{about}</p><img alt="{about}" src="data:image/png;base64,{picture}">'
+            )
+    for title, name, columns in (
+        ("Members", "member", MEMBER),
+        ("By keys, path, size and batch", "keys_path_size", SIZES),
+        ("Joins", "join", JOIN),
+    ):
+        parts.append(f"<h2>{_text(title)}</h2>{_table(results.rows(name), columns)}")
+    head = (
+        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'<meta name="viewport" content="width=device-width"><title>How messages fared</title><style>{STYLE}</style>'
+    )
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
+
+
+def _items(lines: Iterable[str]) -> Iterable[str]:
+    return (f"<li>{_text(line)}</li>" for line in lines)
+
+
+def _text(text: str) -> str:
+    """Text for a page: what others have written is harmless in it, as it is in a terminal."""
+    return html.escape(str(printable_line(text)))
+
+
+def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    if not rows:
+        return "<p>None.</p>"
+    head = "".join(f"<th>{_text(name.removesuffix('_us'))}</th>" for name in columns)
+    ordered = sorted(rows, key=lambda row: [(row[name] is None, str(row[name])) for name in columns[:5]])
+    body = "".join(
+        f"<tr>{''.join(f'<td>{_cell(row[name], name)}</td>' for name in columns)}</tr>" for row in ordered[:ROWS_MAX]
+    )
+    more = f"<p>And {len(rows) - ROWS_MAX:,} more.</p>" if len(rows) > ROWS_MAX else ""
+    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>{more}'
+
+
+def _cell(value: object, name: str) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and name in ("member", "observer"):
+        return tag(value)
+    if isinstance(value, int | float) and name.endswith("_us"):
+        return _text(("-" if value < 0 else "") + summary.duration(abs(value)))
+    if isinstance(value, float):
+        return _text(f"{value:.4g}" if name != "ratio" else f"{value:.4%}")
+    return _text(f"{value:,}" if isinstance(value, int) else str(value))

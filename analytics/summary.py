@@ -1,0 +1,196 @@
+"""A study in sentences: for the terminal, and for the head of the report."""
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from statistics import median
+
+from analytics.results import Results, Row, tag
+
+SHOWN = 10
+"""Of anything that there may be thousands of."""
+SLOW_TIMES, SLOW_AMONG = 3, 3
+"""So many times what is usual is slow; and so few members have nothing usual."""
+
+
+def sentences(results: Results) -> list[str]:
+    """What is to be said, the most important first."""
+    [slo] = results.rows("slo")
+    members = results.rows("member")
+    return [
+        *_study(results, slo, members),
+        *_arrival(slo),
+        *_service(slo, members),
+        *_speed(results, slo),
+        *_slow(members),
+        *_outages(results),
+        *_order(slo),
+        *_clocks(results, members, slo),
+        *_joins(results),
+        *_sizes(slo),
+    ]
+
+
+def _study(results: Results, slo: Row, members: list[Row]) -> Iterator[str]:
+    exports = results.quality["exports"]
+    if slo["t_from_us"] is not None:
+        yield (
+            f"{count(slo['messages'], 'message')} of {count(len(members), 'member')}, {moment(slo['t_from_us'])} to "
+            f"{moment(slo['t_to_us'])}, from {count(len(exports), 'export')}."
+        )
+
+
+def _arrival(slo: Row) -> Iterator[str]:
+    if slo["expected"]:
+        lost = slo["expected"] - slo["delivered"]
+        yield (
+            f"Of {slo['expected']:,} deliveries that were due, {slo['delivered']:,} came "
+            f"({percent(slo['delivered'], slo['expected'])}); {lost:,} had not by the end."
+        )
+        yield f"{slo['direct']:,} of them came directly, the others by a detour (repair, history, mediator)."
+    if slo["acks_expected"]:
+        yield (
+            f"Of {slo['acks_expected']:,} deliveries to members without an export, "
+            f"{percent(slo['acks_delivered'], slo['acks_expected'])} were acknowledged."
+        )
+
+
+def _service(slo: Row, members: list[Row]) -> Iterator[str]:
+    if not slo["messages"]:
+        yield "No export says who was to get any message, so nothing is known of losses."
+        return
+    said = (
+        f"{percent(slo['in_time'], slo['messages'])} of messages reached everyone within {duration(slo['within_us'])}, "
+        f"{percent(slo['complete'], slo['messages'])} reached everyone at all"
+    )
+    worst = max(members, key=lambda member: member["explains"], default=None)
+    if worst is not None and worst["explains"]:
+        said += f"; {tag(worst['member'])} alone explains {worst['explains']:,} of the {slo['not_in_time']:,} late ones"
+    yield f"{said}."
+
+
+def _speed(results: Results, slo: Row) -> Iterator[str]:
+    table = results.table("message").select(["whole_us"]).column("whole_us").drop_null().to_pylist()
+    if table:
+        table.sort()
+        p99 = table[math.ceil(0.99 * len(table)) - 1]
+        yield f"Until everyone had a message, half took {duration(median(table))}, and 99 of 100 took {duration(p99)}."
+    if slo["uncorrected"]:
+        yield (
+            f"{slo['uncorrected']:,} latencies are by clocks that nobody could compare, and mean little: that needs "
+            "messages in both directions, and at least two other members with an export."
+        )
+
+
+def _slow(members: list[Row]) -> Iterator[str]:
+    """Members to whom even what comes directly takes much longer than to most."""
+    known = [member for member in members if member["p99_us"] is not None]
+    if len(known) < SLOW_AMONG:
+        return
+    usual = median(member["p99_us"] for member in known)
+    slow = sorted((one for one in known if one["p99_us"] > SLOW_TIMES * usual), key=lambda one: -one["p99_us"])
+    for member in slow[:SHOWN]:
+        yield (
+            f"{tag(member['member'])} is slow: one in a hundred that come to it directly takes "
+            f"{duration(member['p99_us'])} or more, where {duration(usual)} is usual."
+        )
+
+
+def _outages(results: Results) -> Iterator[str]:
+    outages = sorted(results.rows("outage"), key=lambda row: row["t_from_us"] - row["t_to_us"])
+    for row in outages[:SHOWN]:
+        yield (
+            f"{tag(row['observer'])} was cut off from {moment(row['t_from_us'])} to {moment(row['t_to_us'])}: of "
+            f"{row['expected']:,} messages {row['direct']:,} came directly."
+        )
+    if len(outages) > SHOWN:
+        yield f"There are {len(outages) - SHOWN:,} shorter outages."
+
+
+def _order(slo: Row) -> Iterator[str]:
+    if slo["came"]:
+        yield (
+            f"{percent(slo['late'], slo['came'])} came after something that stands below them, "
+            f"{percent(slo['dups'], slo['came'])} came twice; {count(slo['held'], 'message')} waited for others first."
+        )
+
+
+def _clocks(results: Results, members: list[Row], slo: Row) -> Iterator[str]:
+    known = [member for member in members if member["clock_us"] is not None]
+    if known:
+        worst = max(known, key=lambda member: abs(member["clock_us"]))
+        way = "ahead of" if worst["clock_us"] > 0 else "behind"
+        yield (
+            f"Clocks of {len(known)} members could be compared. The furthest off is {tag(worst['member'])}'s, "
+            f"{duration(abs(worst['clock_us']))} {way} the mean, drifting by {worst['drift_ppm']:.1f} in a million. "
+            "Where one way between two members is longer than the way back, half of that is hidden in these figures."
+        )
+
+
+def _joins(results: Results) -> Iterator[str]:
+    joins = [row for row in results.rows("join") if row["role"] == "joiner"]
+    done = [row for row in joins if row["outcome"] == "joined" and row["whole_us"] is not None]
+    if joins:
+        said = f"{len(done):,} of {count(len(joins), 'attempt')} to join succeeded"
+        if done:
+            said += f", in {duration(median(row['whole_us'] for row in done))} in the middle"
+        trips = [row["whole_rtts"] for row in done if row["whole_rtts"] is not None]
+        if trips:
+            said += f", {median(trips):.1f} round trips of the slowest member"
+        yield f"{said}."
+
+
+def _sizes(slo: Row) -> Iterator[str]:
+    if slo["envelopes"]:
+        yield (
+            f"On average, a message of {slo['plain_b'] / slo['messages']:,.0f} B became an envelope of "
+            f"{slo['env_b'] / slo['envelopes']:,.0f} B for each member."
+        )
+
+
+def doubts(results: Results) -> list[str]:
+    """What to know before one believes the rest: files set aside, rows left out."""
+    quality = results.quality
+    said = list(quality["notes"])
+    aside = quality["aside"]
+    if aside:
+        said.append(f"{count(len(aside), 'file')} or exports were set aside; quality.json names all of them.")
+        said += [f"{one['path'].rpartition('/')[2]} {one['why']}: {one['path']}" for one in aside[:SHOWN]]
+    names = {
+        "unbelievable": "rows lack something, or have a number out of its range, and were left out",
+        "from_oneself": "rows say that somebody heard itself, as two people of one pseudonym would, and were left out",
+        "unknown_words": "rows have a word that is in no list",
+    }
+    for name, number in sorted(quality["counts"].items()):
+        kind, _, what = name.partition(".")
+        if number and what in names:
+            said.append(f"{number:,} of {quality['counts'][f'{kind}.rows']:,} {kind} {names[what]}.")
+    return said
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def percent(part: int, whole: int) -> str:
+    """A share, never rounded up to all nor down to nothing."""
+    if not whole:
+        return "0 %"
+    share = 100 * part / whole
+    text = f"{share:.2f}" if 0.005 <= share <= 99.995 or part in (0, whole) else f"{share:.6f}".rstrip("0")
+    return f"{text.removesuffix('.00')} %"
+
+
+def count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def duration(us: float) -> str:
+    for unit, name in ((86_400e6, "d"), (3_600e6, "h"), (60e6, "min"), (1e6, "s"), (1e3, "ms")):
+        if us >= unit * (1 if name in ("s", "ms") else 2):
+            return f"{us / unit:.3g} {name}"
+    return f"{us:.0f} µs"
+
+
+def moment(us: int) -> str:
+    """A time as its minute, in UTC."""
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,50 @@
+"""What the ZeroComm thesis measured of its own group chat, to stand beside one's own figures.
+
+Its members were machines in several regions, the slowest 305 ms away and back. Its latencies are until the last
+member's confirmation is back, less half the slowest round trip; averages of three.
+"""
+
+BATCHES = (1, 10, 50, 100)
+WHOLE_MS: dict[str, dict[int, tuple[float | None, ...]]] = {
+    "pairwise-single": {
+        1: (75.7, 77.0, 356.3, 359.7),
+        2: (78.0, 232.3, 375.7, 524.7),
+        4: (156.3, 467.3, 1090.7, 1407.0),
+        8: (162.3, 793.0, 1435.7, 1757.3),
+        16: (574.7, 1106.3, 1740.0, None),
+        32: (577.3, 1518.7, None, None),
+        64: (887.7, 1758.3, None, None),
+    },
+    "pairwise-multi": {
+        1: (72.0, 73.0, 355.7, 375.0),
+        2: (75.0, 76.7, 369.0, 378.0),
+        4: (156.0, 159.0, 777.0, 791.0),
+        8: (159.3, 463.3, 795.3, 1098.0),
+        16: (266.0, 474.7, 1098.3, 1414.7),
+        32: (266.3, 782.7, 1411.3, 1728.0),
+        64: (374.3, 1092.3, 1726.0, None),
+    },
+}
+"""Table 8: by keys and members, for each of BATCHES; None where not all arrived."""
+JOIN_MS = {
+    1: (1235.0, None),
+    2: (1233.3, 2208.3),
+    4: (2517.3, 4713.3),
+    8: (2545.7, 4748.0),
+    16: (2715.0, 4923.0),
+    32: (2677.0, 4884.0),
+    64: (3185.3, 5386.3),
+}
+"""Table 6: by members before, the mean of joins of somebody connected with them, and of somebody who was not."""
+MESSAGE_B = {1: 681, 5: 685, 27: 713, 59: 757, 135: 857, 564: 1429, 1371: 2505, 2788: 4397}
+"""Figure 31: bytes of a text, and of its envelope for one member."""
+STATE_B = {
+    2: (1756, 1400),
+    4: (5050, 3512),
+    8: (11617, 7711),
+    16: (24726, 16120),
+    25: (41268, 26654),
+    32: (50962, 32860),
+    64: (103534, 66385),
+}
+"""Figure 32: members of a group, and bytes of a state message before and after Zstandard."""

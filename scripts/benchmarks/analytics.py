@@ -1,0 +1,199 @@
+"""A study of telemetry: from exports to tables, in Spark, beside DuckDB and Polars doing the same work in the same run.
+
+Exports are simulated (members x messages, with outages, losses, repairs, clocks that are off), and the results
+of all are compared, row by row: where they differ, there are no figures. Every engine is a process of its own, timed
+from its start to its end. On one machine Spark is several times slower than the others: its reason here is that the
+same code runs on a cluster. Beside it stands the same work as one writes it first (`ours/naive.py`), and how time grows
+from a quarter of the data to all of it.
+
+`--members N --messages N` make it smaller (64 and 200,000), and with `--keep FOLDER` exports are made once.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import ROOT, Figure, Report, Row
+
+MEMBERS, MESSAGES = 64, 200_000
+MEMBERS_QUICK, MESSAGES_QUICK = 6, 2_000
+HOURS = 7 * 24.0
+PARTS = (4, 2, 1)
+"""Which part of the messages: for how time grows."""
+TIMES_DUCKDB_MAX, OF_NAIVE_MAX, GROWTH_MAX, JAVA_MB_MAX = 8.0, 0.7, 4.0, 2_560.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What one engine needed: `wall_s` from the start of its process to its end."""
+
+    wall_s: float
+    inner_s: float
+    mb: float
+    steps: dict[str, float]
+
+
+class Unequal(Exception):
+    """Two engines have found different things."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What this area takes besides what all take."""
+    parser.add_argument("--members", type=int, help=f"of the simulated group ({MEMBERS})")
+    parser.add_argument("--messages", type=int, help=f"in it ({MESSAGES})")
+    parser.add_argument("--keep", type=Path, help="a folder in which exports stay for the next time")
+
+
+def measure(quick: bool, members: int | None = None, messages: int | None = None, keep: Path | None = None) -> Report:
+    members = members or (MEMBERS_QUICK if quick else MEMBERS)
+    messages = messages or (MESSAGES_QUICK if quick else MESSAGES)
+    with tempfile.TemporaryDirectory(prefix="zerochat-study-") as folder:
+        return _measure(Path(folder), keep or Path(folder), members, messages)
+
+
+def _measure(work: Path, data: Path, members: int, messages: int) -> Report:
+    from benchmarks.ours.exports import Plan, write
+    from benchmarks.ours.same import differences, table
+
+    sizes = {part: messages // part for part in PARTS}
+    rows: dict[int, int] = {}
+    for part, number in sizes.items():
+        place = data / f"simulated-{members}x{number}"
+        if not (place / "rows").exists():
+            say(f"Simulating {members} members x {number:,} messages.")
+            truth = write(place, Plan(members=members, messages=number, hours=HOURS, lost=0.002, detour=0.02))
+            (place / "rows").write_text(str(truth.rows), encoding="ascii")
+        rows[part] = int((place / "rows").read_text(encoding="ascii"))
+    ended: dict[tuple[str, int], Ended] = {}
+    for part, number in sizes.items():
+        for engine in ("duckdb", "polars", "spark", *(["naive"] if part == 1 else [])):
+            out = work / f"{engine}-{part}"
+            ended[engine, part] = one = process(engine, data / f"simulated-{members}x{number}", out)
+            slowest = ", ".join(
+                f"{name} {took:.1f}" for name, took in sorted(one.steps.items(), key=lambda s: -s[1])[:6]
+            )
+            say(f"{engine}, {rows[part]:,} deliveries: {one.wall_s:.1f} s, {one.mb:,.0f} MB. {slowest}")
+        for other in ("duckdb", "polars"):
+            unlike = differences(work / f"spark-{part}", work / f"{other}-{part}")
+            if unlike:
+                raise Unequal(f"Spark and {other} have found different things: {'; '.join(unlike)}")
+    counted = [sum(table(work / "duckdb-1", "message")[column].to_pylist()) for column in ("expected", "delivered")]
+    if naive_counts(work / "naive-1") != counted:
+        raise Unequal(f"the naive form has found {naive_counts(work / 'naive-1')}, and not {counted}")
+    return Report(list(rows_of(members, messages, rows, ended)))
+
+
+def process(engine: str, exports: Path, out: Path) -> Ended:
+    """Have one engine make a study, in a process of its own."""
+    paths = [str(ROOT), str(ROOT / "scripts"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", "benchmarks.ours.study", engine, str(exports), str(out)]
+    begun = time.monotonic()
+    run = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    wall = time.monotonic() - begun
+    told: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return Ended(wall, told["inner_s"], told["java_mb"] or told["mb"], told["steps"])
+
+
+def naive_counts(study: Path) -> list[int]:
+    import pyarrow.parquet as pq
+
+    told = pq.read_table(study / "gold" / "message", columns=["expected", "delivered"])
+    return [sum(told[column].to_pylist()) for column in ("expected", "delivered")]
+
+
+def rows_of(members: int, messages: int, rows: dict[int, int], ended: dict[tuple[str, int], Ended]) -> "list[Row]":
+    case = f"{members} members x {messages:,} messages, {rows[1]:,} deliveries"
+    names = {"duckdb": "DuckDB", "polars": "Polars", "naive": "Spark, as one writes it first"}
+    others = {name: ended[engine, 1] for engine, name in names.items()}
+    ours = ended["spark", 1]
+    wall = {name: exactly(one.wall_s) for name, one in others.items()}
+    # With less, starting is most of what Spark does, and says nothing of the goals.
+    whole = members >= MEMBERS and messages >= MESSAGES
+    ratios = (
+        ("times DuckDB's", ended["duckdb", 1], TIMES_DUCKDB_MAX),
+        ("times that of Spark, as one writes it first", ended["naive", 1], OF_NAIVE_MAX),
+    )
+    growth = {
+        name: exactly(ended[engine, 1].wall_s / ended[engine, 4].wall_s)
+        for engine, name in names.items()
+        if engine != "naive"
+    }
+    steady = {
+        name: exactly(ended[engine, 1].inner_s / ended[engine, 4].inner_s)
+        for engine, name in names.items()
+        if engine != "naive"
+    }
+    times = " to ".join(f"{rows[part]:,}" for part in (4, 1))
+    return [
+        Row(case, "s", "lower", exactly(ours.wall_s), peers=wall),
+        *(
+            Row(case, unit, "lower", exactly(ours.wall_s / other.wall_s), goal=goal if whole else None)
+            for unit, other, goal in ratios
+        ),
+        Row(
+            f"{case}, without starting",
+            "s",
+            "lower",
+            exactly(ours.inner_s),
+            peers={name: exactly(one.inner_s) for name, one in others.items()},
+        ),
+        Row(
+            f"{case}, deliveries",
+            "1/s",
+            "higher",
+            exactly(rows[1] / ours.wall_s),
+            peers={name: exactly(rows[1] / one.wall_s) for name, one in others.items()},
+        ),
+        Row(
+            f"{case}, most memory (Spark: of Java)",
+            "MB",
+            "lower",
+            exactly(ours.mb),
+            peers={name: exactly(one.mb) for name, one in others.items()},
+            goal=JAVA_MB_MAX,
+        ),
+        *(
+            Row(
+                f"{rows[part]:,} deliveries",
+                "s",
+                "lower",
+                exactly(ended["spark", part].wall_s),
+                peers={
+                    name: exactly(ended[engine, part].wall_s) for engine, name in names.items() if engine != "naive"
+                },
+            )
+            for part in PARTS[:-1]
+        ),
+        Row(
+            f"from {times} deliveries",
+            "times",
+            "lower",
+            exactly(ours.wall_s / ended["spark", 4].wall_s),
+            peers=growth,
+            goal=GROWTH_MAX,
+        ),
+        Row(
+            f"from {times} deliveries, without starting",
+            "times",
+            "lower",
+            exactly(ours.inner_s / ended["spark", 4].inner_s),
+            peers=steady,
+        ),
+    ]
+
+
+def exactly(value: float) -> Figure:
+    return Figure.of([value])
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,98 @@
+"""The pipeline's work as one writes it first, in Spark with its defaults: what the tuning of the real one is worth.
+
+Everybody who was to get a message is a row, joined with what was received, as strings and for each table anew; schemas
+are inferred, percentiles exact, partitions 200. It counts the same deliveries, and that is checked.
+"""
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from analytics.pipeline import skew
+from analytics.pipeline.gold import bin_of
+from analytics.pipeline.silver import code
+from benchmarks.peers.delivery_duckdb import MINUTE_US, SETTLE_US, manifests
+
+EDGE = ["group", "sender", "observer"]
+
+
+def study(spark: SparkSession, exports: Path, out: Path, within_us: int = 30_000_000) -> None:
+    """Write `message`, `edge`, `edge_hist` and `minute` below OUT/gold."""
+    spark.conf.set("spark.sql.shuffle.partitions", "200")
+    spans, files = manifests(exports)
+    recv, send, view = (spark.read.parquet(*files[kind]) for kind in ("recv", "send", "view"))
+    span = spark.createDataFrame(spans, "observer long, begin long, end long")
+    came = due(recv, send, view, span)
+    pairs = skew.pairs(recv.withColumn("path", code("recv", "path")), 0)
+    line = skew.lines(skew.differences(pairs))
+    timed = corrected(came, line)
+    message = timed.groupBy("group", "sender", "seq").agg(
+        f.count(f.lit(1)).alias("expected"),
+        f.count("t_recv_us").alias("delivered"),
+        f.max("took").alias("whole_us"),
+        f.count_if(f.col("took") <= within_us).alias("in_time"),
+        f.collect_set(f.when(f.col("t_recv_us").isNull(), f.col("observer"))).alias("missing"),
+    )
+    edge = timed.groupBy(*EDGE).agg(
+        f.count(f.lit(1)).alias("expected"),
+        f.count("t_recv_us").alias("delivered"),
+        f.percentile("took", f.array(f.lit(0.5), f.lit(0.9), f.lit(0.99))).alias("percentiles"),
+    )
+    histogram = timed.groupBy(*EDGE, "keys", "path", "n", bin_of(f.col("took")).alias("bin")).count()
+    minute = timed.groupBy("observer", f.floor(f.col("t_send_us") / MINUTE_US).alias("minute")).agg(
+        f.count(f.lit(1)).alias("expected"), f.count_if(f.col("path") == "direct").alias("direct")
+    )
+    tables = {"message": message, "edge": edge, "edge_hist": histogram, "minute": minute}
+    for name, table in tables.items():
+        table.write.mode("overwrite").parquet(str(out / "gold" / name))
+
+
+def due(recv: DataFrame, send: DataFrame, view: DataFrame, span: DataFrame) -> DataFrame:
+    """A row for everybody who was to get a message, with what was received of it."""
+    said = send.select("group", f.col("observer").alias("sender"), "seq", "t_send_us", f.col("n").alias("size"))
+    seen = view.select("group", f.col("observer").alias("sender"), "roster", "t_us")
+    latest = Window.partitionBy("group", "sender", "seq").orderBy(
+        f.desc(f.col("t_us") <= f.col("t_send_us")), f.desc("t_us")
+    )
+    to_whom = (
+        said.join(seen, ["group", "sender"])
+        .withColumn("place", f.row_number().over(latest))
+        .where("place = 1")
+        .withColumn("observer", f.explode("roster"))
+        .where("observer != sender")
+    )
+    covered = view.groupBy("group", "observer").agg(f.min("t_us").alias("first")).join(span, "observer")
+    got = recv.where("not dup").select(*EDGE, "seq", "keys", "path", "n", "t_recv_us", "hold_us", "late")
+    strings = [f.col(name).cast("string").alias(name) for name in EDGE]
+
+    def named(table: DataFrame) -> DataFrame:
+        return table.select(*strings, *[name for name in table.columns if name not in EDGE])
+
+    known = (f.col("t_send_us") >= f.greatest("first", "begin")) & (f.col("t_send_us") < f.col("end") - SETTLE_US)
+    return (
+        named(to_whom)
+        .join(named(got), [*EDGE, "seq"], "left")
+        .join(
+            covered.withColumns({name: f.col(name).cast("string") for name in ("group", "observer")}),
+            ["group", "observer"],
+            "left",
+        )
+        .where(f.coalesce(known, f.lit(False)) | f.col("t_recv_us").isNotNull())
+    )
+
+
+def corrected(came: DataFrame, line: DataFrame) -> DataFrame:
+    """The same with what each took by clocks that agree."""
+    mine = line.select(
+        f.col("member").cast("string").alias("sender"),
+        f.col("base_us").alias("b"),
+        f.col("slope").alias("s"),
+        "start_us",
+    )
+    theirs = line.select(
+        f.col("member").cast("string").alias("observer"), f.col("base_us").alias("c"), f.col("slope").alias("t")
+    )
+    ahead = f.col("c") - f.col("b") + (f.col("t") - f.col("s")) * (f.col("t_send_us") - f.col("start_us"))
+    took = f.col("t_recv_us") - f.col("t_send_us") - f.coalesce(skew.rounded(ahead), f.lit(0))
+    return came.join(mine, "sender", "left").join(theirs, "observer", "left").withColumn("took", took)

@@ -1,0 +1,232 @@
+"""The work of the pipeline over telemetry once more, in DuckDB: an oracle for its results, and a peer for its speed.
+
+Only what simulated exports have: all members have exports, no group has had more than 64, nothing is set aside.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+WINDOW_S, TIMES_MIN, PEERS_MIN, DAY_US = 21_600, 3, 2, 86_400_000_000
+ALWAYS_US, SETTLE_US, MINUTE_US = 946_684_800_000_000, 60_000_000, 60_000_000
+
+CLOCKS = f"""
+CREATE TABLE pair AS
+SELECT "group", sender, observer, w, count(*) FILTER (near) AS times,
+       min(took * 32768 + t_send_us % {WINDOW_S}000000 // 1000000) FILTER (near) AS least
+FROM (SELECT *, t_send_us // {WINDOW_S}000000 AS w, t_recv_us - t_send_us AS took,
+             path = 'direct' AND NOT dup AND abs(t_recv_us - t_send_us) <= {DAY_US} AS near FROM recv)
+GROUP BY ALL;
+CREATE TABLE heard_by AS
+SELECT sender, observer, w, least >> 15 AS least_us, w * {WINDOW_S} + (least & 32767) AS at_s
+FROM pair WHERE times >= {TIMES_MIN};
+CREATE TABLE diff AS
+SELECT a.observer AS member, a.sender AS peer, a.w, a.least_us - b.least_us AS y, a.at_s + b.at_s AS at2
+FROM heard_by a JOIN heard_by b ON a.sender = b.observer AND a.observer = b.sender AND a.w = b.w;
+CREATE TABLE line AS
+WITH moved AS (
+    SELECT *, (min(w) OVER () + max(w) OVER () + 1) * {WINDOW_S} AS start2, at2 - start2 AS x FROM diff
+), sums AS (
+    SELECT member, peer, start2, count(*)::DOUBLE AS n, sum(x)::DOUBLE AS sx, sum(y)::DOUBLE AS sy,
+           sum(x::HUGEINT * x)::DOUBLE AS sxx, sum(x::HUGEINT * y)::DOUBLE AS sxy FROM moved GROUP BY ALL
+), steps AS (
+    SELECT *, CASE WHEN n * sxx - sx * sx <= 0 THEN 0
+           ELSE (n * sxy - sx * sy) / (n * sxx - sx * sx) END AS step FROM sums
+), pairs AS (
+    SELECT member, start2, floor((sy - step * sx) / n / 2.0 + 0.5)::BIGINT AS base_us,
+           floor(step / 1e6 * 1e15 + 0.5)::BIGINT AS slope FROM steps
+)
+SELECT member, sum(base_us)::DOUBLE / (count(*) + 1) AS base_us, sum(slope)::DOUBLE / (count(*) + 1) / 1e15 AS slope,
+       start2 * 500000 AS start_us
+FROM pairs GROUP BY member, start2 HAVING count(*) >= {PEERS_MIN};
+"""
+
+PEOPLE = f"""
+CREATE TABLE covered AS
+SELECT "group", v.observer AS member, greatest(min(t_us), any_value(from_us)) AS from_us, any_value(to_us) AS to_us
+FROM view v JOIN span USING (observer) GROUP BY ALL;
+CREATE TABLE person AS
+SELECT "group", member, row_number() OVER (PARTITION BY "group" ORDER BY member) - 1 AS number
+FROM (SELECT DISTINCT "group", unnest(roster) AS member FROM view);
+CREATE TABLE edge_of AS
+SELECT p."group", p.sender, p.observer, o.number, 1::UBIGINT << o.number AS bit,
+       coalesce(lo.base_us - ls.base_us, 0) AS base_us, coalesce(lo.slope - ls.slope, 0) AS slope
+FROM (SELECT DISTINCT "group", sender, observer FROM pair) p
+JOIN person o ON o."group" = p."group" AND o.member = p.observer
+LEFT JOIN line ls ON ls.member = p.sender LEFT JOIN line lo ON lo.member = p.observer;
+CREATE TABLE step AS
+WITH viewer AS (SELECT DISTINCT "group", observer AS viewer FROM view),
+ends AS (
+    SELECT DISTINCT "group", unnest([from_us, to_us - {SETTLE_US}]) AS moment FROM covered
+), moments AS (
+    SELECT "group", observer AS viewer, t_us AS from_us, max(roster) AS roster FROM view GROUP BY ALL
+    UNION ALL SELECT "group", viewer, moment, NULL FROM viewer JOIN ends USING ("group")
+    UNION ALL SELECT "group", viewer, {ALWAYS_US}, NULL FROM viewer
+), once AS (
+    SELECT "group", viewer, from_us, max(roster) AS roster FROM moments GROUP BY ALL
+), filled AS (
+    SELECT "group", viewer, from_us, coalesce(
+        last_value(roster IGNORE NULLS) OVER (PARTITION BY "group", viewer ORDER BY from_us),
+        first_value(roster IGNORE NULLS) OVER (PARTITION BY "group", viewer ORDER BY from_us
+            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)) AS roster
+    FROM once
+), each AS (SELECT "group", viewer, from_us, unnest(roster) AS member FROM filled)
+SELECT e."group", viewer AS sender, e.from_us, bit_or(1::UBIGINT << number) AS everybody,
+       bit_or(CASE WHEN c.from_us <= e.from_us AND e.from_us < c.to_us - {SETTLE_US}
+              THEN 1::UBIGINT << number ELSE 0 END) AS known
+FROM each e JOIN person p ON p."group" = e."group" AND p.member = e.member
+LEFT JOIN covered c ON c."group" = e."group" AND c.member = e.member GROUP BY ALL;
+"""
+
+MESSAGES = """
+CREATE VIEW delivery AS
+SELECT r."group", r.sender, r.observer, seq, bit, n, keys, path, dup, late, hold_us,
+       t_recv_us - t_send_us
+       - floor(base_us + slope * (t_send_us - getvariable('start_us'))::DOUBLE + 0.5)::BIGINT AS took
+FROM recv r JOIN edge_of USING ("group", sender, observer);
+CREATE TABLE reach AS
+WITH heard AS (
+    SELECT "group", sender, seq, bit_or(CASE WHEN dup THEN 0 ELSE bit END) AS seen,
+           bit_or(CASE WHEN NOT dup AND path = 'direct' THEN bit ELSE 0 END) AS direct,
+           bit_or(CASE WHEN NOT dup AND took <= $within THEN bit ELSE 0 END) AS inside,
+           max(took) FILTER (NOT dup) AS max_us, max(took) FILTER (NOT dup AND path <> 'history') AS max_then_us,
+           min(took) FILTER (NOT dup) AS first_us, sum(took) FILTER (NOT dup) AS sum_us,
+           count(*) FILTER (NOT dup) AS came,
+           count(*) FILTER (dup) AS dups, count(*) FILTER (late AND NOT dup) AS late,
+           sum(hold_us) FILTER (NOT dup) AS hold_us, max(hold_us) FILTER (NOT dup) AS hold_max_us
+    FROM delivery GROUP BY ALL
+), told AS (
+    SELECT s."group", s.observer AS sender, s.seq, s.n, s.keys, s.path, s.batch, s.t_send_us,
+           h.* EXCLUDE ("group", sender, seq, seen, direct, inside), coalesce(seen, 0) AS seen,
+           coalesce(direct, 0) AS direct, coalesce(inside, 0) AS inside, 1::UBIGINT << p.number AS self
+    FROM send s LEFT JOIN heard h ON h."group" = s."group" AND h.sender = s.observer AND h.seq = s.seq
+    JOIN person p ON p."group" = s."group" AND p.member = s.observer
+)
+SELECT t.*, (s.known | (seen & everybody)) & ~self AS exp, exp & ~seen AS lost, exp & ~inside AS slow,
+       exp & ~direct AS indirect, seen & ~exp AS beyond, exp | (s.known & self) AS there
+FROM told t ASOF JOIN step s ON s."group" = t."group" AND s.sender = t.sender AND t.t_send_us >= s.from_us;
+CREATE TABLE lacking AS
+SELECT "group", sender, seq, list(member ORDER BY member) AS missing
+FROM (SELECT "group", sender, seq, unnest(range(64)) AS number, lost FROM reach WHERE lost <> 0)
+JOIN person USING ("group", number) WHERE lost >> number & 1 = 1 GROUP BY ALL;
+CREATE TABLE message AS
+SELECT r."group", r.sender, seq, t_send_us, n, bit_count(exp)::INT AS expected,
+       (bit_count(exp) - bit_count(lost))::INT AS delivered, (bit_count(exp) - bit_count(indirect))::INT AS direct,
+       bit_count(beyond)::INT AS newcomers, exp <> 0 AND lost = 0 AS complete, slow = 0 AS in_time, first_us,
+       CASE WHEN exp <> 0 AND lost = 0
+            THEN greatest(CASE WHEN beyond = 0 THEN max_us ELSE max_then_us END, 0) END AS whole_us,
+       sum_us::BIGINT AS sum_us, came, coalesce(late, 0) AS late, coalesce(dups, 0) AS dups, hold_us::BIGINT AS hold_us,
+       hold_max_us, coalesce(missing, []) AS missing
+FROM reach r LEFT JOIN lacking USING ("group", sender, seq);
+"""
+
+PAIRS = f"""
+CREATE TABLE edge_hist AS
+SELECT "group", sender, observer, keys, path, n, dup, floor(ln(greatest(took, 1)) * 50)::INT AS bin, count(*) AS rows,
+       count(*) FILTER (late) AS late, sum(hold_us)::BIGINT AS hold_us, max(took) AS max_us
+FROM delivery GROUP BY ALL;
+CREATE TABLE edge AS
+WITH bins AS (
+    SELECT "group", sender, observer, bin, sum(rows) AS rows
+    FROM edge_hist WHERE NOT dup AND path <> 'history' GROUP BY ALL
+), upto AS (
+    SELECT *, sum(rows) OVER (PARTITION BY "group", sender, observer ORDER BY bin) AS upto,
+           sum(rows) OVER (PARTITION BY "group", sender, observer) AS total FROM bins
+), speed AS (
+    SELECT "group", sender, observer, {{quantiles}} FROM upto GROUP BY ALL
+), expected AS (
+    SELECT "group", sender, number, sum(times) AS expected, sum(times * (lost >> number & 1)) AS lost
+    FROM (SELECT "group", sender, exp, lost, count(*) AS times, unnest(range(64)) AS number
+          FROM reach GROUP BY "group", sender, exp, lost)
+    WHERE exp >> number & 1 = 1 GROUP BY ALL
+)
+SELECT e."group", e.sender, p.member AS observer, e.expected::BIGINT AS expected,
+       (e.expected - e.lost)::BIGINT AS delivered,
+       p50_us, p90_us, p99_us
+FROM expected e JOIN person p USING ("group", number)
+LEFT JOIN speed s ON s."group" = e."group" AND s.sender = e.sender AND s.observer = p.member;
+CREATE TABLE minute AS
+WITH timed AS (SELECT *, t_send_us // {MINUTE_US} AS minute FROM reach),
+there AS (
+    SELECT "group", minute, number, sum(times) AS rows
+    FROM (SELECT "group", minute, there, count(*) AS times, unnest(range(64)) AS number
+          FROM timed GROUP BY "group", minute, there)
+    WHERE there >> number & 1 = 1 GROUP BY ALL
+), own AS (
+    SELECT "group", minute, sender AS observer, count(*) AS own FROM timed WHERE there <> exp GROUP BY ALL
+), otherwise AS (
+    SELECT "group", minute, number, sum(times) AS otherwise
+    FROM (SELECT "group", minute, indirect, count(*) AS times, unnest(range(64)) AS number
+          FROM timed WHERE indirect <> 0 GROUP BY "group", minute, indirect)
+    WHERE indirect >> number & 1 = 1 GROUP BY ALL
+)
+SELECT p.member AS observer, t.minute AS minute, sum(rows - coalesce(own, 0))::BIGINT AS expected,
+       sum(rows - coalesce(own, 0) - coalesce(otherwise, 0))::BIGINT AS direct
+FROM there t JOIN person p USING ("group", number)
+LEFT JOIN own o ON o."group" = t."group" AND o.minute = t.minute AND o.observer = p.member
+LEFT JOIN otherwise w ON w."group" = t."group" AND w.minute = t.minute AND w.number = t.number
+WHERE rows - coalesce(own, 0) > 0 GROUP BY p.member, t.minute;
+CREATE TABLE outage AS
+WITH bad AS (
+    SELECT *, coalesce(minute - lag(minute) OVER (PARTITION BY observer ORDER BY minute) > 3, true) AS begins
+    FROM minute WHERE direct * 2 < expected
+), numbered AS (SELECT *, sum(begins::INT) OVER (PARTITION BY observer ORDER BY minute) AS episode FROM bad)
+SELECT observer, min(minute) * {MINUTE_US} AS t_from_us, (max(minute) + 1) * {MINUTE_US} AS t_to_us,
+       count(*) AS bad_minutes,
+       sum(expected)::BIGINT AS expected, sum(direct)::BIGINT AS direct
+FROM numbered GROUP BY observer, episode HAVING sum(expected - direct) >= 3;
+"""
+TABLES = ("message", "edge_hist", "edge", "minute", "outage")
+
+
+def study(exports: Path, out: Path, within_us: int = 30_000_000, threads: int = 0) -> None:
+    """Write the tables as OUT/NAME.parquet."""
+    base = duckdb.connect()
+    if threads:
+        base.execute(f"SET threads = {threads}")
+    spans, files = manifests(exports)
+    base.execute("CREATE TABLE span (observer BIGINT, from_us BIGINT, to_us BIGINT)")
+    base.executemany("INSERT INTO span VALUES (?, ?, ?)", spans)
+    for kind in ("recv", "send", "view"):
+        listed = ", ".join(f"'{path}'" for path in files[kind])
+        what = f"SELECT * FROM read_parquet([{listed}], hive_partitioning = false)"
+        base.execute(f"CREATE VIEW {kind} AS {what}")
+    run(base, CLOCKS)
+    start = base.execute("SELECT coalesce(max(start_us), 0) FROM line").fetchone()
+    base.execute("SET VARIABLE start_us = $1", [start[0] if start else 0])
+    run(base, PEOPLE)
+    run(base, MESSAGES.replace("$within", str(within_us)))
+    quantiles = ", ".join(
+        f"floor(exp((min(bin) FILTER (upto >= ceil(total * {share})) + 0.5) / 50) + 0.5)::BIGINT AS {name}_us"
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+    )
+    run(base, PAIRS.replace("{quantiles}", quantiles))
+    out.mkdir(parents=True, exist_ok=True)
+    for name in TABLES:
+        base.execute(f"COPY {name} TO '{out / name}.parquet' (FORMAT parquet, COMPRESSION zstd)")
+    base.close()
+
+
+def run(base: Any, statements: str) -> None:
+    for statement in statements.split(";\n"):
+        if statement.strip():
+            base.execute(statement)
+
+
+def manifests(exports: Path) -> tuple[list[tuple[int, int, int]], dict[str, Sequence[str]]]:
+    """During which time each observer's receipts are known, and the files of each kind."""
+    from datetime import UTC, datetime, timedelta
+
+    spans, files = [], dict[str, list[str]]()
+    for path in sorted(exports.glob("*/manifest.json")):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        begin = datetime.fromisoformat(told["from"]).replace(tzinfo=UTC)
+        end = datetime.fromisoformat(told["to"]).replace(tzinfo=UTC) + timedelta(days=1)
+        end = min(end, datetime.fromisoformat(told["exported_at"]))
+        spans.append((int(told["observer"]), int(begin.timestamp()) * 1_000_000, int(end.timestamp() * 1_000_000)))
+        for file in told["files"]:
+            files.setdefault(file["kind"], []).append(str(path.parent / file["path"]))
+    return spans, dict(files)

