@@ -6,7 +6,11 @@ a peer sent: it is counted, never shown in full, and never changes any state.
 """
 
 import shlex
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
+
+Retry: TypeAlias = Literal["never", "later", "now"]
+"""Whether the very same may be asked again: it will be refused again until somebody has changed something; it may well
+do after a while, by itself; it may do at once."""
 
 
 def quoted(*names: str) -> str:
@@ -23,6 +27,11 @@ class ZerochatError(Exception):
     """Something in zerochat went wrong."""
 
     exit_code: ClassVar[int] = 1
+    retry: ClassVar[Retry] = "never"
+    retry_after_s: ClassVar[int] = 0
+    """For `later`: after how long, where that can be said."""
+    facts: ClassVar[tuple[str, ...]] = ()
+    """The names of the fields that a program gets beside the sentence."""
 
     def __init__(self, **fields: object) -> None:
         self.fields = fields
@@ -47,6 +56,11 @@ class LocalError(ZerochatError):
 
 class RemoteError(ZerochatError):
     """A peer sent something that was refused."""
+
+
+class InternalFault(LocalError):
+    """zerochat itself has a fault here ({what}), and nothing was done. The agent's log has the details
+    (`zerochat locate log`)."""
 
 
 # --- what a peer can send wrong -------------------------------------------------------------------------------------
@@ -107,3 +121,6 @@ class GroupFull(LocalError):
 
 class Overloaded(LocalError):
     """{what} has reached its limit of {limit}. Wait until the agent has caught up, then try again."""
+
+    retry: ClassVar[Retry] = "later"
+    retry_after_s: ClassVar[int] = 1

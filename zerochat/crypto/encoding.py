@@ -78,53 +78,59 @@ def b64url_bare(ascii_: bytes) -> bytes:
 _B58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _B58_PAIRS = [first + last for first in _B58 for last in _B58]
 """Two digits at a time."""
-_B58_VALUE = {character: value for value, character in enumerate(_B58)}
-_B58_RUN = 10
-"""Ten digits at a time fit a machine word, so the long division runs over a tenth of the steps."""
+_B58_NONE = 255
+_B58_VALUES = bytes(max(_B58.find(chr(byte)), -1) % 256 for byte in range(256))
+"""What each character stands for; _B58_NONE: nothing."""
+_B58_RUN, _B58_PART = 8, 80
+"""Digits of a number that fits a machine word, and of one that is still small: the long division takes a third of the
+time in two steps."""
+_B58_RUNS, _B58_PARTS = 58**_B58_RUN, 58**_B58_PART
 
 
 def base58(data: bytes) -> str:
     """base58btc (the Bitcoin alphabet); every leading zero byte is a leading `1`."""
-    number, width = int.from_bytes(data, "big"), 8
-    while _power58(width) <= number:
-        width *= 2
+    number, parts = int.from_bytes(data, "big"), [""]
+    while number:
+        number, part = divmod(number, _B58_PARTS)
+        parts.append(_base58_digits(part).rjust(_B58_PART, "1") if number else _base58_digits(part).lstrip("1"))
     zeros = len(data) - len(data.lstrip(b"\0"))
-    return "1" * zeros + _base58_digits(number, width).lstrip("1")
+    return "1" * zeros + "".join(reversed(parts))
 
 
-@lru_cache(maxsize=32)
-def _power58(digits: int) -> int:
-    return int(58**digits)
-
-
-def _base58_digits(number: int, width: int) -> str:
-    """So many digits of a number, by halves: a DID of the greatest size takes a third of the time that way."""
-    if width == 8:
-        high, low = divmod(number, 58**4)
-        first, second, third, fourth = *divmod(high, 58**2), *divmod(low, 58**2)
-        return _B58_PAIRS[first] + _B58_PAIRS[second] + _B58_PAIRS[third] + _B58_PAIRS[fourth]
-    high, low = divmod(number, _power58(width // 2))
-    return _base58_digits(high, width // 2) + _base58_digits(low, width // 2)
+def _base58_digits(number: int) -> str:
+    """The digits of a number, perhaps with some zeros before them."""
+    pairs: list[str] = []
+    while number:
+        number, run = divmod(number, _B58_RUNS)
+        high, low = divmod(run, 58**4)
+        pairs += _B58_PAIRS[low % 58**2], _B58_PAIRS[low // 58**2], _B58_PAIRS[high % 58**2], _B58_PAIRS[high // 58**2]
+    return "".join(reversed(pairs))
 
 
 def base58_bytes(text: str, size_max: int) -> bytes:
     """The bytes of base58btc, at most `size_max`: decoding takes quadratic time, so the length is checked first."""
     if len(text) > size_max * 1.37 + 1:
         raise Malformed(why="base58 too long")
-    number = 0
-    try:
-        for start in range(0, len(text), _B58_RUN):
-            run = 0
-            for character in (piece := text[start : start + _B58_RUN]):
-                run = run * 58 + _B58_VALUE[character]
-            number = number * 58 ** len(piece) + run
-    except KeyError:
-        raise Malformed(why="not base58") from None
+    digits = text.encode("ascii", "replace").translate(_B58_VALUES)
+    if _B58_NONE in digits:
+        raise Malformed(why="not base58")
+    # Each byte is a digit. Put pairs of them together, then pairs of these, until there is one number.
+    number, width, base = int.from_bytes(digits, "big"), 1, 58
+    while width < len(digits):
+        low = _low_halves(width, len(digits).bit_length())
+        number = (number & low) + base * (number >> 8 * width & low)
+        width, base = 2 * width, base * base
     zeros = len(text) - len(text.lstrip("1"))
     data = bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8, "big")
     if len(data) > size_max:
         raise Malformed(why="base58 too long")
     return data
+
+
+@lru_cache(maxsize=128)
+def _low_halves(width: int, bits: int) -> int:
+    """Every other group of so many bytes, in at least 2 to the power of `bits` bytes; the last group is in it."""
+    return int.from_bytes((bytes(width) + b"\xff" * width) * max(1, (1 << bits) // (2 * width)), "big")
 
 
 # --- base45 (RFC 9285) and its smaller sibling ----------------------------------------------------------------------

@@ -54,14 +54,7 @@ class Endpoint:
     def __post_init__(self) -> None:
         if type(self.port) is not int or not 0 < self.port < 65536:
             raise Malformed(why="a port that does not exist")
-        try:
-            address = None if "%" in self.host else ip_address(self.host)
-        except ValueError:
-            address = None
-        if address is None or str(address) != self.host:
-            raise Malformed(why="an endpoint that is not a literal IP address")
-        if _is_unreachable(address):
-            raise Malformed(why="an address that nobody can be reached at from elsewhere")
+        _check_host(self.host)
 
     @classmethod
     def parse(cls, uri: str) -> "Endpoint":
@@ -81,6 +74,19 @@ class Endpoint:
     def __str__(self) -> str:
         """As DID documents and invitations have it: there is no registered scheme, and `tcp` alone would mislead."""
         return "zmq+" + self.tcp
+
+
+@lru_cache(maxsize=256)
+def _check_host(host: str) -> None:
+    """Raise Malformed for what is not worth dialling. Every state that is read from the disk has all of them again."""
+    try:
+        address = None if "%" in host else ip_address(host)
+    except ValueError:
+        address = None
+    if address is None or str(address) != host:
+        raise Malformed(why="an endpoint that is not a literal IP address")
+    if _is_unreachable(address):
+        raise Malformed(why="an address that nobody can be reached at from elsewhere")
 
 
 def _is_unreachable(address: IPv4Address | IPv6Address) -> bool:

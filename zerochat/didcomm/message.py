@@ -55,7 +55,7 @@ _LANGUAGE = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8}){0,7}")
 """A language tag (RFC 5646), loosely."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: `addressed` copies it whole
 class Message:
     """One plaintext message. Times in UTC seconds. `body` is any JSON object, so its values are Any."""
 
@@ -86,6 +86,13 @@ class Message:
     def thread(self) -> str:
         """The id of the message's thread: a message without one begins its own."""
         return self.thid or self.id
+
+    def addressed(self, from_: str | None, to: tuple[str, ...], from_prior: str | None) -> "Message":
+        """The same message from this DID to these: `dataclasses.replace`, which every envelope would wait for, in a
+        tenth of its time."""
+        copy = object.__new__(Message)
+        copy.__dict__.update(self.__dict__, from_=from_, to=to, from_prior=from_prior)
+        return copy
 
     @property
     def acks_asked(self) -> tuple[str, ...]:

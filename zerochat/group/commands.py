@@ -1,6 +1,6 @@
 """What a person or a program at this machine may ask of the core, one command at a time."""
 
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public
@@ -8,6 +8,7 @@ from zerochat.errors import (
     GroupExists,
     LocalError,
     NotAMember,
+    Retry,
 )
 from zerochat.group import leave, log, mail, members, pairing, sync
 from zerochat.group.contact import new_identity, sign_possession, transport_name
@@ -76,9 +77,13 @@ from zerochat.names import checked_name
 class NotReady(LocalError):
     """There is no relationship with {peer} yet, or it has ended. Try again when both are connected."""
 
+    retry: ClassVar[Retry] = "later"
+
 
 class RotationUnderWay(LocalError):
     """{peer} does not know the last DID yet. It hears of it as soon as it can be reached; then you can rotate again."""
+
+    retry: ClassVar[Retry] = "later"
 
 
 class UnknownKeys(LocalError):

@@ -8,6 +8,8 @@ DEALER to the peer's ROUTER, or the connection that the peer dialled to ours) an
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import LocalError
@@ -16,8 +18,7 @@ from zerochat.group.notices import Notice
 # --- the network ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(Struct, frozen=True):
     """Let whoever proves this CURVE client key connect, and call that connection `link`."""
 
     link: bytes
@@ -28,8 +29,7 @@ class Admit:
     """Whoever this is has an invitation and is no member yet: little may wait of what it sends, and for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Revoke:
+class Revoke(Struct, frozen=True):
     """Let this CURVE client key in no longer, and cut its live connections."""
 
     client_key: bytes
@@ -50,31 +50,27 @@ class Dial:
     """The queues to subscribe to there, 32 bytes each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hangup:
+class Hangup(Struct, frozen=True):
     """Close whatever `Dial` opened."""
 
     link: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
+class Dispatch(Struct, frozen=True):
     """Send an envelope to one peer over its pair link. Lost without a word when the link is down: the log repairs."""
 
     link: bytes
     envelope: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """Send an envelope back on the connection from which one came in."""
 
     handle: bytes
     envelope: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(Struct, frozen=True):
     """Put an envelope on one of our queues, once for all who have subscribed to it.
 
     It goes over the pair link to whichever of `links` has not subscribed (yet), so nothing depends on when a
@@ -87,8 +83,7 @@ class Publish:
     """Those whom it is for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(Struct, frozen=True):
     """Hand an envelope over at a URI (HTTP POST, or a WebSocket). `PostFailed` comes back when that did not work."""
 
     uri: str
@@ -96,8 +91,7 @@ class Post:
     media_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """Send an envelope back where one came in over the web, if that way is still open."""
 
     handle: int
@@ -105,15 +99,13 @@ class Answered:
     media_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """Keep a WebSocket to this URI open, for what a mediator has for us. `WebUp` and `WebDown` tell how it is."""
 
     uri: str
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """Close what `Hold` opened."""
 
     uri: str
@@ -122,8 +114,7 @@ class Release:
 # --- time and memory ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(Struct, frozen=True):
     """Fire `key` once, `delay_ms` from now. A second timer with the same key replaces the first."""
 
     key: str
@@ -153,11 +144,22 @@ class Remember:
     history: bool = False
     """From before our time: nobody waits for it as for news."""
     target: str = ""
-    """What it is about, where it is about a post or the topic (`saying.target_of`)."""
+    """What it is about, where it is about a post, the topic or its author (`saying.target_of`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Confirm:
+class Repeated(Struct, frozen=True):
+    """An event that is here already has come once more from its author; nothing follows from that but a new
+    acknowledgement."""
+
+    group: str
+    author: str
+    seq: int
+    type: str
+    record: bytes
+    """As in `Remember`."""
+
+
+class Confirm(Struct, frozen=True):
     """The events of this author's chain after place `after`, up to `upto`, are its own word now."""
 
     group: str
@@ -166,8 +168,7 @@ class Confirm:
     upto: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refute:
+class Refute(Struct, frozen=True):
     """What others have handed over of this author's chain after place `after`, up to `upto`, is not what the author
     says, or cannot be told to be. It stays on disk, marked, and is shown no more until it is remembered anew."""
 
@@ -191,8 +192,7 @@ class Receipt:
     """A short word for the way; empty: unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Struct, frozen=True):
     """Delete a group's log, and all that is known of who has what of it."""
 
     group: str
@@ -202,8 +202,7 @@ Remembered: TypeAlias = Remember | Confirm | Refute | Receipt | Forget
 """What goes into the journal with the turn that says it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recall:
+class Recall(Struct, frozen=True):
     """Read own chain back from the log: at most `limit` records of `author` after `after`, to be sent to `member`."""
 
     group: str
@@ -255,8 +254,7 @@ class Compare:
     """Of whom we want to know where something differs."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadParts:
+class ReadParts(Struct, frozen=True):
     """Read parts of a file that is here, for a member; `PartsRead` brings them."""
 
     group: str
@@ -280,8 +278,7 @@ class StoreParts:
     data: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class FinishFile:
+class FinishFile(Struct, frozen=True):
     """All parts are on disk: look whether they are the file, and only then call it whole. `FileWhole` comes back, or
     `FileFailed`."""
 
@@ -291,8 +288,7 @@ class FinishFile:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class DropFile:
+class DropFile(Struct, frozen=True):
     """Remove what is on disk of a file."""
 
     group: str
@@ -302,43 +298,36 @@ class DropFile:
 # --- people and programs --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCreated:
+class GroupCreated(Struct, frozen=True):
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class InvitationCreated:
+class InvitationCreated(Struct, frozen=True):
     group: str
     invitation: Invitation
 
 
-@dataclass(frozen=True, slots=True)
-class JoinStarted:
+class JoinStarted(Struct, frozen=True):
     join: str
     """The id under which `JoinProgress` notices follow."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinEnded:
+class JoinEnded(Struct, frozen=True):
     join: str
 
 
-@dataclass(frozen=True, slots=True)
-class Posted:
+class Posted(Struct, frozen=True):
     group: str
     id: str
     seq: int
     lamport: int
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
+class Forgotten(Struct, frozen=True):
     group: str
 
 
@@ -349,31 +338,27 @@ is not here. `contradiction`: something else is here in its place, or is named t
 be. `stranger`: its author is no member, or was none any more. `own`: it says that it is my own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """A page of a file was looked through: what has become of each record."""
 
     group: str
     outcomes: tuple[Outcome, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FileChanged:
+class FileChanged(Struct, frozen=True):
     """A file is asked for, or is here no more."""
 
     group: str
     file: str
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """The group is as it was asked to be, or will be as soon as the others have heard it."""
 
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class Voted:
+class Voted(Struct, frozen=True):
     """We want this member out; it goes with the last vote that is needed."""
 
     group: str
@@ -383,22 +368,19 @@ class Voted:
     """As many as `votes` or fewer: it is out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A question is on its way to a peer; the answer comes as a notice with this thread."""
 
     thread: str
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(Struct, frozen=True):
     """A connection was begun, changed or ended."""
 
     connection: str
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
+class Offered(Struct, frozen=True):
     """An invitation to connect: an out-of-band link."""
 
     connection: str
@@ -437,13 +419,11 @@ class Refuse:
     error: LocalError
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(Struct, frozen=True):
     notice: Notice
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Struct, frozen=True):
     """Count something for diagnosis. Never carries keys, text or anybody's DID."""
 
     name: str
@@ -464,6 +444,7 @@ Effect: TypeAlias = (
     | Release
     | SetTimer
     | Remember
+    | Repeated
     | Confirm
     | Refute
     | Receipt

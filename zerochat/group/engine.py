@@ -6,7 +6,7 @@ counted; a command that cannot be done is answered with its error.
 """
 
 from collections.abc import Mapping
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.packer import Packer
@@ -14,6 +14,7 @@ from zerochat.errors import (
     LocalError,
     Refused,
     RemoteError,
+    Retry,
 )
 from zerochat.group import commands, conduct, hearing, leave, log, mail, pairing, peers, sync, timekeeping
 from zerochat.group.contact import Reach
@@ -62,6 +63,8 @@ class NotPossible(LocalError):
 class NotYet(LocalError):
     """{sentence}"""
 
+    retry: ClassVar[Retry] = "later"
+
 
 def step(
     agent: Agent, stimulus: Stimulus, moment: Moment, packers: Mapping[str, Packer] = PACKERS
@@ -96,8 +99,9 @@ def step(
             case TimerFired(key):
                 _timer(turn, key)
             case TurnOver():
-                for name in agent.groups:
-                    log.publish(turn, name)
+                for name, group in agent.groups.items():
+                    if group.fresh:
+                        log.publish(turn, name)
             case Recalled(group, member, records):
                 if group in agent.groups:
                     sync.recalled(turn, group, member, records)

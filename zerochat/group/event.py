@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec.structs import asdict
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes, strict_json
 from zerochat.crypto.primitives import ed25519_sign, ed25519_verify, sha256
@@ -38,7 +39,7 @@ suffice; Matrix has twenty for the same reason."""
 
 GENESIS, ADD, LEAVE, REMOVE, VOTE = "genesis", "add", "leave", "remove", "vote"
 ROLE, LABEL = "role", "label"
-POST, EDIT, DELETE, REACT, TOPIC = "post", "edit", "delete", "react", "topic"
+POST, EDIT, DELETE, REACT, TOPIC, ANNOUNCE = "post", "edit", "delete", "react", "topic", "announce"
 """What is said, which has bodies of its own (`saying.py`)."""
 CONTROL = frozenset({GENESIS, ADD, LEAVE, REMOVE, VOTE, ROLE, LABEL})
 """The types that say who is in the group, and as what: always signed, and given to everybody."""
@@ -61,8 +62,8 @@ class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     author: Did
     seq: Count
     pre: Annotated[str, msgspec.Meta(max_length=43)]
-    deps: Annotated[list[Id], msgspec.Meta(max_length=DEPS_MAX)]
-    conc: Annotated[list[Id], msgspec.Meta(max_length=CONC_MAX)]
+    deps: Annotated[tuple[Id, ...], msgspec.Meta(max_length=DEPS_MAX)]
+    conc: Annotated[tuple[Id, ...], msgspec.Meta(max_length=CONC_MAX)]
     lamport: Count
     time: Count
     body: dict[str, Any]
@@ -180,19 +181,11 @@ def _event(obj: object) -> Event:
             raise Malformed(why="event record: an id of the wrong length")
     if (shape.group == "") != (shape.type == GENESIS) or (shape.seq == 1) != (shape.pre == ""):
         raise Malformed(why="event record: a chain that begins in the wrong place")
-    return Event(
-        shape.group,
-        shape.type,
-        shape.author,
-        shape.seq,
-        shape.pre,
-        tuple(shape.deps),
-        tuple(shape.conc),
-        shape.lamport,
-        shape.time,
-        shape.body,
-        shape.sig,
-    )
+    fields = asdict(shape)
+    del fields["v"]
+    event = object.__new__(Event)  # nothing is checked when one is made, and this takes half the time
+    event.__dict__.update(fields)
+    return event
 
 
 def load_event(record: bytes) -> Event:

@@ -12,7 +12,7 @@ from typing import Any
 
 from zerochat.errors import Malformed, Refused, RemoteError
 from zerochat.group import agreement, clock, conduct, mail, outbox, peers, sync
-from zerochat.group.effects import Measure, Notify, Remember
+from zerochat.group.effects import Measure, Notify, Remember, Repeated
 from zerochat.group.event import (
     CONC_MAX,
     CONTROL,
@@ -192,6 +192,8 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
         raise Malformed(why="sync: another group")
     _hear_reach(turn, name, sender, body.reach)
     clock.hear(turn, body.reach.at)
+    if not mail.by_mail(turn, name, sender):  # a mediator may have kept it for days
+        turn.edit_peer(name, sender, ahead_ms=body.reach.at - turn.moment.now)
     start_chain(turn, name, sender, body.since, body.pre)
     sync.note_loss(turn, name, sender, body.view, body.have, body.reach.at)
     sync.note(turn, name, sender, body.view, body.have)
@@ -297,6 +299,7 @@ def _hear_chain(turn: Turn, name: str, event: Event) -> None:
     if event.seq <= chain.seq:
         if event.seq == chain.seq and chain.tip not in ("", event.id):
             _accuse(turn, name, event)
+        turn.say(Repeated(name, event.author, event.seq, event.type, event.record))
         sync.owe(turn, name, event.author)  # our acknowledgement was lost
         return
     if _is_next(turn.group(name), event):
@@ -381,7 +384,9 @@ def _release(turn: Turn, name: str, author: str) -> None:
     """Deliver what has waited for the event that has just come."""
     while True:
         group = turn.group(name)
-        held = group.limbo.get(author, Limbo()).records
+        if author not in group.limbo:
+            return
+        held = group.limbo[author].records
         seq = group.chain(author).seq
         fitting = {place: record for place, record in held.items() if place > seq}
         following = load_event(fitting[seq + 1]) if seq + 1 in fitting else None
@@ -448,7 +453,9 @@ def _deliver(turn: Turn, name: str, event: Event, by: str = "") -> None:
         remember(turn, name, event, late, by)
         if event.type == POST:
             keeping.posted(turn, name, event)
-        elif event.type == DELETE and not by:  # on nobody else's word: what is dropped is gone
+        elif event.type == DELETE and by:
+            keeping.said_deleted(turn, name, event.author, target_of(event), event.seq)
+        elif event.type == DELETE:
             keeping.deleted(turn, name, event.author, target_of(event))
 
 

@@ -1,19 +1,18 @@
 """What the core tells the faces. Frozen values, so that threads and processes share them without locks."""
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+
+class Delivered(Struct, frozen=True):
     """An event took its place in the log (one's own as well as others')."""
 
     group: str
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """`member` has every event of `author` up to `upto`; before, it was known to have them up to `after`."""
 
     group: str
@@ -23,20 +22,17 @@ class Receipt:
     upto: int
 
 
-@dataclass(frozen=True, slots=True)
-class PeerUp:
+class PeerUp(Struct, frozen=True):
     group: str
     member: str
 
 
-@dataclass(frozen=True, slots=True)
-class PeerDown:
+class PeerDown(Struct, frozen=True):
     group: str
     member: str
 
 
-@dataclass(frozen=True, slots=True)
-class ViewChanged:
+class ViewChanged(Struct, frozen=True):
     """Somebody joined or left, or a member's view began to agree or to differ."""
 
     group: str
@@ -45,8 +41,7 @@ class ViewChanged:
 JoinPhase: TypeAlias = Literal["dialling", "exchanging", "asking", "connecting", "joined", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class JoinProgress:
+class JoinProgress(Struct, frozen=True):
     join: str
     phase: JoinPhase
     text: str
@@ -58,8 +53,7 @@ class JoinProgress:
     """The error's code, when failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class InvitationUsed:
+class InvitationUsed(Struct, frozen=True):
     """Somebody answered an invitation of ours; `uses_left` of it remain."""
 
     group: str
@@ -67,8 +61,7 @@ class InvitationUsed:
     uses_left: int
 
 
-@dataclass(frozen=True, slots=True)
-class JoinAsked:
+class JoinAsked(Struct, frozen=True):
     """Somebody wants to join a group of ours, and a member has to say whether it may (`AnswerRequest`)."""
 
     group: str
@@ -78,8 +71,7 @@ class JoinAsked:
     role: str
 
 
-@dataclass(frozen=True, slots=True)
-class JoinAnswered:
+class JoinAnswered(Struct, frozen=True):
     """A request to join was answered, or has expired."""
 
     group: str
@@ -88,8 +80,7 @@ class JoinAnswered:
     admitted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Seating:
+class Seating(Struct, frozen=True):
     """How far somebody whom we have let in is with the others."""
 
     group: str
@@ -98,24 +89,21 @@ class Seating:
     members: int
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(Struct, frozen=True):
     """We have been put out of a group."""
 
     group: str
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class TrustChanged:
+class TrustChanged(Struct, frozen=True):
     """A member was verified, or is not any more."""
 
     group: str
     member: str
 
 
-@dataclass(frozen=True, slots=True)
-class Disagreement:
+class Disagreement(Struct, frozen=True):
     """The members' views of a group that we have just joined differ, or one of them has signed two histories."""
 
     group: str
@@ -125,8 +113,7 @@ class Disagreement:
     """One sentence for a person."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forked:
+class Forked(Struct, frozen=True):
     """Two different events claim the same place in one author's chain; the later one was set aside."""
 
     group: str
@@ -134,8 +121,7 @@ class Forked:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rotated:
+class Rotated(Struct, frozen=True):
     """A DID of one relationship was replaced: the member's, or (`mine`) ours, once the member has shown to know."""
 
     group: str
@@ -147,8 +133,7 @@ Way: TypeAlias = Literal["direct", "mediator", "web"]
 """How an answer came."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pong:
+class Pong(Struct, frozen=True):
     """The answer to a trust ping, and what it proves."""
 
     thread: str
@@ -163,8 +148,7 @@ class Pong:
     way: Way
 
 
-@dataclass(frozen=True, slots=True)
-class FeaturesDisclosed:
+class FeaturesDisclosed(Struct, frozen=True):
     """The answer to a query for features: pairs of feature type and id."""
 
     thread: str
@@ -172,8 +156,7 @@ class FeaturesDisclosed:
     features: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionChanged:
+class ConnectionChanged(Struct, frozen=True):
     """A connection began, was established, became our mediator, or ended."""
 
     connection: str
@@ -181,16 +164,14 @@ class ConnectionChanged:
     """One sentence for a person."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """A basic message has come from a connection."""
 
     connection: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProblemReported:
+class ProblemReported(Struct, frozen=True):
     """A peer says that something went wrong on its side."""
 
     peer: str
@@ -201,8 +182,7 @@ class ProblemReported:
 GapState: TypeAlias = Literal["asked", "lost", "filled"]
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """Events of an author that others have and we have not: those after place `after` of its chain, up to `upto`."""
 
     group: str
@@ -213,8 +193,7 @@ class Gap:
     """Others were asked for them; nobody who was asked has them (asking goes on, rarely); they are here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(Struct, frozen=True):
     """Nothing is missing here any more of what anybody has told us of."""
 
     group: str
@@ -224,8 +203,7 @@ class Completed:
     """UTC ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmed:
+class Confirmed(Struct, frozen=True):
     """The events of an author's chain after place `after`, up to `upto`, are its own word now, whoever has handed them
     over."""
 
@@ -235,8 +213,7 @@ class Confirmed:
     upto: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refuted:
+class Refuted(Struct, frozen=True):
     """What was handed over of an author's chain, after place `after` up to `upto`, counts no more: the author says
     something else, or nobody can tell yet whether it says the same; in that case it comes anew when it does."""
 
@@ -248,8 +225,7 @@ class Refuted:
     upto: int
 
 
-@dataclass(frozen=True, slots=True)
-class Differs:
+class Differs(Struct, frozen=True):
     """A member has something else than we in this place of an author's chain: the author has said two things, or
     somebody says what is not so."""
 
@@ -261,8 +237,7 @@ class Differs:
     """Who has handed ours over; empty: it is the author's own word."""
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryFetched:
+class HistoryFetched(Struct, frozen=True):
     """More of the history from before our time is here."""
 
     group: str
@@ -273,8 +248,7 @@ class HistoryFetched:
     done: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Regained:
+class Regained(Struct, frozen=True):
     """This profile had lost some of its own words, or may have, and can go on: it has them again, or nobody had any to
     show, or a person at this machine has decided so."""
 
@@ -283,8 +257,7 @@ class Regained:
     """How many events of our own there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileMoved:
+class FileMoved(Struct, frozen=True):
     """A file has come on its way, or somebody else has it, or it is fetched no more."""
 
     group: str

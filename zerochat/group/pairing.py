@@ -284,7 +284,7 @@ def heard(turn: Turn, name: str, relationship: Relationship) -> None:
     """A message has come from this member: keep what it changed in the relationship."""
     group, member = turn.group(name), relationship.member
     before = group.relationships[member]
-    if relationship == before:
+    if relationship is before or relationship == before:
         return
     turn.edit(name, relationships={**group.relationships, member: relationship})
     if not relationship.established:

@@ -82,7 +82,7 @@ def pack(
     recipient = short_form(relationship.theirs)
     word = relationship.handover.jwt if relationship.handover else message.from_prior
     if named:
-        message = replace(message, from_=sender, to=(recipient,), from_prior=word)
+        message = message.addressed(sender, (recipient,), word)
     return packer.authcrypt(
         pad(packer.dump(message)),
         sender=packer.own_key(mine, sender),
@@ -107,7 +107,7 @@ def farewell(
     mine = relationship.mine
     word = from_prior(Prior(mine.short, mine.kid_signing_short, mine.signing_seed), None, now_s)
     recipient = short_form(relationship.theirs)
-    plain = pad(packer.dump(replace(message, from_=None, to=(recipient,), from_prior=word)))
+    plain = pad(packer.dump(message.addressed(None, (recipient,), word)))
     key = packer.their_key(resolve(relationship.theirs), recipient)
     return packer.anoncrypt(plain, recipient=key, random=random)
 

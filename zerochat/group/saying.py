@@ -1,4 +1,5 @@
-"""What is said in a group: a post, what becomes of it (an edit, a reaction, or that it is taken back), and the topic.
+"""What is said in a group: a post, what becomes of it (an edit, a reaction, or that it is taken back), the topic, and
+what a bot announces of itself.
 
 Each is one value here, with its limits, and its body in the event record is written and read nowhere else. What we say
 ourselves is checked before it is said (`checked`). What others say is in the log whatever it is; a body that makes no
@@ -13,7 +14,9 @@ from typing import Any, TypeAlias, TypeGuard
 
 from zerochat.crypto.encoding import compact_json
 from zerochat.errors import LocalError, Malformed, PostTooLong
+from zerochat.group.announcement import Announcement, BadAnnouncement, fault_of_announcement, read_announcement
 from zerochat.group.event import (
+    ANNOUNCE,
     DELETE,
     EDIT,
     HEADER_BYTES_MAX,
@@ -76,12 +79,15 @@ class Edit:
     of: str
     """The id of the post."""
     text: str
+    mentions: tuple[str, ...] = ()
+    """The DIDs of those whom the new text calls by name."""
 
     kind = EDIT
 
     @property
     def body(self) -> dict[str, Any]:
-        return {"of": self.of, "text": self.text}
+        called = {"mentions": list(self.mentions)} if self.mentions else {}
+        return {"of": self.of, "text": self.text, **called}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +131,14 @@ class Topic:
         return {"text": self.text}
 
 
-Saying: TypeAlias = Post | Edit | Delete | React | Topic
+Saying: TypeAlias = Post | Edit | Delete | React | Topic | Announcement
 
 
 # --- our own --------------------------------------------------------------------------------------------------------
 
 
 def checked(saying: Saying) -> Saying:
-    """The same, fit to be said. Raises PostTooLong, NotAnEmoji or BadTopic."""
+    """The same, fit to be said. Raises PostTooLong, NotAnEmoji, BadTopic or BadAnnouncement."""
     match saying:
         case Post(text) | Edit(text=text):
             _check_size(text, saying)
@@ -140,6 +146,8 @@ def checked(saying: Saying) -> Saying:
             raise NotAnEmoji(emoji=ascii(emoji[:16]) if fault == "hidden" else emoji[:16])
         case Topic(text) if why := fault_of_topic(text):
             raise BadTopic(why=why)
+        case Announcement() if why := fault_of_announcement(saying):
+            raise BadAnnouncement(why=why)
     return saying
 
 
@@ -234,7 +242,7 @@ def _read(event: Event) -> Saying:
         case "post":
             return _post(body)
         case "edit":
-            return Edit(_of(body), _text(body))
+            return Edit(_of(body), _text(body), _mentions(body))
         case "delete":
             return Delete(_of(body))
         case "react":
@@ -247,16 +255,21 @@ def _read(event: Event) -> Saying:
             if fault_of_topic(text):
                 raise Malformed(why="topic: no line of text")
             return Topic(text)
+        case "announce":
+            return read_announcement(body)
     raise Malformed(why="nothing that is said")
 
 
 def _post(body: Mapping[str, Any]) -> Post:
     """What stands beside the text and makes no sense is passed over: the text is there to be read all the same."""
-    reply, mentions = body.get("reply"), body.get("mentions")
+    reply = body.get("reply")
+    return Post(_text(body), reply if _is_id(reply) else "", body.get("me") is True, _mentions(body))
+
+
+def _mentions(body: Mapping[str, Any]) -> tuple[str, ...]:
+    mentions = body.get("mentions")
     called = mentions if isinstance(mentions, list) and len(mentions) <= MENTIONS_MAX else []
-    dids = [one for one in called if isinstance(one, str) and _DID.fullmatch(one)]
-    reply = reply if _is_id(reply) else ""
-    return Post(_text(body), reply, body.get("me") is True, tuple(dict.fromkeys(dids)))
+    return tuple(dict.fromkeys(one for one in called if isinstance(one, str) and _DID.fullmatch(one)))
 
 
 def _text(body: Mapping[str, Any]) -> str:
@@ -278,13 +291,13 @@ def _is_id(value: object) -> TypeGuard[str]:
 
 
 def target_of(event: Event) -> str:
-    """What an event is about, by which the log finds it: the id of a post, or `topic`; empty for all others."""
-    if event.type == TOPIC:
+    """What an event is about, by which the log finds it: the id of a post, `topic` or `announce`; empty for others."""
+    if event.type in (TOPIC, ANNOUNCE):
         try:
             saying_of(event)
         except Malformed:
             return ""
-        return TOPIC
+        return event.type
     if event.type in (EDIT, DELETE, REACT):
         of = event.body.get("of")
         return of if _is_id(of) else ""

@@ -44,6 +44,8 @@ class Standing:
     reactions: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Each emoji with the DIDs of those who say it, both in the order in which that came; among them those whose word
     only others have brought so far. It goes when they turn out not to have said it."""
+    mentions: tuple[str, ...] = ()
+    """The DIDs of those whom its last text calls by name, where it was `edited`."""
     vouched: str = ""
     """Who has handed over the edit, or its author's taking it back, as long as the author has not confirmed that."""
 
@@ -59,8 +61,14 @@ def standing(view: View, post: Event, remarks: Iterable[Remark]) -> Standing:
     found = Standing(reactions=_reactions([(one.event, what) for one, what in by_place if isinstance(what, React)]))
     for one, what in reversed(own):
         if isinstance(what, Edit):
-            return Standing(what.text, one.event.time, False, found.reactions, one.vouched)
+            return Standing(what.text, one.event.time, False, found.reactions, what.mentions, one.vouched)
     return found
+
+
+def named_before(view: View, post: Event, remarks: Iterable[Remark], seq: int) -> frozenset[str]:
+    """The DIDs of those whom the author of a post had called by name in it before place `seq` of its chain."""
+    said = [what for one in remarks if one.event.seq < seq and (what := _counts(view, post, one.event)) is not None]
+    return frozenset(did for what in said if isinstance(what, Edit) for did in what.mentions)
 
 
 def _counts(view: View, post: Event, event: Event) -> Saying | None:
@@ -106,6 +114,15 @@ def topic_spans(view: View) -> Iterator[Span]:
     for member in (*view.former.values(), *view.members.values()):
         for after, upto, role in _roles(member):
             if after < upto and _sets_topic(view, role):
+                yield member.did, after, upto
+
+
+def announcement_spans(view: View) -> Iterator[Span]:
+    """The stretches of the members' chains in which they may write, and so what they announce of themselves counts: of
+    each member the last one."""
+    for member in view.members.values():
+        for after, upto, role in _roles(member):
+            if after < upto and role != READER:
                 yield member.did, after, upto
 
 

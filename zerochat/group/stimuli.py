@@ -9,9 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.protocols.oob import OutOfBand
+from zerochat.group.announcement import Announcement
 from zerochat.group.files.descriptor import File
 from zerochat.group.files.rules import FileRules
 from zerochat.group.membership import Policy
@@ -31,8 +34,7 @@ class Moment:
 # --- commands: a person or a program at this machine wants something ------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CreateGroup:
+class CreateGroup(Struct, frozen=True):
     name: str
     label: str
     """What the others will call me in this group."""
@@ -42,8 +44,7 @@ class CreateGroup:
     policy: Policy = Policy()
 
 
-@dataclass(frozen=True, slots=True)
-class CreateInvitation:
+class CreateInvitation(Struct, frozen=True):
     group: str
     lifetime_s: int
     uses: int
@@ -53,24 +54,21 @@ class CreateInvitation:
     """What it may have of what was said before it came, as far as the group's own rule allows it (`Policy.history`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RevokeInvitation:
+class RevokeInvitation(Struct, frozen=True):
     """Take an open invitation of ours back. `invitation`: its name (`joining/revoking.py`), or the beginning of it."""
 
     group: str
     invitation: str
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptInvitation:
+class AcceptInvitation(Struct, frozen=True):
     invitation: Invitation
     label: str
     role: str = "writer"
     """What we want to be in the group: reader or writer."""
 
 
-@dataclass(frozen=True, slots=True)
-class CancelJoin:
+class CancelJoin(Struct, frozen=True):
     """Give up a join that is under way."""
 
     join: str
@@ -90,8 +88,7 @@ class AnswerRequest:
     """What it asks for, as the person was shown it: only that is admitted. Empty: whatever it asks for."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveMember:
+class RemoveMember(Struct, frozen=True):
     """Put a member out, or vote for it where that takes several."""
 
     group: str
@@ -99,24 +96,21 @@ class RemoveMember:
     """A label or a DID."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRole:
+class ChangeRole(Struct, frozen=True):
     group: str
     member: str
     """A label or a DID; empty: ourselves."""
     role: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeLabel:
+class ChangeLabel(Struct, frozen=True):
     """Go by another name in a group."""
 
     group: str
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyMember:
+class VerifyMember(Struct, frozen=True):
     """The safety words were compared out of band and are the same; or that is taken back."""
 
     group: str
@@ -124,8 +118,7 @@ class VerifyMember:
     verified: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SendPost:
+class SendPost(Struct, frozen=True):
     group: str
     text: str
     reply: str = ""
@@ -136,16 +129,14 @@ class SendPost:
     """What comes with it, and is on disk here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(Struct, frozen=True):
     """Say something else than a post. Whether the post that it is about is there, whoever asks has looked up."""
 
     group: str
-    what: Edit | Delete | React | Topic
+    what: Edit | Delete | React | Topic | Announcement
 
 
-@dataclass(frozen=True, slots=True)
-class GetFile:
+class GetFile(Struct, frozen=True):
     """Fetch a file that was posted in a group."""
 
     group: str
@@ -156,8 +147,7 @@ class GetFile:
     """The id of that post."""
 
 
-@dataclass(frozen=True, slots=True)
-class DropFile:
+class DropFile(Struct, frozen=True):
     """Keep a file here no more."""
 
     group: str
@@ -165,28 +155,24 @@ class DropFile:
     """Its id."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveGroup:
+class LeaveGroup(Struct, frozen=True):
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetGroup:
+class ForgetGroup(Struct, frozen=True):
     """Delete what is kept here of a group that we are not in any more."""
 
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeGroup:
+class ResumeGroup(Struct, frozen=True):
     """Go on in a group where this profile may be an older copy of itself, whatever others may have heard of us
     (`history/regain.py`)."""
 
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImportEvents:
+class ImportEvents(Struct, frozen=True):
     """Take in what is missing here of a page of a group's log out of a file (`history/imports.py`)."""
 
     group: str
@@ -195,8 +181,7 @@ class ImportEvents:
     """They go from the newest to the oldest, down from what is here, and not up."""
 
 
-@dataclass(frozen=True, slots=True)
-class DismissDoubts:
+class DismissDoubts(Struct, frozen=True):
     """Somebody here has seen what casts doubt on what the members say (`agreement.doubts`)."""
 
     group: str
@@ -204,16 +189,14 @@ class DismissDoubts:
     """About whom, a label or a DID; empty: all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PingPeer:
+class PingPeer(Struct, frozen=True):
     """Trust Ping to a member or a connection."""
 
     peer: str
     """A connection's label or id, a member's label or DID, or `group/label` where that alone is not clear."""
 
 
-@dataclass(frozen=True, slots=True)
-class AskFeatures:
+class AskFeatures(Struct, frozen=True):
     """Discover Features of a member or a connection."""
 
     peer: str
@@ -221,23 +204,20 @@ class AskFeatures:
     """Protocols whose URI matches this; `*` at the end stands for anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class RotateDid:
+class RotateDid(Struct, frozen=True):
     """Replace the DID that a member or a connection knows us by."""
 
     peer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Struct, frozen=True):
     """A basic message to a connection."""
 
     peer: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(Struct, frozen=True):
     """Accept an out-of-band invitation of an agent that may be anybody's."""
 
     invitation: OutOfBand
@@ -246,8 +226,7 @@ class Connect:
     """Ask that agent to be our mediator."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfferConnection:
+class OfferConnection(Struct, frozen=True):
     """Make an out-of-band invitation to connect, outside of any group."""
 
     envelope: str
@@ -255,8 +234,7 @@ class OfferConnection:
     lifetime_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class EndConnection:
+class EndConnection(Struct, frozen=True):
     peer: str
 
 
@@ -290,8 +268,7 @@ Command: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """A command with the ticket under which its `Answer` or `Refuse` comes back."""
 
     ticket: int
@@ -301,8 +278,7 @@ class Ask:
 # --- inputs: the machine room saw something -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """The sockets are bound; this is where others reach them from now on."""
 
     pair: Endpoint
@@ -323,8 +299,7 @@ class Started:
     """How much of others' files this machine takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClockSet:
+class ClockSet(Struct, frozen=True):
     """Somebody has set the clock of this machine: it says so many ms more than it would have otherwise."""
 
     by_ms: int
@@ -337,32 +312,29 @@ class Received:
     link: bytes
     envelope: bytes
     handle: bytes | None = None
+    queued: bool = field(default=False, compare=False)
+    """It was on a queue, so nobody has sent it again. For measurements alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkUp:
+class LinkUp(Struct, frozen=True):
     """The pair link to this peer has finished its handshake (either side may have dialled)."""
 
     link: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDown:
+class LinkDown(Struct, frozen=True):
     link: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TimerFired:
+class TimerFired(Struct, frozen=True):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class TurnOver:
+class TurnOver(Struct, frozen=True):
     """Nothing more comes in this turn: what its steps have made for others goes out together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(Struct, frozen=True):
     """The answer to a `Recall`: canonical event records, in the order of the author's chain."""
 
     group: str
@@ -414,8 +386,7 @@ class PartsRead:
     """Each with its path to the root; empty: what is on disk is not what it must be."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartsStored:
+class PartsStored(Struct, frozen=True):
     """The parts of a file before this one are on disk."""
 
     group: str
@@ -423,16 +394,14 @@ class PartsStored:
     upto: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileWhole:
+class FileWhole(Struct, frozen=True):
     """A file is whole, and has been checked."""
 
     group: str
     file: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileFailed:
+class FileFailed(Struct, frozen=True):
     """Something of a file could not be put on disk (`why` is the sentence), or is not what it must be (empty)."""
 
     group: str
@@ -440,15 +409,13 @@ class FileFailed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class FilesFound:
+class FilesFound(Struct, frozen=True):
     """What is on disk of files, after a start: by group and file, how many parts, and whether it is whole."""
 
     found: tuple[tuple[str, str, int, bool], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Mailed:
+class Mailed(Struct, frozen=True):
     """One envelope came in over the web: posted to us, or on a WebSocket that we or somebody else opened."""
 
     envelope: bytes
@@ -456,22 +423,19 @@ class Mailed:
     """Where an answer can go back at once; None: nowhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class PostFailed:
+class PostFailed(Struct, frozen=True):
     """An envelope could not be handed over at this URI."""
 
     uri: str
 
 
-@dataclass(frozen=True, slots=True)
-class WebUp:
+class WebUp(Struct, frozen=True):
     """The WebSocket that `Hold` asked for is open."""
 
     uri: str
 
 
-@dataclass(frozen=True, slots=True)
-class WebDown:
+class WebDown(Struct, frozen=True):
     uri: str
 
 

@@ -9,7 +9,6 @@ differ by goes across as soon as either notices.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from zerochat.crypto.encoding import b64url
@@ -23,7 +22,7 @@ from zerochat.group.notices import Receipt, ViewChanged
 from zerochat.group.outbox import have
 from zerochat.group.relationship import pack
 from zerochat.group.state import Group
-from zerochat.group.turn import Turn
+from zerochat.group.turn import Turn, changed
 from zerochat.group.wire.messages import HEADS_MAX, HEIGHTS_MAX, STATUS, SYNC
 
 QUIET_MS = 150
@@ -92,9 +91,9 @@ def acknowledged(turn: Turn, name: str, member: str, reported: dict[str, int]) -
     peer = group.peers[member]
     acked = dict(peer.acked)
     for author, upto in reported.items():
-        # Nobody can have more of our own chain than there is.
-        upto = min(upto, group.seq) if author == group.me else upto
-        after = max(acked.get(author, 0), peer.base if author == group.me else 0)
+        after = acked.get(author, 0)
+        if author == group.me:  # nobody can have more of our own chain than there is
+            upto, after = min(upto, group.seq), max(after, peer.base)
         if author != member and upto > after:
             acked[author] = upto
             turn.say(Notify(Receipt(name, member, author, after, upto)))
@@ -233,19 +232,16 @@ def lacks(group: Group, member: str) -> bool:
 def expect_acknowledgement(turn: Turn, name: str, seq: int, audience: Iterable[str]) -> None:
     """Fresh events went out, `seq` and later ones: from now on their readers are expected to acknowledge them."""
     group = turn.group(name)
-    changed = {
-        member: replace(
-            group.peers[member],
-            # Whoever lacked nothing until now gets the full time; whoever lags keeps the deadline it has.
-            retry_at=group.peers[member].retry_at
-            if _lagged(group, member, seq)
-            else turn.now + _patience(turn, name, member),
-        )
+    waited_for = {
+        # Whoever lacked nothing until now gets the full time; whoever lags keeps the deadline it has.
+        member: group.peers[member]
+        if _lagged(group, member, seq)
+        else changed(group.peers[member], {"retry_at": turn.now + _patience(turn, name, member)})
         for member in audience
     }
     owed = group.owed - {member for member in audience if mail.reachable(turn, name, member)}
-    turn.edit(name, peers={**group.peers, **changed}, owed=owed)
-    due = [peer.retry_at - turn.now for member, peer in changed.items() if mail.reachable(turn, name, member)]
+    turn.edit(name, peers={**group.peers, **waited_for}, owed=owed)
+    due = [peer.retry_at - turn.now for member, peer in waited_for.items() if mail.reachable(turn, name, member)]
     if due:
         turn.timer("repair", name, min(due))
 
@@ -362,7 +358,7 @@ def view_changed(turn: Turn, name: str) -> None:
     """Our view is another one now. What the others told of theirs was before that, unless it is this one."""
     group = turn.group(name)
     ours = group.view.checksum
-    peers = {did: peer if peer.view in ("", ours) else replace(peer, view="") for did, peer in group.peers.items()}
+    peers = {did: peer if peer.view in ("", ours) else changed(peer, {"view": ""}) for did, peer in group.peers.items()}
     turn.edit(name, peers=peers)
     spread_view(turn, name)
 

@@ -51,7 +51,9 @@ def play_one(plan: Plan, seed: int) -> Played:
     try:
         world = _play(plan, seed, tally)
         steps, faults = world.steps, world.done if isinstance(world, Ordeal) else 0
-        if plan.twice and _play(plan, seed, Tally()).digest.digest() != world.digest.digest():
+        digest = world.digest.digest()
+        world.over()
+        if plan.twice and _play(plan, seed, Tally()).digest.digest() != digest:
             raise Violation(f"seed {seed}: a second run went another way")
     except Violation as violation:
         return Played(seed, steps, str(violation), faults, tally)

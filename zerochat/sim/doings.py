@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from typing import get_args
 
+from zerochat.group.announcement import Announcement, BotCommand
 from zerochat.group.effects import Answer, Effect, InvitationCreated, Refuse
 from zerochat.group.event import POST
 from zerochat.group.membership import (
@@ -38,6 +39,8 @@ JOIN_AGAIN_MS = 70_000
 """A joiner whom nobody has let in by then looks for another invitation."""
 REMARKS = 0.3
 """How often something is said about a message, for each message."""
+ANNOUNCED = 0.05
+"""How often somebody announces commands, for each message."""
 REMARKED_MAX = 8
 """It is one of the last so many."""
 DECIDE_MS_MAX = 3_000
@@ -128,6 +131,9 @@ class People:
             lot = random.Random(f"remark {self.world.seed} {self.said} {name}")
             if lot.random() < REMARKS:
                 self.remark(name, lot)
+            lot = random.Random(f"announce {self.world.seed} {self.said} {name}")
+            if lot.random() < ANNOUNCED:
+                self.announce(name, lot)
 
     def remark(self, name: str, dice: random.Random) -> None:
         """This one edits or deletes something that it has said, reacts to something, or says what the group is about.
@@ -142,6 +148,11 @@ class People:
         react = React(row.id, dice.choice("👍🎉😀"), dice.random() < 0.8)
         own = (react, Edit(row.id, f"edited by {name}"), Delete(row.id))
         self._ask(name, Say(group.id, dice.choice(own) if row.author == group.me else react))
+
+    def announce(self, name: str, dice: random.Random) -> None:
+        """This one says that it is a bot, and what it listens to, or is none any more. Drawn apart, as remarks are."""
+        commands = tuple(BotCommand(f"c{number}", "[WHAT]") for number in range(dice.randint(0, 3)))
+        self._ask(name, Say(self.world.group(name).id, Announcement(dice.random() < 0.8, commands)))
 
     def do(self) -> None:
         """One of them does something else, if there is something that it may do."""

@@ -20,12 +20,13 @@ from zerochat.group.effects import (
     Remember,
     Remembered,
 )
-from zerochat.group.event import CONTROL, POST, load_event
+from zerochat.group.event import CONTROL, POST
 from zerochat.group.history import compare
 from zerochat.group.history.negentropy import Items
 from zerochat.group.history.policy import Entry, floor_of, portion
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import Compared, Fetched
+from zerochat.sim.shortcuts import event_of
 
 
 @dataclass(slots=True)
@@ -125,6 +126,14 @@ class Node:
         self.log = [row for row in self.log if row not in rows]
 
 
+_encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Agent).decode
+
+
+def stored(agent: Agent) -> Agent:
+    """What a process finds of the state that the one before it has stored."""
+    return _decode(_encode(agent))
+
+
 class Violation(AssertionError):
     """A promise was broken; the message says which, where and in which seed."""
 
@@ -147,7 +156,7 @@ def check_logs(seed: int, nodes: Sequence[Node], made: Collection[str]) -> None:
         places: dict[str, int] = {}
         known: dict[str, int] = {}
         for row in node.log:
-            event = load_event(row.record)
+            event = event_of(row.record)
             if event.id != row.id:
                 raise Violation(f"seed {seed}: {node.name} keeps a record under another name")
             if row.author in mine and row.id not in made and not row.vouched:
@@ -183,5 +192,5 @@ def _may_have(group: Group, row: Remember) -> bool:
 
 
 def _check_serialises(agent: Agent, seed: int) -> None:
-    if msgspec.msgpack.decode(msgspec.msgpack.encode(agent), type=Agent) != agent:
+    if stored(agent) != agent:
         raise Violation(f"seed {seed}: a state does not survive serialisation")

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Sequence
 
 from zerochat.errors import Malformed
 from zerochat.group.effects import Remember
-from zerochat.group.event import POST, Event, load_event
+from zerochat.group.event import POST, Event
 from zerochat.group.membership import may_post
 from zerochat.group.saying import Delete, Edit, saying_of, target_of
 from zerochat.group.standing import Remark, standing
 from zerochat.group.state import Group
 from zerochat.sim.node import Node, Violation
+from zerochat.sim.shortcuts import event_of
 
 
 def check_remarks(seed: int, nodes: Sequence[Node]) -> None:
@@ -33,7 +34,7 @@ def _about(rows: Iterable[Remember]) -> list[tuple[Event, list[Event]]]:
     posts: dict[str, Event] = {}
     about: dict[str, list[Event]] = {}
     for row in rows:
-        event = load_event(row.record)
+        event = event_of(row.record)
         assert row.target == target_of(event)
         if row.type == POST:
             posts[row.id] = event

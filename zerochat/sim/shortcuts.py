@@ -10,9 +10,15 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from zerochat.crypto import primitives
+from zerochat.group.event import load_event
 
 VERIFIED_MAX = 8192
 """Signed texts, of some hundred bytes: more than there are in a history."""
+RECORDS_MAX = 4096
+"""Records of logs, of some hundred bytes: more than there are in a history."""
+
+event_of = lru_cache(RECORDS_MAX)(load_event)
+"""The event of a record in a log: every check looks at all records of all members, who have the same ones."""
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """What a simulated node tells its faces, as sentences of a story: nodes by their names, and no keys."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 
 from zerochat.group.notices import (
     Completed,
@@ -64,6 +63,6 @@ def told(node: Node, notice: Notice, names: Mapping[str, str]) -> str:
         case Differs(_, author, seq, member):
             return f"{me} finds that {name(member)} has something else from number {seq} of {name(author)} on"
         case _:
-            known = {each.name: getattr(notice, each.name) for each in fields(notice) if each.name != "group"}
+            known = {name: getattr(notice, name) for name in notice.__struct_fields__ if name != "group"}
             told = ", ".join(f"{key} {names.get(value, value)}" for key, value in known.items())
             return f"{me}: {type(notice).__name__}" + (f" ({told})" if told else "")

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
+from struct import pack
 from typing import ClassVar
 
 from zerochat.crypto.keys import PublicKey, SecretKey, public_of
@@ -71,5 +72,5 @@ def _public(secret: SecretKey) -> bytes:
 
 
 def _proof(*parts: bytes) -> bytes:
-    lengths = b"".join([len(part).to_bytes(4, "big") for part in parts])
+    lengths = pack(f">{len(parts)}I", *map(len, parts))
     return hashlib.sha256(lengths + b"".join(parts)).hexdigest()[:32].encode()

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import msgspec
-
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.endpoint import Endpoint
@@ -60,7 +58,7 @@ from zerochat.group.stimuli import (
 )
 from zerochat.sim.checks import Checks
 from zerochat.sim.mediator import SimulatedMediator
-from zerochat.sim.node import Node, Violation
+from zerochat.sim.node import Node, Violation, stored
 from zerochat.sim.story import told, who_is
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.web import SimulatedWeb
@@ -74,6 +72,7 @@ EPOCH_MS = 1_750_000_000_000
 _public_of = lru_cache(4096)(x25519_public)
 """Who is at the other end is asked for every frame, and never changes."""
 
+_TURN_OVER = TurnOver()
 SIMULATED_PACKERS: Mapping[str, Packer] = {**PACKERS, TransparentPacker.name: TransparentPacker()}
 
 
@@ -165,7 +164,7 @@ class World(Checks):
         node.dialled.clear()
         node.admitted.clear()
         self.web.forget(name)
-        node.agent = msgspec.msgpack.decode(msgspec.msgpack.encode(node.agent), type=Agent)
+        node.agent = stored(node.agent)
 
     def behind(self, name: str, mediator: str) -> None:
         """Have a simulated mediator take in what is for a node, and wait until it does."""
@@ -178,6 +177,10 @@ class World(Checks):
 
         if not self.run(granted, for_ms=60_000):
             raise Violation(f"seed {self.seed}: {mediator} did not take {name} in")
+
+    def over(self) -> None:
+        """Nobody looks at this world any more. It is full of circles, which nothing but the collector would find."""
+        vars(self).clear()
 
     # --- running ------------------------------------------------------------------------------------------------
 
@@ -195,9 +198,8 @@ class World(Checks):
 
     def _step(self, node: Node, stimulus: Stimulus) -> list[Effect]:
         """What comes of a turn; from here on the node's agent is what it is after that."""
-        moment, effects = Moment(self._clock(node), self.dice.randbytes), []
-        before = {key: group.seq for key, group in node.agent.groups.items()}
-        for heard in (stimulus, TurnOver()):
+        moment, before, effects = Moment(self._clock(node), self.dice.randbytes), node.agent.groups, []
+        for heard in (stimulus, _TURN_OVER):
             try:
                 node.agent, said = step(node.agent, heard, moment, SIMULATED_PACKERS)
             except Exception as error:
@@ -205,9 +207,10 @@ class World(Checks):
                 raise Violation(f"seed {self.seed}: {node.name} stumbles over {kind}: {error!r}") from error
             effects += said
         for effect in effects:
-            if isinstance(effect, Remember) and not effect.vouched:  # else somebody says that we have said it
+            if type(effect) is Remember and not effect.vouched:  # else somebody says that we have said it
                 group = node.agent.groups[effect.group]
-                if group.me == effect.author and before.get(effect.group, 0) < effect.seq <= group.seq:
+                seq = before[effect.group].seq if effect.group in before else 0
+                if group.me == effect.author and seq < effect.seq <= group.seq:
                     self.made.add(effect.id)
         self.steps += 1
         self.digest.update(f"{self.now} {node.name} {type(stimulus).__name__} {len(effects)}\n".encode())
@@ -256,7 +259,22 @@ class World(Checks):
     # --- the simulated machine room -------------------------------------------------------------------------------
 
     def _perform(self, node: Node, effect: Effect) -> None:
-        match effect:
+        match effect:  # the usual ones first
+            case SetTimer(key, delay_ms, keep):
+                if not (keep and key in node.timers):
+                    node.timers[key] = self.now + delay_ms
+                    self._later(delay_ms, node.name, key)
+            case Notify(notice):
+                if isinstance(notice, Forked | Disagreement | Differs):
+                    self._accused(node, notice)
+                if self.heed is not None:
+                    self.heed(node.name, notice)
+                if self.say:
+                    self.say(f"{self.told_time()} {told(node, notice, who_is(self.nodes))}")
+            case Dispatch(link, envelope):
+                self._dispatch(node, link, envelope)
+            case Remember() | Confirm() | Refute() | Receipt() | Forget():
+                node.remember(effect)
             case Admit():
                 node.admitted[effect.client_key] = effect
                 self._connect_all()
@@ -272,8 +290,6 @@ class World(Checks):
             case Hangup(link):
                 self._disconnect(node, link)
                 node.dialled.pop(link, None)
-            case Dispatch(link, envelope):
-                self._dispatch(node, link, envelope)
             case Reply(handle, envelope):
                 to, _, back = handle.partition(b" ")
                 self._frame(to.decode(), Received(back, envelope))
@@ -281,12 +297,6 @@ class World(Checks):
                 self._publish(node, effect)
             case Post() | Answered() | Hold() | Release():
                 self.web.perform(node.name, effect)
-            case SetTimer(key, delay_ms, keep):
-                if not (keep and key in node.timers):
-                    node.timers[key] = self.now + delay_ms
-                    self._later(delay_ms, node.name, key)
-            case Remember() | Confirm() | Refute() | Receipt() | Forget():
-                node.remember(effect)
             case Recall(group, member, author, after, limit):
                 chain = sorted((row.seq, row.record) for row in node.log if row.group == group and row.author == author)
                 records = tuple(record for seq, record in chain if seq > after)[:limit]
@@ -304,13 +314,6 @@ class World(Checks):
                     node.places[result.id] = result.seq
             case Refuse(ticket, _):
                 node.answers[ticket] = effect
-            case Notify(notice):
-                if isinstance(notice, Forked | Disagreement | Differs):
-                    self._accused(node, notice)
-                if self.heed is not None:
-                    self.heed(node.name, notice)
-                if self.say:
-                    self.say(f"{self.told_time()} {told(node, notice, who_is(self.nodes))}")
             case Measure(name, detail):
                 node.dropped[f"{name} {detail}"] = node.dropped.get(f"{name} {detail}", 0) + 1
 

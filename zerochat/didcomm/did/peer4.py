@@ -3,20 +3,27 @@
 Specified in: did:peer (decentralized-identity/peer-did-method-spec, numalgo 4).
 """
 
+from functools import lru_cache
+
 from zerochat.crypto.encoding import JSON, base58, base58_bytes, strict_json
 from zerochat.didcomm.did.document import Document, read_document
 from zerochat.didcomm.did.forms import DID_CHARS_MAX, peer4_hash, short_form
 from zerochat.errors import Malformed
 
 PREFIX = "did:peer:4"
+DOCUMENTS_CACHED = 128
+"""A newcomer's contact comes from every member, and goes to every one, without its base58: of whole DIDs, half a
+megabyte at the most."""
 
 
+@lru_cache(maxsize=DOCUMENTS_CACHED)
 def peer4(document: bytes) -> str:
     """The long form of the did:peer:4 of a DID document, which is hashed as the bytes that it is."""
     encoded = "z" + base58(JSON + document)
     return f"{PREFIX}{peer4_hash(encoded)}:{encoded}"
 
 
+@lru_cache(maxsize=DOCUMENTS_CACHED)
 def peer4_document(did: str) -> bytes:
     """What `peer4` has made this long form of. Raises Malformed."""
     encoded = did[len(short_form(did)) + 1 :]

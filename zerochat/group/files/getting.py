@@ -40,6 +40,10 @@ FAST_MS, SLOW_MS = 400, 1_500
 """Parts that have come within the first are asked for twice as many at once, after the second half as many."""
 PATIENCE_MS, PATIENCE_MAIL_MS = 15_000, 120_000
 """How long nothing may come from a member that was asked, before another one is."""
+SPELL_MS, SPELL_PARTS = 30_000, 16
+"""Whoever brings fewer parts in so long a time is asked for no more while there is somebody else to ask: a member that
+says a little every now and then must not keep a file from us that others have. Where all are as slow, our own line is,
+and it stays with the first of them."""
 PAUSE_MS = 30_000
 """When all who are there were asked in vain, they are asked again after this."""
 BUSY_MS, BUSY_MAX = 1_000, 20
@@ -91,11 +95,13 @@ def _begin(turn: Turn, name: str, key: str) -> None:
         elif one.tried:
             edit(turn, name, key, tried=one.absent)  # whoever was silent is asked again, after the pause
         return
-    ask_on(turn, name, key, Haul(whom, one.have, one.have, WINDOW, 0, turn.now))
+    haul = Haul(whom, one.have, one.have, WINDOW, 0, turn.now, since=turn.now, first=one.have)
+    ask_on(turn, name, key, haul)
 
 
 def _whom(turn: Turn, name: str, one: Holding) -> str | None:
-    """Whom to ask next: its author, those who have said that they have it, then anybody; mediators last."""
+    """Whom to ask next: its author, those who have said that they have it, then anybody; the slow ones last, and over
+    mediators."""
     group = turn.group(name)
     rest = sorted(set(group.others) - {one.author, *one.holders})
     able = [
@@ -103,8 +109,9 @@ def _whom(turn: Turn, name: str, one: Holding) -> str | None:
         for member in dict.fromkeys((one.author, *one.holders, *rest))
         if member not in one.tried and member not in one.liars and _free(turn, name, member)
     ]
-    near = [member for member in able if not mail.by_mail(turn, name, member)]
-    return next(iter(near or able), None)
+    quick = [member for member in able if member not in one.slow] or able
+    near = [member for member in quick if not mail.by_mail(turn, name, member)]
+    return next(iter(near or quick), None)
 
 
 def _free(turn: Turn, name: str, member: str) -> bool:
@@ -179,7 +186,22 @@ def hear_part(turn: Turn, name: str, member: str, body: FilePartBody, size: int)
     by_mail = mail.by_mail(turn, name, member)
     until = turn.now + (PATIENCE_MAIL_MS if by_mail else PATIENCE_MS)
     window = _window(haul, turn.now, by_mail) if haul.next + 1 >= haul.upto - haul.window // 2 else haul.window
-    ask_on(turn, name, body.file, replace(haul, next=haul.next + 1, until=until, window=window, busy=0))
+    haul = replace(haul, next=haul.next + 1, until=until, window=window, busy=0)
+    if haul.next < parts and turn.now - haul.since >= SPELL_MS:
+        if _too_slow(turn, name, one, haul):
+            edit(turn, name, body.file, haul=None, slow=(*one.slow, member))
+            turn.timer("file", name, 1)
+            return
+        haul = replace(haul, since=turn.now, first=haul.next)
+    ask_on(turn, name, body.file, haul)
+
+
+def _too_slow(turn: Turn, name: str, one: Holding, haul: Haul) -> bool:
+    """Whether so little has come in this spell that somebody else is to be asked, where there is somebody."""
+    if haul.next - haul.first >= SPELL_PARTS or haul.member in one.slow:
+        return False
+    other = _whom(turn, name, replace(one, slow=(*one.slow, haul.member)))
+    return other is not None and other not in (haul.member, *one.slow)
 
 
 def _window(haul: Haul, now: int, by_mail: bool) -> int:

@@ -23,7 +23,7 @@ KEPT_MAX = 4096
 AUTO_SHARE = 4
 """What comes by itself never takes more than this part of what may be here, in bytes and in number, so that nobody can
 fill it up."""
-FRESH: Mapping[str, Any] = {"haul": None, "tried": (), "absent": (), "fault": "", "spoilt": 0}
+FRESH: Mapping[str, Any] = {"haul": None, "tried": (), "absent": (), "slow": (), "fault": "", "spoilt": 0}
 """What is known of the fetching of a file of which nobody was asked for anything."""
 _CHARGE_BYTES = 64 * 1024
 """What the smallest file counts for."""
@@ -160,6 +160,32 @@ def deleted(turn: Turn, name: str, author: str, post: str) -> None:
             drop(turn, turn.group(name), key)
             files = turn.group(name).files
             turn.edit(name, files={each: other for each, other in files.items() if each != key})
+
+
+def said_deleted(turn: Turn, name: str, author: str, post: str, seq: int) -> None:
+    """Somebody else hands over that the author has taken a post back, in place `seq` of its chain. What is dropped is
+    gone, so that waits for the author's own word (`confirmed`)."""
+    for key, one in turn.group(name).files.items():
+        if (one.event, one.author, one.taken_back) == (post, author, 0):
+            edit(turn, name, key, taken_back=seq)
+
+
+def confirmed(turn: Turn, name: str, author: str, after: int, upto: int) -> None:
+    """What others have handed over of this chain, after place `after` up to `upto`, is its author's own word."""
+    for post in _said_deleted(turn.group(name), author, after, upto).values():
+        deleted(turn, name, author, post)
+
+
+def refuted(turn: Turn, name: str, author: str, after: int, upto: int) -> None:
+    """It is not, or that cannot be told."""
+    for key in _said_deleted(turn.group(name), author, after, upto):
+        edit(turn, name, key, taken_back=0)
+
+
+def _said_deleted(group: Group, author: str, after: int, upto: int) -> dict[str, str]:
+    """The files whose posts are taken back in this stretch of a chain, with the ids of the posts."""
+    files = group.files.items()
+    return {key: one.event for key, one in files if one.author == author and after < one.taken_back <= upto}
 
 
 def attached(turn: Turn, group: Group, event: str, files: Sequence[File]) -> None:

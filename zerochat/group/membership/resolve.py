@@ -33,6 +33,10 @@ from zerochat.group.membership.bodies import (
 from zerochat.group.membership.view import ADMIN, OWNER, WRITER, Member, View, votes_needed
 from zerochat.group.membership.votes import Standing
 
+LATEST_MAX = 16
+_heads: dict[tuple[str, ...], tuple[str, ...]] = {}
+"""The last answers of `heads_of`, by the ids of all the events: whoever tells how far it is says them every time."""
+
 
 def ancestors(control: Mapping[str, Event], heads: Iterable[str]) -> set[str]:
     """The ids of these membership events and of everything before them."""
@@ -48,7 +52,14 @@ def ancestors(control: Mapping[str, Event], heads: Iterable[str]) -> set[str]:
 
 def heads_of(control: Mapping[str, Event]) -> tuple[str, ...]:
     """The membership events that no other one names, sorted."""
-    return tuple(sorted(set(control).difference(*(event.deps for event in control.values()))))
+    known = tuple(control)
+    heads = _heads.pop(known, None)
+    if heads is None:
+        heads = tuple(sorted(set(control).difference(*(event.deps for event in control.values()))))
+    _heads[known] = heads
+    if len(_heads) > LATEST_MAX:
+        del _heads[next(iter(_heads))]
+    return heads
 
 
 def in_order(control: Mapping[str, Event]) -> list[tuple[str, Event]]:
@@ -84,7 +95,6 @@ def _newcomer(event: Event) -> Member:
     )
 
 
-LATEST_MAX = 16
 _latest: dict[tuple[str, ...], View] = {}
 """The last views, by heads: ids are hashes over the causes too, so heads say all that a view follows from."""
 

@@ -26,6 +26,10 @@ class Haul:
     """When the last question went out, UTC ms."""
     missed: int = -1
     """The part that was asked for once more, because a later one has come before it; -1: none."""
+    since: int = 0
+    """When the count of what it brings began, UTC ms (`getting.SPELL_MS`)."""
+    first: int = 0
+    """The number of the part that had to come next then."""
     busy: int = 0
     """How often in a row it has said that it is too busy."""
 
@@ -52,11 +56,16 @@ class Holding:
     """Those among them who have said that they do not have it."""
     liars: tuple[str, ...] = ()
     """Those who have sent something else: they are not asked for it again."""
+    slow: tuple[str, ...] = ()
+    """Those who have brought too little in the time that they had: they are asked when nobody else is left."""
     holders: tuple[str, ...] = ()
     """Other members who have said that they have it."""
     auto: bool = False
     """It is fetched although nobody here has asked for it."""
     spoilt: int = 0
     """How often in a row all parts were here, and together were not the file."""
+    taken_back: int = 0
+    """The place in its author's chain where the post is taken back, as somebody else has handed over and the author has
+    not confirmed yet; 0: nobody has said so."""
     fault: str = ""
     """Why it is fetched no further, as a sentence; empty: nothing is wrong."""

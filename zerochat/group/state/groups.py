@@ -18,6 +18,8 @@ from zerochat.group.state.history import Comparison, Difference, Errand, Fetchin
 from zerochat.group.wire.messages import JoinRequestBody
 
 GroupState: TypeAlias = Literal["active", "leaving", "left"]
+_NOTHING = Chain()
+"""Of whom nothing has come: asked for so often that making another one each time would take longer than all else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,9 @@ class Peer:
     """Not a part of what we know: it also counts what was refused, which changes nothing else."""
     breaker: Breaker = Breaker()
     """Problem reports between us: a conversation about errors must end."""
+    ahead_ms: int | None = field(default=None, compare=False)
+    """By how much its clock was ahead of ours when it last told us its state over a link, give or take the way; None:
+    it has not yet. For people alone: it changes nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,4 +256,4 @@ class Group:
 
     def chain(self, author: str) -> Chain:
         """How far this author's chain has been delivered here."""
-        return self.chains.get(author, Chain())
+        return self.chains.get(author, _NOTHING)
