@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The one door to the benchmarks: `scripts/bench.py AREA [--json] [--quick]`.
 
-Makes the scripts' environment first if it has to, like scripts/test. An area is a module in scripts/benchmarks.
+Makes the scripts' environment first if it has to, like scripts/test. An area is a module in scripts/benchmarks; some
+take further options, which their `options` names (`scripts/bench.py AREA -- --help`).
 """
 
 import argparse
@@ -26,15 +27,20 @@ def main() -> int:
     parser.add_argument("area", choices=areas, metavar="AREA", help=", ".join(areas))
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: under a minute, and less to believe")
-    arguments = parser.parse_args()
-    enter_environment()
+    arguments, others = parser.parse_known_args()
+    enter_environment(arguments.area)
+    module = importlib.import_module(f"benchmarks.{arguments.area}")
+    further = argparse.ArgumentParser(prog=f"scripts/bench.py {arguments.area}", allow_abbrev=False)
+    if hasattr(module, "options"):
+        module.options(further)
+    settings = vars(further.parse_args([other for other in others if other != "--"]))
 
     machine = {
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "load": round(os.getloadavg()[0], 2),
     }
-    report = importlib.import_module(f"benchmarks.{arguments.area}").measure(arguments.quick)
+    report = module.measure(arguments.quick, **settings)
     rows = [row.as_json() for row in report.rows]
     if arguments.json:
         answer = {"area": arguments.area, "machine": machine, "rows": rows, "missing": list(report.missing)}
@@ -44,13 +50,16 @@ def main() -> int:
     return 0
 
 
-def enter_environment() -> None:
-    """Go on in this interpreter if it has what zerochat needs, else begin again in the scripts' environment."""
-    needed = ("apsw", "cryptography", "msgspec", "nacl", "textual", "zmq")
+def enter_environment(area: str = "") -> None:
+    """Go on in this interpreter if it has what the area needs, else begin again in the scripts' environment."""
+    needed = ["apsw", "cryptography", "msgspec", "nacl", "textual", "zmq"]
+    if area == "analytics":
+        needed += ["duckdb", "polars", "pyarrow", "pyspark"]
     if sys.version_info >= (3, 11) and all(importlib.util.find_spec(name) for name in needed):
         sys.path.insert(0, str(ROOT))
         return
-    prepare = 'root=$1; shift; . "$root/scripts/environment.sh"; prepare dev; exec "$python" "$@"'
+    kind = "analytics" if area == "analytics" else "dev"
+    prepare = f'root=$1; shift; . "$root/scripts/environment.sh"; prepare {kind}; exec "$python" "$@"'
     os.execv("/bin/sh", ["sh", "-euc", prepare, "enter", str(ROOT), str(Path(sys.argv[0]).resolve()), *sys.argv[1:]])
 
 

@@ -145,6 +145,15 @@ def budget(request: pytest.FixtureRequest) -> Callable[[float], int]:
     return lambda slice_: max(1, round(slice_ * times))
 
 
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    """One Spark session for a whole run of the tests: starting one takes as long as many of them."""
+    from analytics.session import Wanted, started
+
+    with started(Wanted(memory="1g", short=True)) as (session, _):
+        yield session
+
+
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody's own settings reach a test."""

@@ -21,13 +21,14 @@ import apsw
 from tests.powercut import KINDS, Choice, Disk, Image, Key, write_folder
 from tests.turns import Step, histories, together
 from zerochat.agent.journal import Journal
+from zerochat.agent.stream.store import Consumer, Happening, Kept, Notes
 from zerochat.errors import LocalError
 from zerochat.group.effects import Forget
 from zerochat.group.event import foreign_event
 from zerochat.group.state import Agent
 
 KEY = bytes(range(32))
-TABLES = ("meta", "checkpoint", "events", "receipts", "sqlite_sequence")
+TABLES = ("meta", "checkpoint", "events", "receipts", "happenings", "consumers", "keys", "sqlite_sequence")
 EACH_LIFE = 500
 AGAIN_EVERY, ON_EVERY = 40, 60
 """Of so many disks one is opened with the power going once more meanwhile; and on one all goes on to the end."""
@@ -112,10 +113,16 @@ class Trial:
     """After so many deeds."""
 
 
+def made(path: Path) -> None:
+    """A new journal, that somebody reads."""
+    with Journal.create(path, KEY, {"label": b"zoe"}) as journal:
+        journal.stream.put(Consumer("ci", 0, 0, 1, 1))
+
+
 def live(folder: Path, deeds: Sequence[Deed], pages: int, mode: Mode) -> Trial:
     """Make a journal in an empty folder and do all of that. `pages`: how long its write-ahead log gets."""
     path = folder / "journal.db"
-    Journal.create(path, KEY, {"label": b"zoe"}).close()
+    made(path)
     with Disk(folder) as disk:
         trial = Trial(disk, deeds)
         journal = _open(path, disk, pages, mode)
@@ -127,7 +134,7 @@ def live(folder: Path, deeds: Sequence[Deed], pages: int, mode: Mode) -> Trial:
                 journal.close()
                 journal = _open(path, disk, pages, mode)
             else:
-                do(journal, deed)
+                do(journal, deed, number)
             disk.mark(("done", number))
             trial.contents.append(content(journal))
         journal.close()
@@ -142,14 +149,25 @@ def _open(path: Path, disk: Disk, pages: int, mode: Mode) -> Journal:
     return journal
 
 
-def do(journal: Journal, deed: Deed) -> None:
+def do(journal: Journal, deed: Deed, number: int) -> None:
+    """The `number`-th deed of a life."""
     match deed:
         case Step():
-            journal.commit(deed.state, deed.remembered)
+            journal.commit(deed.state, deed.remembered, said(journal, deed, number))
         case Meta():
             journal.meta_set(deed.name, deed.value)
         case Fold():
             journal._db.pragma(f"wal_checkpoint({deed.how})")
+
+
+def said(journal: Journal, turn: Step, number: int) -> Notes:
+    """What a turn has to say of the stream: something happens, a consumer has read what there was, a key is used."""
+    group = next(iter(turn.state.groups), "")
+    happened = tuple(Happening(group, "gap", number, f'{{"n":{n}}}') for n in range(number % 3))
+    at = journal.stream.latest()
+    read = replace(journal.stream.consumers["ci"], acked=at, told=at, updated=number)
+    used = Kept(group, f"key {number % 7}", number, bytes([number % 256]), "{}")
+    return Notes(happened, (read,) if number % 2 else (), (used,))
 
 
 def content(journal: Journal) -> int:
@@ -274,8 +292,8 @@ class Inspector:
     def _go_on(self, at: int, found: int) -> None:
         """What was not done yet is done now, and in the end all is as if nothing had happened."""
         with Journal.open(self._folder / "journal.db", KEY) as journal:
-            for deed in self._trial.deeds[found:]:
-                do(journal, deed)
+            for number, deed in enumerate(self._trial.deeds[found:], found + 1):
+                do(journal, deed, number)
             if content(journal) != self._trial.contents[-1]:
                 self.verdict.half += 1
                 self._note(at, f"it does not go on from {found}")

@@ -355,13 +355,13 @@ class FakeAgent:
     def _members(self, params: schema.GroupParams) -> list[MemberInfo]:
         return self.groups[params.group].members
 
-    def _subscribe(self, params: schema.SubscribeParams) -> NoParams:
-        if params.since is not None:
+    def _subscribe(self, params: schema.SubscribeParams) -> schema.Subscribed:
+        if isinstance(params.since, int):
             every = [event for group in self.groups.values() for event in group.events]
             for event in sorted(every, key=lambda each: each.seq):
                 if event.seq > params.since:
                     self.tell("event", replace(event, replayed=True))
-        return NoParams()
+        return schema.Subscribed()
 
     def _history(self, params: schema.HistoryParams) -> History:
         events = self.groups[params.group].events
@@ -481,6 +481,7 @@ class FakeAgent:
             endpoint="zmq+tcp://192.0.2.7:40001",
             role="reader" if params.role == "reader" else "writer",
             history=params.history or "all",
+            id=f"{self.count('invite'):04x}",
         )
 
     def _invitations(self, params: schema.GroupParams) -> list[schema.OpenInvitation]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import apsw
 
-from tests.cutting import KEY, Deed, Restart, content, deeds, do
+from tests.cutting import KEY, Deed, Restart, content, deeds, do, made
 from zerochat.agent.journal import DiskFull, Journal
 from zerochat.group.state import Agent
 
@@ -52,10 +52,10 @@ def lived(path: Path, disk: Narrow, work: Sequence[Deed], room: int) -> tuple[li
     """What a journal has in it after each of these deeds, and how many of them had to be done again, because there was
     no room at first."""
     disk.room = ENDLESS
-    Journal.create(path, KEY).close()
+    made(path)
     journal, contents, again = opened(path, disk.vfs), [], 0
     disk.written, disk.room = 0, room
-    for deed in work:
+    for number, deed in enumerate(work):
         if isinstance(deed, Restart):
             with suppress(DiskFull):  # the write-ahead log stays, and is as good
                 journal.close()
@@ -64,14 +64,14 @@ def lived(path: Path, disk: Narrow, work: Sequence[Deed], room: int) -> tuple[li
         for last in (False, False, True):
             before = content(journal)
             try:
-                do(journal, deed)
+                do(journal, deed, number)
                 break
             except (DiskFull, apsw.FullError):
                 again += 1
                 assert content(journal) == before, "nothing of it is there"
                 disk.room = ENDLESS if last else disk.room
         else:
-            do(journal, deed)
+            do(journal, deed, number)
         contents.append(content(journal))
     journal.check()
     journal.close()
@@ -83,16 +83,16 @@ def fill_up(folder: Path, times: int) -> int:
     dice, refused = random.Random(6), 0
     for _ in range(times):
         work, path, ballast = deeds(dice, 16), folder / "journal.db", folder / "ballast"
-        Journal.create(path, KEY).close()
+        made(path)
         journal = opened(path)
-        for deed in work:
+        for number, deed in enumerate(work):
             if isinstance(deed, Restart):
                 journal.close()
                 journal = opened(path)
             before = content(journal)
             leave_pages(ballast, dice.randrange(12))
             try:
-                do(journal, deed)
+                do(journal, deed, number)
             except DiskFull:
                 refused += 1
                 assert content(journal) == before, "nothing of it is there"
@@ -101,7 +101,7 @@ def fill_up(folder: Path, times: int) -> int:
                     journal = opened(path)
                     assert content(journal) == before
                 ballast.unlink()
-                do(journal, deed)
+                do(journal, deed, number)
         journal.check()
         after = content(journal)
         journal.close()

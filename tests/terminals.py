@@ -61,13 +61,13 @@ class Terminal:
 
 
 @contextmanager
-def terminal(machine, *arguments, term="xterm-256color"):
-    """`zerochat` with these arguments, on the profile of `machine`."""
+def terminal(machine, *arguments, term="xterm-256color", program=(sys.executable, "-m", "zerochat")):
+    """`zerochat` with these arguments (or another program), on the profile of `machine`."""
     main, line = pty.openpty()
     environment = {**machine.environment, "TERM": term, "LINES": str(LINES), "COLUMNS": str(COLUMNS)}
     environment |= {"ZEROCHAT_CHAT__TOUR": "false"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "zerochat", *arguments],
+        [*program, *arguments],
         env=environment,
         stdin=line,
         stdout=line,

@@ -68,7 +68,7 @@ VERBS = [
     *("delivery", "why", "audit", "export", "import"),
     *("members", "requests", "admit", "refuse", "remove", "role", "rename", "verify"),
     *("ping", "features", "rotate", "connect", "connections", "tell", "letters", "disconnect", "route", "mediator"),
-    "sim",
+    *("sim", "doctor", "completion", "man"),
 ]
 
 
@@ -1063,7 +1063,15 @@ def alone(monkeypatch, fake_agent) -> dict[str, Any]:
         starts = 0
 
         def __init__(
-            self, home: Any, key: bytes, *, listen: str | None, advertise: str | None, unused_s: float | None = None
+            self,
+            home: Any,
+            key: bytes,
+            *,
+            listen: str | None,
+            advertise: str | None,
+            unused_s: float | None = None,
+            log_format: str | None = None,
+            hooks: bool = False,
         ) -> None:
             assert key == b"key"
             self.home = home
@@ -1177,11 +1185,11 @@ def test_the_agent_waits_for_the_profile(run, alone, monkeypatch) -> None:
     alone["before_start"] = owned
     alone["status"] = lambda _: STATUS
     alone["Thread"].is_alive = lambda self: False
-    monkeypatch.setattr("zerochat.cli.profile.OWNED_AGAIN_S", 0.001)
-    monkeypatch.setattr("zerochat.cli.profile.OWNED_QUIET_S", 0.0)
+    monkeypatch.setattr("zerochat.cli.running.OWNED_AGAIN_S", 0.001)
+    monkeypatch.setattr("zerochat.cli.running.OWNED_QUIET_S", 0.0)
     code, out, err = run("agent")
     assert code == 0 and out.startswith("ready ") and err.count("\n") == 1 and "process 7" in err
-    monkeypatch.setattr("zerochat.cli.profile.OWNED_S_MAX", 0.0)
+    monkeypatch.setattr("zerochat.cli.running.OWNED_S_MAX", 0.0)
     alone["Thread"].starts = 0
     code, out, err = run("agent")
     assert (code, out) == (6, "") and "belongs to another zerochat" in err
@@ -1348,7 +1356,7 @@ def test_the_agent_runs_until_it_is_told_to_end(run, home, monkeypatch) -> None:
         assert ready["pid"] == str(agent.pid)
         status = json.loads(run("status --format jsonl")[1])
         assert (status["pid"], status["pair"], status["nick"]) == (agent.pid, ready["pair"], "alice")
-        monkeypatch.setattr("zerochat.cli.profile.OWNED_S_MAX", 0.0)
+        monkeypatch.setattr("zerochat.cli.running.OWNED_S_MAX", 0.0)
         code, out, err = run("agent")
         assert (code, out) == (6, "")
         assert f"process {agent.pid}" in err

@@ -11,6 +11,7 @@ from zerochat.agent import plain
 from zerochat.agent.schema import (
     Amended,
     Author,
+    Beginning,
     DeleteParams,
     DeliveryReport,
     EditParams,
@@ -94,6 +95,14 @@ def test_a_group_about_nothing(run: Any, agent: Any) -> None:
     assert run("topic hikers") == (0, "", "Nobody has said what this group is about.\n")
 
 
+@pytest.mark.parametrize(("state", "part"), [("whole", False), ("withheld", True), ("fetching", True), ("gone", True)])
+def test_a_newcomer_who_has_part_of_the_history_is_not_told_that_nobody_has(
+    run: Any, agent: Any, state: Any, part: bool
+) -> None:
+    agent(groups=lambda _: [replace(HIKERS, beginning=Beginning(state=state, rules=["none", "all"]))])
+    assert ("In what you have of its history" in run("topic hikers")[2]) is part
+
+
 @pytest.mark.parametrize(
     "line", ["react hikers last", "react hikers", "edit hikers", "delete", "topic", "send --reply"]
 )
@@ -167,6 +176,21 @@ def test_a_topic() -> None:
     assert lines(event(1, type="topic_changed", body={"text": ""})) == ["* bob took away what this group is about"]
 
 
+def test_what_a_bot_listens_to() -> None:
+    named = [{"name": f"c{n}", "usage": "", "help": "", "role": ""} for n in range(7)]
+    announced = [
+        event(1, type="commands_announced", body={"bot": True, "commands": named}),
+        event(2, type="commands_announced", body={"bot": True, "commands": []}),
+        event(3, type="commands_announced", body={"bot": False, "commands": []}),
+        event(4, type="commands_announced", body={"unreadable": True}),
+    ]
+    assert lines(*announced) == [
+        "* bob is a bot, and listens to !c0, !c1, !c2, !c3, !c4 and 2 more",
+        "* bob is a bot",
+        "* bob is no bot",
+    ]
+
+
 def test_nothing_of_it_gives_orders_to_a_terminal() -> None:
     quoted = Quote(id="id1", author=Author(CAROL, NASTY), text=NASTY)
     everything = [
@@ -178,6 +202,7 @@ def test_nothing_of_it_gives_orders_to_a_terminal() -> None:
         event(6, type="topic_changed", body={"text": NASTY}),
         event(7, type="topic_changed", body={"unreadable": True}),
         event(8, type="message_deleted", body={"unreadable": True}, replayed=False),
+        event(9, type="commands_announced", body={"bot": True, "commands": [{"name": NASTY}]}),
     ]
     shown = "".join(lines(*everything))
     assert not set(shown) & set("\x1b\x07\u202e") and len(shown) < 1_500

@@ -18,6 +18,7 @@ from zerochat.agent.places import places
 from zerochat.agent.roster import NotTheWords
 from zerochat.agent.schema import (
     CONTRADICTION,
+    AnnouncedCommand,
     AnswerParams,
     Author,
     Beginning,
@@ -243,6 +244,20 @@ def test_whoever_comes_only_to_read(run, crew) -> None:
 
 
 # --- coming in ------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_bot_listens_to_stands_below_the_members(run, crew) -> None:
+    commands = [AnnouncedCommand("deploy", "ENV\x1b", "Bring it out\u202e", "admin"), AnnouncedCommand("ping")]
+    bot = MemberInfo(did=BOB, nick="ci", connection="connected", joined_at="x", bot=True, commands=commands)
+    crew.answers["members"] = lambda _: [PEOPLE[0], bot]
+    out = run("members hikers")[1].splitlines()
+    assert [" ".join(line.split()) for line in out[3:7]] == [
+        "",
+        "BOT LISTENS TO FROM AND DOES",
+        "ci !deploy ENV␛ admin Bring it out�",
+        "ci !ping - -",
+    ]
+    assert out[2].startswith("ci [bot]")
 
 
 def test_who_waits_to_be_let_in(run, crew) -> None:

@@ -57,6 +57,7 @@ from zerochat.agent.schema import (
     NoParams,
     PongNews,
     Sent,
+    Subscribed,
     ViewNews,
 )
 from zerochat.errors import UnknownGroup
@@ -554,7 +555,7 @@ def test_what_we_do_not_know_is_skipped() -> None:
         b'{"jsonrpc":"2.0","method":"view","params":{"group":"g","colour":"red"},"more":1}\n'
         b'{"jsonrpc":"2.0","id":77,"result":{}}\n{"jsonrpc":"2.0","id":1,"result":{"new":1}}\n{"half'
     )
-    assert dialogue.hear(said) == [News("view", ViewNews("g")), Reply(1, "subscribe", NoParams())]
+    assert dialogue.hear(said) == [News("view", ViewNews("g")), Reply(1, "subscribe", Subscribed())]
 
 
 @given(st.binary(max_size=200))

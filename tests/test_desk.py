@@ -154,7 +154,8 @@ def test_a_group_keeps_the_envelopes_that_it_was_made_with(office):
 def test_who_has_subscribed_to_one_group_hears_of_no_other(office):
     first, second = (office.call("alice", "new", group=name).id for name in ("one", "two"))
     office.servers["alice"].news.clear()
-    office.desks["alice"]._subscribers[2] = replace(office.desks["alice"]._subscribers[1], groups=frozenset([first]))
+    subscribed = schema.SubscribeParams([first])
+    office.desks["alice"].stream.subscribe(2, subscribed, office.agents["alice"])
     me = office.agents["alice"].groups[second].me
     news = [notices.Rotated(second, me, mine=True), notices.ProblemReported("bob", "e.p", "why")]
     office.desks["alice"].tell(news, office.agents["alice"])

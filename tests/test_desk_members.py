@@ -31,6 +31,9 @@ class Journal:
     def latest(self) -> int:
         return 0
 
+    def announcements(self, group: str, spans: object) -> list[Row]:
+        return []
+
     def topics(self, group: str, spans: object) -> list[Row]:
         return []
 

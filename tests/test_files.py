@@ -33,6 +33,7 @@ from zerochat.group.files.tree import (
     path_in,
 )
 from zerochat.group.relationship import pack
+from zerochat.group.saying import Delete
 from zerochat.group.state import Haul, Holding
 from zerochat.group.stimuli import (
     CreateGroup,
@@ -41,9 +42,11 @@ from zerochat.group.stimuli import (
     FilesFound,
     FileWhole,
     GetFile,
+    Moment,
     PartsRead,
     PartsStored,
     RemoveMember,
+    Say,
     SendPost,
 )
 from zerochat.group.wire.files import (
@@ -324,6 +327,40 @@ def test_somebody_else_gives_it_when_its_author_is_gone():
     assert {name for name, *_ in world.asked[-3:]} == {"n1"}
 
 
+def test_a_deletion_that_others_hand_over_drops_the_file_once_its_author_confirms_it():
+    world = Filed()
+    world.bring_in("n1", "n2")
+    data = content(2 * PART_BYTES)
+    file, post = world.attach("n0", data)
+    assert world.run(lambda: world.has("n1", data, file) and world.has("n2", data, file), for_ms=60_000)
+    world.deaf.add(frozenset({"n0", "n2"}))
+    world.ask("n0", Say(world.id, Delete(post.result.id)))
+    assert world.run(lambda: world.holding("n2", file).taken_back, for_ms=400_000)
+    assert world.state("n1", file) == "", "its author has told it so"
+    assert world.has("n2", data, file), "what is dropped is gone, so a third member's word is not enough"
+    world.deaf.clear()
+    world.post("n0", "I have taken it back")
+    assert world.run(lambda: world.state("n2", file) == "", for_ms=60_000)
+    assert ("n2", world.id, file.id) not in world.disks
+
+
+def test_a_deletion_that_the_author_has_never_said_drops_nothing():
+    world = Filed()
+    world.bring_in("n1", "n2")
+    data = content(PART_BYTES)
+    file, _ = world.attach("n0", data)
+    assert world.run(lambda: world.has("n2", data, file), for_ms=60_000)
+    turn, author = world.turn("n2"), world.did("n0")
+    keeping.said_deleted(turn, world.id, author, world.holding("n2", file).event, 9)
+    for after, upto in ((0, 8), (9, 12)):
+        keeping.confirmed(turn, world.id, author, after, upto)
+        keeping.refuted(turn, world.id, author, after, upto)
+    assert turn.group(world.id).files[file.id].taken_back == 9, "other places of the chain"
+    keeping.refuted(turn, world.id, author, 5, 9)
+    keeping.confirmed(turn, world.id, author, 5, 9)
+    assert turn.group(world.id).files[file.id].state == "here"
+
+
 def test_a_member_who_sends_something_else_spoils_nothing():
     world = Filed()
     world.bring_in("n1", "n2")
@@ -519,11 +556,11 @@ def test_who_asks_for_too_much_has_to_wait_and_is_heard_all_the_same():
     assert world.run(lambda: "still here" in world.texts("n0"), for_ms=2_000)
 
 
-def hauled(world, *others):
+def hauled(world, *others, parts=4):
     """A file that n1 wants, and asks n0 for."""
-    data = content(4 * PART_BYTES)
+    data = content(parts * PART_BYTES)
     file, turn = file_of(data), world.turn("n1")
-    haul = Haul(world.did("n0"), 0, 2, 2, turn.now + getting.PATIENCE_MS, turn.now)
+    haul = Haul(world.did("n0"), 0, 2, 2, turn.now + getting.PATIENCE_MS, turn.now, since=turn.now)
     wanted = Holding(file, world.did("n0"), "e" * 43, 0, state="getting", haul=haul)
     turn.edit(world.id, files={**{one.file.id: one for one in others}, file.id: wanted})
     return data, file, turn
@@ -541,6 +578,47 @@ def test_who_is_too_busy_for_ever_is_passed_over():
     getting.seek(turn, world.id)
     asked = turn.group(world.id).files[file.id].haul
     assert asked is not None and asked.member == world.did("n2")
+
+
+def dripped(world, turn, file, data, gap_ms):
+    """n0 brings one part every so often until it is asked for no more: how many, and until when; None: it always is."""
+    parts, author, begun = cut_up(data), world.did("n0"), turn.now
+    levels = levels_over([leaf(part) for part in parts])
+    for number in range(len(parts) - 1):
+        turn.moment = Moment(turn.now + gap_ms, world.dice.randbytes)
+        path = [b64url(each) for each in path_in(levels, number)]
+        body = FilePartBody(world.id, file.id, number, b64url(parts[number]), path)
+        getting.hear_part(turn, world.id, author, body, bucket(PART_BYTES))
+        getting.stored(turn, world.id, file.id, number + 1)
+        haul = turn.group(world.id).files[file.id].haul
+        if haul is None or haul.member != author:
+            return number + 1, turn.now - begun
+    return None
+
+
+def test_who_brings_a_little_every_now_and_then_does_not_keep_a_file_from_us():
+    world = Filed(3)
+    world.bring_in("n1", "n2")
+    data, file, turn = hauled(world, parts=60)
+    assert dripped(world, turn, file, data, 14_000) == (3, 42_000)
+    assert turn.group(world.id).files[file.id].slow == (world.did("n0"),)
+    getting.seek(turn, world.id)
+    one = turn.group(world.id).files[file.id]
+    assert one.haul.member == world.did("n2") and one.have == 3, "what has come stays"
+    getting.hear_lack(turn, world.id, world.did("n2"), FileLackBody(world.id, file.id, "absent"))
+    getting.seek(turn, world.id)
+    assert turn.group(world.id).files[file.id].haul.member == world.did("n0"), "a little is more than nothing"
+
+
+def test_who_is_quick_enough_or_has_it_alone_is_asked_on():
+    world = Filed(3)
+    world.bring_in("n1", "n2")
+    data, file, turn = hauled(world, parts=60)
+    assert dripped(world, turn, file, data, getting.SPELL_MS // getting.SPELL_PARTS) is None
+    alone = Filed(2)
+    alone.bring_in("n1")
+    data, file, turn = hauled(alone, parts=60)
+    assert dripped(alone, turn, file, data, 14_000) is None
 
 
 def test_a_part_that_comes_again_and_again_is_charged():

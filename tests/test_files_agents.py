@@ -119,7 +119,7 @@ def test_a_large_file_comes_on_request_with_news_on_both_sides(people, tmp_path)
         assert news is not None
         if isinstance(news.item, FileNews) and news.item.file.holders == 1:
             break
-    saved = bob.client.save("friends", "film.mkv")
+    saved = bob.client.save("friends", "film.mkv", str(tmp_path / "film.mkv.copy"))
     assert saved.sha256 == hashlib.sha256(data).hexdigest()
 
 

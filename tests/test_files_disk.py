@@ -15,7 +15,7 @@ from zerochat.agent.files.room import FileRoom
 from zerochat.agent.files.saving import NoSuchFolder, downloads, save
 from zerochat.agent.settings import load_settings
 from zerochat.crypto.encoding import b64url
-from zerochat.errors import Unauthentic
+from zerochat.errors import InternalFault, Unauthentic
 from zerochat.group.effects import DropFile, FinishFile, ReadParts, StoreParts
 from zerochat.group.files.descriptor import File
 from zerochat.group.files.tree import PART_BYTES, leads_to, leaf, levels_over
@@ -280,6 +280,33 @@ def test_a_full_disk_is_told_the_core_in_words(tmp_path, monkeypatch):
         room.perform(StoreParts(GROUP, FILE.id, FILE.size, 0, PARTS[0]))
         (told,) = bell.wait(room, 1)
         assert isinstance(told, FileFailed) and "full" in told.why
+
+
+def test_a_fault_of_our_own_is_answered_and_the_room_goes_on(tmp_path, monkeypatch, caplog):
+    bell, answers = Bell(), []
+
+    def stumble(*_):
+        raise ZeroDivisionError("secret words")
+
+    with FileRoom(tmp_path / "files", b"s" * 32, bell) as room:
+        room.long(stumble, answers.append)
+        room.long(lambda: "done", answers.append)
+        while len(answers) < 2:
+            assert bell.rung.acquire(timeout=30)
+            room.take()
+        assert isinstance(answers[0], InternalFault) and answers[1] == "done"
+        with monkeypatch.context() as patch:
+            for what in ("store", "read", "finish", "drop"):
+                patch.setattr(room.blobs, what, stumble)
+            room.perform(ReadParts(GROUP, "bob", FILE.id, FILE.size, 1, 2))
+            room.perform(DropFile(GROUP, FILE.id))
+            room.perform(StoreParts(GROUP, FILE.id, FILE.size, 0, PARTS[0]))
+            room.perform(FinishFile(GROUP, FILE.id, FILE.root, FILE.size))
+            told = bell.wait(room, 2)
+            assert all(isinstance(one, FileFailed) and "fault" in one.why for one in told)
+        room.perform(StoreParts(GROUP, FILE.id, FILE.size, 0, PARTS[0]))
+        assert isinstance(bell.wait(room, 1)[0], PartsStored)
+    assert "secret words" not in str([answers[0].sentence(), told]) and len(caplog.records) == 5
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Pictures of other people's: decoded in a process of its own that can do little, and shown small."""
 
+import errno
 import io
 import resource
 import subprocess
@@ -34,6 +35,25 @@ def test_what_people_send_each_other_becomes_small(kind):
     assert (width, height) == (40, 20) and len(pixels) == 40 * 20 * 3
     red, green, blue = pixels[:3]
     assert red > 230 and green < 40 and blue < 40
+
+
+def test_what_phones_and_old_programs_make_needs_nothing_that_is_not_loaded():
+    picture = Image.linear_gradient("L").resize((64, 32)).convert("RGB")
+    exif = Image.Exif()
+    exif[0x0110], exif[0x0112] = "a phone", 6
+    for kind, how, mode in (
+        ("MPO", {"save_all": True, "append_images": [picture], "exif": exif}, "RGB"),
+        ("JPEG", {"exif": exif, "dpi": (72, 72), "progressive": True}, "RGB"),
+        ("JPEG", {}, "CMYK"),
+        ("PNG", {"transparency": 3}, "P"),
+        ("PNG", {}, "I;16"),
+        ("PNG", {"exif": exif}, "LA"),
+        ("GIF", {"save_all": True, "append_images": [picture.convert("P")], "transparency": 3}, "P"),
+        ("WEBP", {"lossless": True, "exif": exif, "save_all": True, "append_images": [picture]}, "RGBA"),
+    ):
+        content = io.BytesIO()
+        (picture.convert("I") if mode == "I;16" else picture).convert(mode).save(content, kind, **how)
+        assert small(content.getvalue())[:2] == (40, 20), (kind, mode)
 
 
 def test_one_that_is_small_already_is_not_made_larger():
@@ -71,11 +91,17 @@ def test_a_bomb_is_refused_before_it_unfolds():
 def test_whoever_decodes_can_write_nothing_and_has_little_memory(tmp_path):
     """The same process, with something else in the place of the decoder."""
     probe = (
-        "import resource, runpy, sys\n"
+        "import resource, runpy, socket, sys\n"
         "from PIL import Image\n"
         "def probe(*_, **__):\n"
         "    for what in (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE):\n"
         "        print(*resource.getrlimit(what), file=sys.stderr)\n"
+        "    for reach in (lambda: open('/dev/null'), socket.socket, socket.socketpair):\n"
+        "        try:\n"
+        "            reach()\n"
+        "        except OSError as error:\n"
+        "            print(error.errno, file=sys.stderr)\n"
+        "    print(*resource.getrlimit(resource.RLIMIT_NPROC), file=sys.stderr)\n"
         "    raise SystemExit(1)\n"
         "Image.open = probe\n"
         f"sys.argv = ['decoder', '10', '10']\n"
@@ -83,7 +109,8 @@ def test_whoever_decodes_can_write_nothing_and_has_little_memory(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", probe], input=b"x", capture_output=True, cwd=tmp_path, timeout=60)
     limits = [tuple(map(int, line.split())) for line in done.stderr.decode().splitlines()]
-    assert done.returncode == 1 and limits[1:] == [(decoder.CPU_S,) * 2, (0, 0)]
+    assert done.returncode == 1 and limits[1:3] == [(decoder.CPU_S,) * 2, (0, 0)]
+    assert limits[3:] == [(errno.EMFILE,)] * 3 + [(0, 0)], "no file, no socket, no other process"
     assert limits[0] == (decoder.MEMORY_BYTES,) * 2 or sys.platform == "darwin"
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 0, "ours are as they were"
 

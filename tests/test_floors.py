@@ -90,6 +90,21 @@ GRAPH = {name: set(imports(name)) for name in MODULES}
 RUNNING_GRAPH = {name: set(imports(name, for_types=False)) for name in MODULES}
 """Without what is imported for its types alone."""
 
+TUI_FLOORS = [
+    {"looks"},
+    {"host", "messages"},
+    {"state"},
+    {"writing", "panels"},
+    {"sheets"},
+    {"board"},
+    {"actions"},
+    {"chat"},
+    {"app"},
+    {""},
+]
+"""The rooms of the terminal application, and its modules that lie in none of them; the last is the package itself."""
+TUI_FLOOR_OF = {room: number for number, floor in enumerate(TUI_FLOORS) for room in floor}
+
 
 def room_of(name: str) -> str:
     """The room of a module; the package itself (`zerochat`) is no room."""
@@ -121,6 +136,18 @@ def test_imports_go_down(name):
         other = room_of(target)
         if target.split(".")[0] == "zerochat" and other not in {"", room}:
             assert FLOOR_OF[other] < FLOOR_OF[room], f"{name} imports {target}, which is not below it"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if room_of(name) == "tui"])
+def test_imports_go_down_in_the_terminal_application_too(name):
+    def room_inside(module: str) -> str:
+        return ".".join(module.split(".")[2:3])
+
+    room = room_inside(name)
+    for target in RUNNING_GRAPH[name]:
+        other = room_inside(target)
+        if room_of(target) == "tui" and other != room:
+            assert TUI_FLOOR_OF[other] < TUI_FLOOR_OF[room], f"{name} imports {target}, which is not below it"
 
 
 def test_importing_the_package_costs_nothing():

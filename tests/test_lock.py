@@ -122,7 +122,7 @@ def test_the_agent_closes_where_a_person_has_typed_the_passphrase(
         monkeypatch.setattr("getpass.getpass", lambda prompt: "secret")
     else:
         monkeypatch.setenv("ZEROCHAT_PASSPHRASE_FILE", str(secret))
-    quick = Settings(listen="127.0.0.1", lock_after=0.01)  # type: ignore[arg-type]  # nobody waits for a minute here
+    quick = Settings(listen="127.0.0.1", lock_after=0.05)  # type: ignore[arg-type]  # nobody waits for a minute here
     monkeypatch.setattr("zerochat.agent.settings.load_settings", lambda home: quick)
     begun: list[AgentThread] = []
     start = AgentThread.start

@@ -12,7 +12,7 @@ from tests import test_agent
 from tests.test_agent import Person, meet, until
 from tests.test_history_agents import join
 from zerochat.agent.client import AgentError
-from zerochat.agent.schema import Amended, Event
+from zerochat.agent.schema import Amended, AnnouncedCommand, Event
 
 people = test_agent.people
 
@@ -134,6 +134,34 @@ def test_a_newcomer_sees_how_it_stands_and_what_the_group_is_about(people: Any) 
     assert shown(carol, kept) == shown(alice, kept)
     carol.client.topic("friends", "")
     until(lambda: alice.client.groups()[0].topic == "", "no topic any more")
+
+
+def test_a_bot_says_what_it_listens_to_and_newcomers_hear_it_too(people: Any) -> None:
+    alice, bob, carol = people("alice", "bob", "carol")
+    alice.client.call("new", group="friends", history="none")
+    join(alice, bob)
+    commands = [AnnouncedCommand("deploy", "ENV", "Bring it out", "admin")]
+    said = bob.client.announce("friends", commands)
+    again = bob.client.announce("friends", commands)
+    assert said.id and not said.again and (again.id, again.again) == (said.id, True)
+
+    def seen(person: Person) -> list[tuple[str, bool, list[AnnouncedCommand]]]:
+        return sorted((one.nick, one.bot, one.commands) for one in person.client.members("friends"))
+
+    known = [("alice", False, []), ("bob", True, commands)]
+    until(lambda: seen(alice) == known, "what the bot announces")
+    bob.client.send("friends", "beep")
+    until(lambda: message(alice, "beep"), "what it says")
+    assert message(alice, "beep").author.bot and not message(alice, "beep").author.verified
+    join(alice, carol)
+    until(lambda: len(bob.client.members("friends")) == 3, "the newcomer")
+    assert not bob.client.announce("friends", commands).again, "carol has not heard it"
+    until(lambda: seen(carol) == [*known, ("carol", False, [])], "what the bot announces")
+    assert bob.client.announce("friends", commands).again
+    with pytest.raises(AgentError, match="a-z"):
+        bob.client.announce("friends", [AnnouncedCommand("Two words")])
+    assert not bob.client.announce("friends", bot=False).again
+    until(lambda: seen(alice)[1] == ("bob", False, []), "that it is none any more")
 
 
 def test_whoever_only_reads_can_do_none_of_it(people: Any) -> None:

@@ -17,6 +17,7 @@ from tests.powercut import Op, read_folder, write_folder
 from tests.turns import Step
 from zerochat.agent.journal import Journal
 from zerochat.agent.mediator.store import Store
+from zerochat.agent.stream.store import Notes
 from zerochat.group.effects import Confirm, Forget, Receipt, Refute, Remember, Remembered
 from zerochat.group.state import Agent
 
@@ -45,9 +46,11 @@ def test_with_other_settings_a_loss_is_noticed(mode: Mode):
 def test_a_turn_in_two_parts_is_noticed(monkeypatch: pytest.MonkeyPatch):
     commit = Journal.commit
 
-    def in_two(journal: Journal, after: object, remembered: Sequence[Remembered] = ()) -> None:
+    def in_two(
+        journal: Journal, after: object, remembered: Sequence[Remembered] = (), notes: Notes | None = None
+    ) -> None:
         commit(journal, after)
-        commit(journal, after, remembered)
+        commit(journal, after, remembered, notes)
 
     monkeypatch.setattr(Journal, "commit", in_two)
     verdict = cut_many("two parts", 300)

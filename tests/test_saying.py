@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 from tests.test_membership import ADMINS, FLAT, Book, did
 from zerochat.crypto.encoding import canonical_json
 from zerochat.errors import Malformed, PostTooLong
+from zerochat.group.announcement import (
+    ANNOUNCEMENT_BYTES_MAX,
+    COMMANDS_MAX,
+    HELP_CHARS_MAX,
+    NAME_CHARS_MAX,
+    USAGE_CHARS_MAX,
+    Announcement,
+    BadAnnouncement,
+    BotCommand,
+)
 from zerochat.group.event import (
+    ANNOUNCE,
     CONC_MAX,
     DEPS_MAX,
     EDIT,
@@ -46,6 +57,7 @@ from zerochat.group.standing import (
     REACTIONS_MAX,
     Remark,
     Standing,
+    announcement_spans,
     may_set_topic,
     standing,
     topic_spans,
@@ -66,17 +78,30 @@ def said(what: Saying, author: str = "a", seq: int = 2, lamport: int = 0) -> Eve
 # --- reading and writing ----------------------------------------------------------------------------------------------
 
 
+A_COMMAND: dict[str, object] = {"name": "a", "usage": "", "help": "", "role": ""}
+ODD: dict[str, tuple[object, ...]] = {
+    "name": ("", "-a", "two words", "Ping", "pіng", "a\n", "x" * 33, 7, "!a"),
+    "usage": ("two\nlines", "\x1b[2J", "\ud800", "x" * (USAGE_CHARS_MAX + 1), None),
+    "help": ("tab\there", "x" * (HELP_CHARS_MAX + 1), []),
+    "role": ("Admin", "a b", "x" * 17, 7),
+}
+ODD_COMMANDS = [A_COMMAND | {field: value} for field, values in ODD.items() for value in values]
+
+
 @pytest.mark.parametrize(
     "what",
     [
         Post("hello"),
         Post("", ID, True, (did("a"), did("b"))),
         Edit(ID, "other"),
+        Edit(ID, "other", (did("a"), did("b"))),
         Delete(ID),
         React(ID, "👍"),
         React(ID, "👍", False),
         Topic(""),
         Topic("hikes"),
+        Announcement(),
+        Announcement(True, (BotCommand("deploy", "ENV [--dry]", "Bring it out: now!", "admin"), BotCommand("ping"))),
     ],
 )
 def test_what_is_written_is_read(what: Saying) -> None:
@@ -107,6 +132,14 @@ def test_a_plain_message_is_written_as_ever() -> None:
         ("topic", {"text": "x" * (TOPIC_CHARS_MAX + 1)}),
         ("topic", {"text": None}),
         ("poll", {"text": "?"}),
+        ("announce", {"bot": True}),
+        ("announce", {"bot": True, "commands": {}}),
+        ("announce", {"bot": True, "commands": [7]}),
+        ("announce", {"bot": True, "commands": [{"name": "ping"}]}),
+        *(("announce", {"bot": True, "commands": [{**A_COMMAND, **one}]}) for one in ODD_COMMANDS),
+        ("announce", {"bot": True, "commands": [BotCommand("a").body()] * 2}),
+        ("announce", {"bot": True, "commands": [BotCommand(f"c{n}").body() for n in range(COMMANDS_MAX + 1)]}),
+        ("announce", {"bot": True, "commands": [BotCommand(f"c{n}", "", "é" * 250).body() for n in range(9)]}),
     ],
 )
 def test_nonsense_says_nothing(kind: str, body: dict[str, Any]) -> None:
@@ -126,22 +159,28 @@ def test_nonsense_beside_a_text_is_passed_over(beside: dict[str, Any]) -> None:
     assert saying_of(event("post", {"text": "read me", **beside})) == Post("read me")
 
 
+def test_nonsense_beside_an_edit_is_passed_over_too() -> None:
+    for mentions in ("bob", [7, "did:key:nobody"], [did("a")] * (MENTIONS_MAX + 1)):
+        assert saying_of(event("edit", {"of": ID, "text": "x", "mentions": mentions})) == Edit(ID, "x")
+
+
 def test_what_an_event_is_about() -> None:
     assert [target_of(said(one)) for one in (Edit(ID, ""), Delete(ID), React(ID, "👍"))] == [ID] * 3
     assert target_of(said(Topic("x"))) == TOPIC and target_of(said(Post("x", ID))) == ""
     assert target_of(event("topic", {"text": "\n"})) == "" == target_of(event("edit", {"of": 7, "text": "x"}))
-    assert target_of(event("poll", {"of": ID})) == ""
+    assert target_of(event("poll", {"of": ID})) == "" == target_of(event("announce", {"commands": 7}))
+    assert target_of(said(Announcement(True))) == ANNOUNCE
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5), st.text())
 def test_whatever_stands_in_a_body_is_read_or_refused(value: Any, text: str) -> None:
-    names = ("text", "of", "emoji", "on", "reply", "me", "mentions", "files")
-    for kind in ("post", "edit", "delete", "react", "topic"):
+    names = ("text", "of", "emoji", "on", "reply", "me", "mentions", "files", "bot", "commands")
+    for kind in ("post", "edit", "delete", "react", "topic", "announce"):
         for name in names:
             one = event(kind, {"text": text, "of": ID, "emoji": "👍", "on": True, name: value})
             target_of(one)
             with suppress(Malformed):
-                assert target_of(said(saying_of(one))) in ("", ID, TOPIC)
+                assert target_of(said(saying_of(one))) in ("", ID, TOPIC, ANNOUNCE)
 
 
 # --- what we say ourselves --------------------------------------------------------------------------------------------
@@ -175,6 +214,42 @@ def test_a_topic_is_one_line() -> None:
         with pytest.raises(BadTopic):
             checked(Topic(text))
     assert checked(Topic("x" * TOPIC_CHARS_MAX))
+
+
+def test_what_a_bot_announces_can_be_shown_and_has_an_end() -> None:
+    big = BotCommand("x" * NAME_CHARS_MAX, "u" * USAGE_CHARS_MAX, "h" * HELP_CHARS_MAX, "owner")
+    assert checked(Announcement(True, (big,)))
+    most = tuple(BotCommand(f"c{n}", "a", "b") for n in range(COMMANDS_MAX))
+    assert checked(Announcement(True, most))
+    wrong = [
+        (*most, BotCommand("more")),
+        (big, big),
+        (BotCommand("Deploy"),),
+        (BotCommand("a", "two\nlines"),),
+        (BotCommand("a", "", "\x1b]0;owned\x07"),),
+        (BotCommand("a", role="king"),),
+        tuple(BotCommand(f"c{n}", help="x" * (ANNOUNCEMENT_BYTES_MAX // 16)) for n in range(16)),
+    ]
+    for commands in wrong:
+        with pytest.raises(BadAnnouncement) as refused:
+            checked(Announcement(True, commands))
+        assert len(refused.value.sentence()) < 200 and refused.value.sentence().isprintable()
+    later = {"bot": True, "commands": [{**BotCommand("a", role="king").body(), "since": 2}], "language": "de"}
+    assert saying_of(event("announce", later)) == Announcement(True, (BotCommand("a", role="king"),)), "a later version"
+
+
+def test_what_a_bot_announces_counts_while_it_may_write() -> None:
+    book = Book(ADMINS, members="bcd")
+    book.say("a", "role", {"member": did("b"), "role": "reader", "after": 3})
+    book.say("a", "role", {"member": did("b"), "role": "writer", "after": 6})
+    book.say("a", "remove", {"member": did("d"), "after": 2})
+    spans = list(announcement_spans(book.view))
+    counts = {
+        one: [seq for seq in range(1, 10) if any(who == did(one) and a < seq <= z for who, a, z in spans)]
+        for one in "abcd"
+    }
+    every = list(range(1, 10))
+    assert counts == {"a": every, "b": [1, 2, 3, 7, 8, 9], "c": every, "d": []}
 
 
 def test_a_text_has_its_limit_in_an_edit_too() -> None:

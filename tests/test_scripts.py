@@ -122,6 +122,18 @@ def test_what_the_tests_need_is_enough_for_the_demo(machine):
     assert machine.run().returncode == 0
 
 
+def test_what_studies_need_is_enough_for_everything(machine):
+    machine.is_prepared("analytics")
+    assert machine.run().returncode == 0
+    study = machine.run(machine.root / "scripts" / "analytics", "summary", "--in", "a b")
+    assert study.stdout == "/: -P -m analytics summary --in a b\n"
+
+
+def test_what_the_tests_need_is_not_enough_for_studies(machine):
+    machine.is_prepared("dev")
+    assert "needs Python 3.11" in machine.run(machine.root / "scripts" / "analytics").stderr
+
+
 @pytest.mark.parametrize("change", ["another lock", "another place"])
 def test_an_environment_for_something_else_is_not_used(machine, change):
     machine.is_prepared("run")

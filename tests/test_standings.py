@@ -12,17 +12,20 @@ from msgspec.structs import replace as changed
 from tests.test_completeness import Parted
 from tests.test_delivery import Ears
 from tests.test_journal import KEY
-from zerochat.agent import archive
+from zerochat.agent import archive, speech
 from zerochat.agent.control import read_params
-from zerochat.agent.desk import FEED_ROWS, Desk
+from zerochat.agent.desk import Desk
 from zerochat.agent.journal import Journal
-from zerochat.agent.schema import LINE_BYTES_MAX, METHODS, Delivery, History, Request
+from zerochat.agent.schema import LINE_BYTES_MAX, METHODS, Announced, Delivery, History, Request
+from zerochat.agent.stream.followers import FEED_ROWS
 from zerochat.cli.audit import events_of
+from zerochat.group.announcement import Announcement, BotCommand
 from zerochat.group.effects import Confirm, Forget, Refute, Remember
 from zerochat.group.event import POST, TOPIC, Event
 from zerochat.group.notices import Confirmed, Refuted
 from zerochat.group.saying import Delete, Edit, Post, React, Saying, Topic, target_of
 from zerochat.group.state import Group
+from zerochat.group.stimuli import Say
 
 
 class Follower:
@@ -100,6 +103,28 @@ def test_an_amendment_is_told_and_then_the_message_as_it_stands(one: Follower) -
     assert amended.delivery == one.history().events[0].delivery
 
 
+def test_an_edit_that_calls_somebody_for_the_first_time_says_so_once(one: Follower) -> None:
+    me, other = one.n[0], one.n[2]
+    post = one.say(1, Post("at eight", mentions=(other,)))
+    one.keep(post)
+
+    def edited(*called: str, seq: int = 1) -> tuple[list[str], list[str]]:
+        """Whom the edit says that it calls, and whom the message then does."""
+        (_, edit), (_, amended) = one.keep(one.say(1, Edit(post.id, "other", called)))
+        return edit.mentions, amended.event.mentions
+
+    assert edited(other) == ([], [other])
+    assert edited(me, other, "did:key:z6Mk" + "x" * 44) == ([me], [other, me])
+    assert edited(me) == ([], [other, me])
+    assert edited() == ([], [other])
+    assert edited(me) == ([], [other, me]), "it was told that already"
+    shown = [each.mentions for each in one.history().events if each.type == "message_edited"]
+    assert shown == [[], [me], [], [], []]
+    assert [hit.id for hit in one.call("search", query="to:me").hits] == [post.id]
+    one.keep(one.say(1, Delete(post.id)))
+    assert all(not each.mentions for each in one.history().events)
+
+
 def test_a_message_that_much_is_said_about_is_told_anew_once(one: Follower) -> None:
     post, other = one.say(0, Post("one")), one.say(1, Post("two"))
     one.keep(post, other)
@@ -156,6 +181,49 @@ def test_what_others_hand_over_is_marked_confirmed_or_refuted(one: Follower) -> 
     one.desk.tell([Refuted(place[0], place[1], one.n[2], *place[2:])], one.agent)
     (back,) = [item.event for method, item in one.told() if method == "amended"]
     assert (back.id, back.deleted, back.body, back.vouched) == (post.id, False, {"text": "two"}, None)
+
+
+def test_of_what_a_member_announces_the_last_counts(one: Follower) -> None:
+    def bots() -> list[tuple[bool, list[str]]]:
+        found = {each.did: each for each in one.call("members", group=one.group.id)}
+        return [(found[did].bot, [each.name for each in found[did].commands]) for did in one.n]
+
+    nobody = (False, [])
+    assert bots() == [nobody] * 3
+    first = one.say(1, Announcement(True, (BotCommand("deploy", "ENV", "Bring it out", "admin"),)))
+    news = one.keep(first)
+    assert kinds(news) == [("event", "commands_announced")]
+    assert news[0][1].body == {
+        "bot": True,
+        "commands": [{"name": "deploy", "usage": "ENV", "help": "Bring it out", "role": "admin"}],
+    }
+    assert bots() == [nobody, (True, ["deploy"]), nobody]
+    second = one.say(1, Announcement(True, (BotCommand("ping"),)), vouched=one.n[2])
+    one.keep(one.say(2, Announcement(True)), second)
+    assert bots() == [nobody, (True, ["ping"]), (True, [])]
+    one.keep(Refute(one.group.id, one.n[1], second.seq - 1, second.seq))
+    assert bots()[1] == (True, ["deploy"]), "it never said so"
+    one.keep(one.say(1, Announcement()))
+    assert bots()[1] == nobody and one.history().events[-1].body == {"bot": False, "commands": []}
+
+
+def test_the_same_announced_again_says_nothing(one: Follower) -> None:
+    def announce(*names: str, bot: bool = True) -> Any:
+        command = [{"name": name} for name in names]
+        request = Request(method="announce", id=1, params={"group": one.group.id, "bot": bot, "commands": command})
+        said = speech.announcement(one.desk.log, one.group, read_params(request))  # type: ignore[arg-type]
+        if isinstance(said, Say):
+            one.keep(one.say(0, said.what))
+        return said
+
+    assert announce(bot=False) == Announced(one.group.id, again=True), "there was nothing to take back"
+    assert announce("ping") == Say(one.group.id, Announcement(True, (BotCommand("ping"),)))
+    (event,) = [each for each in one.history().events if each.type == "commands_announced"]
+    assert announce("ping") == Announced(one.group.id, event.id, again=True)
+    base = {did: peer.base for did, peer in one.group.peers.items()}
+    one.group = replace(one.group, peers={d: replace(p, base=99) for d, p in one.group.peers.items()})
+    assert isinstance(announce("ping"), Say), f"not for whoever has come in since {base}"
+    assert isinstance(announce("ping", "pong"), Say) and isinstance(announce(bot=False), Say)
 
 
 def test_a_page_of_long_edits_is_as_long_as_a_line_may_be(one: Follower) -> None:

@@ -10,14 +10,33 @@ if TYPE_CHECKING:
     from zerochat.agent.attach import attach
     from zerochat.agent.client import Client
     from zerochat.agent.places import places
+    from zerochat.bot import Bot, Event, Message, SyncBot, SyncMessage
     from zerochat.errors import LocalError, RemoteError, ZerochatError
 
 __version__ = "0.1.0.dev0"
 """The same as in pyproject.toml; kept here so that nobody has to search the installed packages for it."""
 
-__all__ = ["Client", "LocalError", "RemoteError", "ZerochatError", "__version__", "attach", "places"]
+__all__ = [
+    "Bot",
+    "Client",
+    "Event",
+    "LocalError",
+    "Message",
+    "RemoteError",
+    "SyncBot",
+    "SyncMessage",
+    "ZerochatError",
+    "__version__",
+    "attach",
+    "places",
+]
 
 _HOMES = {
+    "Bot": "zerochat.bot",
+    "Event": "zerochat.bot",
+    "Message": "zerochat.bot",
+    "SyncBot": "zerochat.bot",
+    "SyncMessage": "zerochat.bot",
     "Client": "zerochat.agent.client",
     "LocalError": "zerochat.errors",
     "RemoteError": "zerochat.errors",

@@ -13,6 +13,7 @@ import resource
 import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -86,6 +87,10 @@ WHOLE_SCREEN = re.compile(rb"\x1b\[\?(?:1049|1047|47)h")
 WORD = re.compile(rb"[A-Za-z]{3}")
 
 
+READY_GOAL_MS, READY_GOAL_MB = 300.0, 45.0
+"""Of an agent, when it says that it can be asked."""
+
+
 class Frame(NamedTuple):
     ms: float
     """From the start of the process to the first word on its screen."""
@@ -133,6 +138,31 @@ def first_frame(command: Sequence[str], environment: Mapping[str, str], keys: by
         return Frame(ms, resident_mb(child))
     finally:
         end(child, terminal)
+
+
+def ready(environment: Mapping[str, str], notified: Path) -> Frame:
+    """Start an agent as systemd does; from the start of the process to READY=1, and its memory then."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(notified))
+        manager.settimeout(FRAME_S_MAX)
+        start = time.perf_counter()
+        agent = subprocess.Popen(
+            [*ZEROCHAT, "agent", "--listen", "127.0.0.1"],
+            env={**environment, "NOTIFY_SOCKET": str(notified)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            said = manager.recv(4096)
+            ms = (time.perf_counter() - start) * 1000
+            if not said.startswith(b"READY=1"):
+                raise SystemExit(f"the agent said {said!r} instead of READY=1")
+            return Frame(ms, resident_mb(agent.pid))
+        finally:
+            agent.terminate()
+            agent.wait(FRAME_S_MAX)
+            notified.unlink()
 
 
 def end(child: int, terminal: int) -> None:
@@ -205,6 +235,7 @@ def measure(quick: bool) -> Report:
         }
         for name, (_, command) in installed.items():
             frame_runs[name] = partial(first_frame, command, others)
+        frame_runs["agent"] = partial(ready, somebody, Path(folder) / "notify")
         frames = take_turns(frame_runs, rounds)
     frame_ms = {name: Figure.of([frame.ms for frame in values]) for name, values in frames.items()}
     frame_mb = {name: Figure.of([frame.mb for frame in values]) for name, values in frames.items()}
@@ -223,7 +254,14 @@ def measure(quick: bool) -> Report:
 
     long = f"with {LONG // 20 if quick else LONG:,} messages"
 
+    def ready_row(unit: str, figures: Mapping[str, Figure], goal: float) -> Row:
+        return Row(
+            f"agent, ready ({'READY=1' if unit == 'ms' else 'resident'})", unit, "lower", figures["agent"], goal=goal
+        )
+
     rows = [
+        ready_row("ms", frame_ms, READY_GOAL_MS),
+        ready_row("MB", frame_mb, READY_GOAL_MB),
         text_row("zerochat --help", "--help"),
         text_row("zerochat send --help", "send --help"),
         text_row("zerochat send, refused because there is no profile", "send"),

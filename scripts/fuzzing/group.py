@@ -15,6 +15,7 @@ import msgspec
 from fuzzing.nodes import Array, Object, Part, as_text, dissect, utf8
 from fuzzing.people import dice
 from fuzzing.run import Form
+from zerochat.agent.files.names import safe_name
 from zerochat.crypto.compression import compress
 from zerochat.crypto.contents import xc20p_seal
 from zerochat.crypto.encoding import b64url, compact_json
@@ -23,9 +24,12 @@ from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import resolve, short_form
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, dump, parse
 from zerochat.errors import Malformed, RemoteError
-from zerochat.group.effects import Answer, Dispatch, Effect, GroupCreated, InvitationCreated, Publish
+from zerochat.group.announcement import Announcement, BotCommand
+from zerochat.group.effects import Answer, Dispatch, Effect, GroupCreated, InvitationCreated, Posted, Publish, SetTimer
 from zerochat.group.engine import step
 from zerochat.group.event import ADD, GENESIS, LABEL, LEAVE, POST, REMOVE, ROLE, VOTE, Event, foreign_event
+from zerochat.group.files.descriptor import File, files_in
+from zerochat.group.files.tree import PART_BYTES, leaf, levels_over, path_in
 from zerochat.group.history.negentropy import Items, answer, ask, learn
 from zerochat.group.membership import (
     add_of,
@@ -45,14 +49,17 @@ from zerochat.group.state import Agent, Group
 from zerochat.group.state.history import Errand
 from zerochat.group.stimuli import (
     AcceptInvitation,
+    Ask,
     ChangeLabel,
     CreateGroup,
     CreateInvitation,
+    GetFile,
     Moment,
     Received,
     SendPost,
+    TimerFired,
 )
-from zerochat.group.wire import frame, messages
+from zerochat.group.wire import files, frame, messages
 from zerochat.group.wire.run import Run, read_runs, runs_in, unpacked, write_runs
 from zerochat.sim import Faults, Node, World
 
@@ -60,6 +67,10 @@ NOW = 1_750_000_400_000
 _THREAD = "asked"
 """Of what we have asked the other member for."""
 _PACKER = PACKERS["didcomm/v2"]
+_PARTS = tuple(bytes([number]) * PART_BYTES for number in range(5))
+"""The content of a file that one of them has posted, and that we are fetching."""
+_LEVELS = levels_over([leaf(part) for part in _PARTS])
+_FILE = File(b64url(_LEVELS[-1][0]), len(_PARTS) * PART_BYTES, "map.png", "image/png")
 
 
 class _Listening(World):
@@ -112,6 +123,9 @@ def place(keys: str = "pairwise-multi") -> Place:
     for number in range(12):
         world.ask(f"n{number % 3}", SendPost(name, f"message number {number} of some"))
         world.run(for_ms=3_000)
+    posted = world.ask("n1", SendPost(name, "look", files=(_FILE,)))
+    assert isinstance(posted, Answer) and isinstance(posted.result, Posted)
+    world.run(for_ms=3_000)
     world.ask("n1", ChangeLabel(name, "one"))
     world.run(for_ms=120_000)
     groups = {node: world.group(node) for node in world.nodes}
@@ -121,9 +135,15 @@ def place(keys: str = "pairwise-multi") -> Place:
     agent = world.nodes["n0"].agent
     everything = tuple((author, 0, 2**53 - 1) for author in ours.view.members)
     errand = Errand(_THREAD, everything, NOW + 60_000, pages=8)
-    ours = replace(ours, errands={other.me: errand})
+    ours = replace(ours, errands={other.me: errand}, files={})
+    moment = Moment(world.now, dice("files"))
+    wanted = Ask(0, GetFile(name, _FILE, other.me, posted.result.id))
+    agent, effects = step(replace(agent, groups={name: ours}), wanted, moment)
+    for timer in [effect.key for effect in effects if isinstance(effect, SetTimer)]:
+        agent, _ = step(agent, TimerFired(timer), moment)
+    ours = agent.groups[name]
     return Place(
-        replace(agent, groups={name: ours}),
+        agent,
         ours,
         other.me,
         theirs,
@@ -165,11 +185,21 @@ def _messages(world: _Listening, groups: Mapping[str, Group], name: str) -> list
         (messages.WELCOME, {"group": name, "since": 0, "part": 0, "parts": 1, "runs": write_runs(events)}),
         (messages.PROBLEM, {"code": "e.p.req.time", "comment": "too late"}),
         (messages.EVENTS, {"view": "", "have": [1, 2, 3], "packed": _packed(runs)}),
+        (files.FILE_ASK, {"group": name, "file": _FILE.id, "first": 1, "count": 3}),
+        (files.FILE_PART, _part(name, 0)),
+        (files.FILE_PART, _part(name, 4)),
+        (files.FILE_LACK, {"group": name, "file": _FILE.id, "why": "busy"}),
+        (files.FILE_HAVE, {"group": name, "files": [_FILE.id]}),
     ]
     found = [message for alike in kinds.values() for message in alike[-2:]]
     return found + [
         Message(type=kind, id=f"made-{number}", body=body, thid=_THREAD) for number, (kind, body) in enumerate(made)
     ]
+
+
+def _part(group: str, number: int) -> dict[str, Any]:
+    path = [b64url(node) for node in path_in(_LEVELS, number)]
+    return {"group": group, "file": _FILE.id, "part": number, "data": b64url(_PARTS[number]), "path": path}
 
 
 def _packed(value: object) -> str:
@@ -226,7 +256,8 @@ class Events:
         ]
         of = _POSTED.id
         said: list[Saying] = [Edit(of, "other"), Delete(of), React(of, "👍🏽"), React(of, "❤️", False), Topic("hikes")]
-        said += [Post("yes", of, True, (me, here.sender))]
+        said += [Post("yes", of, True, (me, here.sender)), Post("look", files=(_FILE, replace(_FILE, size=7)))]
+        said += [Announcement(True, (BotCommand("deploy", "ENV [--dry]", "Brings it out.", "admin"), BotCommand("c2")))]
         sayings = [
             replace(_bare(last), type=one.kind, seq=last.seq + 1, pre=last.id, body=one.body, sig="") for one in said
         ]
@@ -263,6 +294,8 @@ class Events:
         else:
             said = saying_of(event)
             assert saying_of(replace(_bare(event), type=said.kind, body=said.body)) == said
+            for file in files_in(event.body):
+                assert files_in({"files": [file.body()]}) == (file,) and safe_name(file.name)
             about = target_of(event)
             found = standing(place().group.view, _POSTED, [Remark(event)])
             assert found == Standing() or about == _POSTED.id
@@ -297,6 +330,10 @@ _SHAPES: Mapping[str, type[msgspec.Struct]] = {
     messages.SEATING: messages.SeatingBody,
     messages.PROOF: messages.ProofBody,
     messages.PROBLEM: messages.ProblemBody,
+    files.FILE_ASK: files.FileAskBody,
+    files.FILE_PART: files.FilePartBody,
+    files.FILE_LACK: files.FileLackBody,
+    files.FILE_HAVE: files.FileHaveBody,
 }
 
 

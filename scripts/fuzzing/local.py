@@ -108,6 +108,8 @@ def _example(kind: msgspec.inspect.Type) -> object:
             return [_example(kind.item_type)]
         case msgspec.inspect.TupleType():
             return [_example(each) for each in kind.item_types]
+        case msgspec.inspect.StructType():
+            return {field.name: _example(field.type) for field in kind.fields}
     return None
 
 

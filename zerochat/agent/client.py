@@ -7,7 +7,7 @@ of the command line needs. Neither needs more than the standard library and msgs
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +23,10 @@ from zerochat.agent.schema import (
     METHODS,
     NEWS,
     PROTOCOL,
+    Acked,
+    Announced,
+    AnnouncedCommand,
+    ConsumerInfo,
     Copied,
     DeliveryReport,
     Drafts,
@@ -45,11 +49,14 @@ from zerochat.agent.schema import (
     Saved,
     SearchParams,
     Sent,
+    Since,
     Status,
+    Subscribed,
     VoteInfo,
     WordsInfo,
 )
-from zerochat.errors import LocalError
+from zerochat.agent.schema.stream import CREDIT
+from zerochat.errors import LocalError, Retry
 
 if TYPE_CHECKING:
     from zerochat.agent.places import Places
@@ -69,6 +76,7 @@ class NoAgent(LocalError):
     chat with `zerochat --profile {profile}`."""
 
     exit_code: ClassVar[int] = 6
+    retry: ClassVar[Retry] = "later"
 
 
 class AgentUnreachable(LocalError):
@@ -82,6 +90,8 @@ class AgentGone(LocalError):
     start it again with `zerochat agent`."""
 
     exit_code: ClassVar[int] = 6
+    retry: ClassVar[Retry] = "later"
+    retry_after_s: ClassVar[int] = 1
 
 
 class AgentSilent(LocalError):
@@ -89,6 +99,8 @@ class AgentSilent(LocalError):
     is lost."""
 
     exit_code: ClassVar[int] = 6
+    retry: ClassVar[Retry] = "later"
+    retry_after_s: ClassVar[int] = 1
 
 
 class AgentUnclear(LocalError):
@@ -101,12 +113,19 @@ class AgentUnclear(LocalError):
 class AgentError(LocalError):
     """{message}"""
 
-    def __init__(self, code: str, message: str, number: int, exit_code: int = 1) -> None:
-        """`code`: the stable name of what was refused. `number`: JSON-RPC's own."""
+    def __init__(
+        self, code: str, message: str, number: int, exit_code: int = 1, data: Mapping[str, object] | None = None
+    ) -> None:
+        """`code`: the stable name of what was refused. `number`: JSON-RPC's own. `data`: what else it says."""
         super().__init__(message=message)
         self._code = code
         self.number = number
-        self.exit_code = exit_code  # type: ignore[misc]  # what the agent says, and not one for the class
+        self.data = dict(data or {})
+        retry, after = self.data.get("retry"), self.data.get("retry_after_s")
+        # What the agent says, and not one for the class.
+        self.exit_code = exit_code  # type: ignore[misc]
+        self.retry = retry if retry in ("later", "now") else "never"  # type: ignore[misc]
+        self.retry_after_s = after if isinstance(after, int) else 0  # type: ignore[misc]
 
     @property
     def code(self) -> str:
@@ -214,6 +233,7 @@ class Dialogue:
             error.message,
             error.code,
             exit_code if isinstance(exit_code, int) else 1,
+            data,
         )
         if request_id is None:
             raise refusal  # about the connection or a line of ours, not about one request
@@ -380,28 +400,43 @@ class Client:
         status: JoinStatus = self.call("cancel", join=join)
         return status
 
-    def send(self, group: str, text: str, *, reply_to: str | None = None, action: bool = False) -> Sent:
-        sent: Sent = self.call("send", group=group, text=text, reply_to=reply_to, action=action)
+    def send(
+        self, group: str, text: str, *, reply_to: str | None = None, action: bool = False, key: str | None = None
+    ) -> Sent:
+        """Say something; under the same `key` (`SendParams`), once."""
+        sent: Sent = self.call("send", group=group, text=text, reply_to=reply_to, action=action, key=key)
         return sent
 
-    def edit(self, group: str, event: str, text: str) -> Sent:
-        sent: Sent = self.call("edit", group=group, event=event, text=text)
+    def edit(self, group: str, event: str, text: str, *, key: str | None = None) -> Sent:
+        sent: Sent = self.call("edit", group=group, event=event, text=text, key=key)
         return sent
 
-    def delete(self, group: str, event: str) -> Sent:
-        sent: Sent = self.call("delete", group=group, event=event)
+    def delete(self, group: str, event: str, *, key: str | None = None) -> Sent:
+        sent: Sent = self.call("delete", group=group, event=event, key=key)
         return sent
 
-    def react(self, group: str, event: str, emoji: str, *, on: bool = True) -> Sent:
-        sent: Sent = self.call("react", group=group, event=event, emoji=emoji, on=on)
+    def react(self, group: str, event: str, emoji: str, *, on: bool = True, key: str | None = None) -> Sent:
+        sent: Sent = self.call("react", group=group, event=event, emoji=emoji, on=on, key=key)
         return sent
 
-    def topic(self, group: str, text: str) -> Sent:
-        sent: Sent = self.call("topic", group=group, text=text)
+    def topic(self, group: str, text: str, *, key: str | None = None) -> Sent:
+        sent: Sent = self.call("topic", group=group, text=text, key=key)
         return sent
+
+    def announce(self, group: str, commands: Sequence[AnnouncedCommand] = (), *, bot: bool = True) -> Announced:
+        """Say of myself that I am a bot, and which commands I listen to."""
+        announced: Announced = self.call("announce", group=group, bot=bot, commands=list(commands))
+        return announced
 
     def attach(
-        self, group: str, paths: Sequence[str], text: str = "", *, reply_to: str | None = None, action: bool = False
+        self,
+        group: str,
+        paths: Sequence[str],
+        text: str = "",
+        *,
+        reply_to: str | None = None,
+        action: bool = False,
+        key: str | None = None,
     ) -> Sent:
         """Send a message with files; `paths` are whole ones."""
         sent: Sent = self.call(
@@ -412,6 +447,7 @@ class Client:
             text=text,
             reply_to=reply_to,
             action=action,
+            key=key,
         )
         return sent
 
@@ -537,8 +573,32 @@ class Client:
             found |= {one.group: one.text for one in page.drafts}
         return found
 
-    def subscribe(self, groups: list[str] | None = None, since: int | None = None) -> None:
-        self.call("subscribe", groups=groups, since=since)
+    def subscribe(
+        self,
+        groups: list[str] | None = None,
+        since: int | Since | None = None,
+        *,
+        types: list[str] | None = None,
+        consumer: str | None = None,
+        credit: int = CREDIT,
+        take: bool = False,
+    ) -> Subscribed:
+        subscribed: Subscribed = self.call(
+            "subscribe", groups=groups, since=since, types=types, consumer=consumer, credit=credit, take=take
+        )
+        return subscribed
+
+    def ack(self, consumer: str, seq: int) -> Acked:
+        """Say that a consumer has handled everything up to `seq`; that is on disk when this returns."""
+        acked: Acked = self.call("ack", consumer=consumer, seq=seq)
+        return acked
+
+    def consumers(self) -> list[ConsumerInfo]:
+        found: list[ConsumerInfo] = self.call("consumers")
+        return found
+
+    def forget_consumer(self, consumer: str) -> None:
+        self.call("forget_consumer", consumer=consumer)
 
     def backup(self) -> str:
         """Where the agent has put a copy of its journal, encrypted as ever. Take it away afterwards."""

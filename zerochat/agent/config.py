@@ -4,7 +4,6 @@ There is one file for all profiles of a user. What stands in it under a profile'
 them, and a variable `ZEROCHAT_SECTION__KEY` wins over both. What a value means is not decided here.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
@@ -46,8 +45,12 @@ def read_text(places: Places) -> str:
 
 def read_tables(places: Places) -> dict[str, Any]:
     """The settings file as TOML has it. Raises BadSettings."""
+    if not (text := read_text(places)):
+        return {}
+    import tomllib  # Most people have no such file, and every start would pay for it.
+
     try:
-        return tomllib.loads(read_text(places))
+        return tomllib.loads(text)
     except ValueError as error:
         raise BadSettings(path=places.config, why=f"it is not TOML ({error})") from error
     except RecursionError as error:
@@ -92,6 +95,8 @@ def variable_of(name: str) -> str:
 
 def value_of(text: str) -> object:
     """A value as somebody types it: TOML, with or without the quotes round a text."""
+    import tomllib
+
     text = text.strip()
     try:
         table = tomllib.loads(f"value = {text}")

@@ -45,6 +45,7 @@ READ_BYTES_MAX = 1 << 16
 """Read from one client per turn, so that a flood from one leaves time for the others."""
 ACCEPTS_MAX = 16
 """New clients per turn."""
+INTEGER_END = 1 << 63
 ID_CHARS_MAX = 128
 """A request's id is echoed, so it must leave room for the answer."""
 PATH_BYTES_MAX = 107 if sys.platform == "linux" else 103
@@ -98,7 +99,19 @@ def peer_uid(connection: socket.socket) -> int | None:
 def read_params(request: Request) -> Struct:
     """The typed params of a request that `ControlServer.ready` let through."""
     shape = METHODS[request.method][0]
-    return msgspec.convert({} if request.params is UNSET else request.params, shape)
+    params = msgspec.convert({} if request.params is UNSET else request.params, shape)
+    _check_numbers(params)
+    return params
+
+
+def _check_numbers(params: Struct) -> None:
+    """Whether the disk could hold every number. Raises ValidationError."""
+    for name in params.__struct_fields__:
+        value = getattr(params, name)
+        if isinstance(value, int) and not -INTEGER_END <= value < INTEGER_END:
+            raise msgspec.ValidationError(f"Expected a number of 64 bits - at `$.{name}`")
+        if isinstance(value, Struct):
+            _check_numbers(value)
 
 
 class _Client:
@@ -253,8 +266,12 @@ class ControlServer:
         self._say(client, {"jsonrpc": "2.0", "id": request_id, "error": error}, request_id)
 
     def refuse_error(self, client: int, request_id: RequestId, error: LocalError) -> None:
-        """Answer a request with what zerochat itself says against it, with its name and its exit code."""
-        data: dict[str, str | int] = {"code": error.code, "exit_code": error.exit_code}
+        """Answer a request with what zerochat itself says against it: its name, its exit code, and whether it is any
+        use to ask again."""
+        data: dict[str, str | int] = {"code": error.code, "exit_code": error.exit_code, "retry": error.retry}
+        if error.retry_after_s:
+            data["retry_after_s"] = error.retry_after_s
+        data |= {name: str(error.fields[name]) for name in error.facts if name in error.fields}
         self.refuse(client, request_id, REFUSED, error.sentence(), data)
 
     def notify(self, clients: Iterable[int], method: str, params: Struct) -> None:

@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 
 import apsw
 
-from zerochat.errors import LocalError
+from zerochat.errors import LocalError, Retry
 
 KEY_BYTES: Final = 32
 SQLITE_VERSION_MIN: Final = 3_051_003
@@ -49,6 +49,9 @@ class DiskFull(LocalError):
     """The disk is full: there is no room left at {path}. Nothing that was confirmed is lost, and nothing new is kept
     until there is room: free some space, and zerochat goes on."""
 
+    retry: ClassVar[Retry] = "later"
+    retry_after_s: ClassVar[int] = 30
+
 
 class ReadOnly(LocalError):
     """{path} cannot be written: {why}. Make it writable for this user, or choose another place with ZEROCHAT_HOME."""
@@ -61,6 +64,8 @@ class DiskFailed(LocalError):
     is sound; check it, and start zerochat again."""
 
     exit_code: ClassVar[int] = 6
+    retry: ClassVar[Retry] = "later"
+    retry_after_s: ClassVar[int] = 30
 
 
 class WrongKey(LocalError):
@@ -96,6 +101,8 @@ class JournalInUse(LocalError):
     """Another program has the journal {path} open. Close it, and try again."""
 
     exit_code: ClassVar[int] = 6
+    retry: ClassVar[Retry] = "later"
+    retry_after_s: ClassVar[int] = 1
 
 
 class JournalDamaged(LocalError):

@@ -1,32 +1,47 @@
 """The desk where faces are served: requests become commands to the core or questions to the log, and news go out.
 
-Every subscriber has a cursor into the log and is fed from there alone, at its own pace; so an event that is read back
-after a restart and one that has just come take the same road, in the same order, once. Waiting is kept here too: the
-core knows nothing of who waits for what.
+Who follows the log or reads it by name is told in `stream/`. Waiting is kept here: the core knows nothing of who waits
+for what.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from dataclasses import replace as copied
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from msgspec import json
+from msgspec import Struct, json
 from msgspec.structs import replace
 
-from zerochat.agent import delivery, drafts, finding, invitations, ledger, plain, report, roster, schema, speech, wishes
+from zerochat.agent import (
+    delivery,
+    drafts,
+    finding,
+    invitations,
+    ledger,
+    plain,
+    report,
+    roster,
+    schema,
+    speech,
+    tuning,
+    wishes,
+)
 from zerochat.agent.backup import copy_beside
 from zerochat.agent.control import ControlServer, read_params
 from zerochat.agent.files import clerk, shown
 from zerochat.agent.files.room import FileRoom
 from zerochat.agent.journal import Journal, Row
 from zerochat.agent.pages import page_of
+from zerochat.agent.places import Places
 from zerochat.agent.schema import Request
 from zerochat.agent.stamp import timestamp
-from zerochat.agent.standings import Fed, Standings
-from zerochat.errors import LocalError, NotAMember, Overloaded, UnknownGroup
+from zerochat.agent.standings import Standings
+from zerochat.agent.stream.followers import FEED_ROWS
+from zerochat.agent.stream.store import Notes
+from zerochat.agent.stream.stream import Stream
+from zerochat.errors import InternalFault, LocalError, NotAMember, Overloaded, UnknownGroup
 from zerochat.group import notices
 from zerochat.group.contact import knock_link
 from zerochat.group.effects import (
@@ -35,6 +50,7 @@ from zerochat.group.effects import (
     Changed,
     Connected,
     DropFile,
+    Effect,
     FileChanged,
     Forgotten,
     GroupCreated,
@@ -52,14 +68,12 @@ from zerochat.group.find import find_connection, find_group
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import Ask, ChangeRole, Command, ImportEvents, SendPost, VerifyMember
 
-FEED_BACKLOG_MAX = 256 * 1024
-"""A subscriber that has this much unread is fed no further until it reads."""
-FEED_ROWS = 100
-"""Events that a subscriber is fed at once."""
 EVENTS_BYTES_MAX = 960 * 1024
 """Of a page of history as it is told: it is one line of the control socket."""
 FILE_NEWS_S = 0.25
 """How far apart it is told how files get on."""
+FEATURES = ("consumers", "keys", "retry")
+"""What `hello` says that there is besides the methods."""
 WAITS_MAX = 1024
 WAIT_S_MAX = 24 * 3600.0
 
@@ -68,18 +82,21 @@ class Undone(LocalError):
     """It was done, and another command in the same moment has undone it."""
 
 
+class NoTelemetry(LocalError):
+    """This agent records nothing, whatever it is asked."""
+
+
+class AgentStopping(LocalError):
+    """The agent is about to end and does nothing new any more. Try again when it runs again (`zerochat agent`)."""
+
+    exit_code: ClassVar[int] = 6
+    retry: ClassVar[Literal["never", "later", "now"]] = "later"
+
+
 class PutOut(LocalError):
     """{sentence}"""
 
     exit_code: ClassVar[int] = 8
-
-
-@dataclass(slots=True)
-class _Subscriber:
-    cursor: int
-    groups: frozenset[str] | None
-    replayed_to: int
-    """What has this local seq or a lower one was there before the subscription."""
 
 
 @dataclass(slots=True)
@@ -103,9 +120,12 @@ class Desk:
     """Serve an invitation under a short link until a time (UTC seconds); empty where nobody could ask for it."""
     files: FileRoom | None = None
     """None: nothing can be done with files."""
+    places: Places | None = None
+    """None: there are no settings."""
+    telemetry: Callable[[str, Struct], Struct] | None = None
+    """Answers what is asked about it; None: there is none."""
     _tickets: dict[int, tuple[int, Request, Command]] = field(default_factory=dict)
     _next_ticket: int = 1
-    _subscribers: dict[int, _Subscriber] = field(default_factory=dict)
     _waits: list[_Wait] = field(default_factory=list)
     _names: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     _joins: dict[str, schema.JoinStatus] = field(default_factory=dict)
@@ -115,11 +135,16 @@ class Desk:
     """The files of which there is news, by group and id."""
     _moved_at: float = 0.0
     stopping: bool = False
+    ending: bool = False
+    """Nothing new is done any more (`begin_to_stop`)."""
     log: Standings = field(init=False)
     """The journal, with messages as they stand now."""
+    stream: Stream = field(init=False)
+    """Who is told what is new."""
 
     def __post_init__(self) -> None:
         self.log = Standings(self.journal)
+        self.stream = Stream(self.server, self.journal, self.log, self._labels, lambda: int(time.time() * 1000))
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -127,9 +152,14 @@ class Desk:
         """Serve a request at once, or turn it into a command for the core."""
         try:
             command = self._serve(client, request, agent)
+            if self.ending and command is not None:
+                raise AgentStopping
         except LocalError as error:
-            self.server.refuse_error(client, request.id, error)
+            self._refuse(client, request, error)
             return None
+        except Exception:
+            self.stream.keys.refused(request, InternalFault(what=request.method))
+            raise
         if command is None:
             return None
         return self._ticketed(client, request, command)
@@ -144,7 +174,12 @@ class Desk:
                         why=f"this agent speaks version {schema.PROTOCOL} of the protocol, not {params.protocol}"
                     )
                 hello = schema.Hello(
-                    protocol=schema.PROTOCOL, version=status.version, profile=status.profile, nick=status.nick
+                    protocol=schema.PROTOCOL,
+                    version=status.version,
+                    profile=status.profile,
+                    nick=status.nick,
+                    methods=list(schema.METHODS),
+                    features=list(FEATURES),
                 )
                 self.server.respond(client, request.id, hello)
             case (
@@ -154,7 +189,9 @@ class Desk:
                 | schema.ReactParams()
                 | schema.TopicParams()
             ):
-                return speech.command_of(self.log, find_group(agent, params.group), params)
+                group = find_group(agent, params.group)
+                if self.stream.keys.claim(client, request, group.id, params):
+                    return speech.command_of(self.log, group, params)
             case (
                 schema.AttachParams()
                 | schema.FileParams()
@@ -163,6 +200,11 @@ class Desk:
                 | schema.FilesParams()
             ):
                 return self._serve_files(client, request, agent, params)
+            case schema.AnnounceParams():
+                said = speech.announcement(self.log, find_group(agent, params.group), params)
+                if not isinstance(said, schema.Announced):
+                    return said
+                self.server.respond(client, request.id, said)
             case schema.WaitParams():
                 self._await(client, request, agent, params)
             case schema.EventParams(wanted, event):
@@ -172,15 +214,25 @@ class Desk:
                 self.server.respond(client, request.id, page)
             case schema.GroupParams(wanted) if request.method == "ledger":
                 self.server.respond(client, request.id, ledger.ledger(self.journal, find_group(agent, wanted)))
+            case schema.SetParams():
+                self.server.respond(client, request.id, tuning.change(self.places, params))
+            case _ if request.method.startswith("telemetry"):
+                if self.telemetry is None:
+                    raise NoTelemetry
+                self.server.respond(client, request.id, self.telemetry(request.method, params))
             case schema.HistoryParams():
                 self.server.respond(client, request.id, self._history(find_group(agent, params.group), params))
             case schema.SearchParams():
                 self.server.respond(client, request.id, finding.search(self.journal, agent, params))
             case schema.SubscribeParams():
-                self._subscribe(client, params, agent)
+                self.server.respond(client, request.id, self.stream.subscribe(client, params, agent))
+            case schema.AckParams(consumer, seq):
+                self.stream.consumers.ack(client, request.id, consumer, seq)
+            case schema.ConsumerParams(consumer):
+                self.stream.consumers.forget(consumer)
                 self.server.respond(client, request.id, schema.NoParams())
             case schema.GroupParams(wanted) if request.method == "members":
-                self.server.respond(client, request.id, report.member_infos(agent, find_group(agent, wanted)))
+                self.server.respond(client, request.id, self._members(agent, find_group(agent, wanted)))
             case schema.GroupParams(wanted) if request.method == "invitations":
                 self.server.respond(client, request.id, invitations.open_invitations(agent, find_group(agent, wanted)))
             case schema.GroupParams(wanted) if request.method == "requests":
@@ -220,7 +272,11 @@ class Desk:
                 clerk.save_file(self.files, self.journal, group, params, partial(self._file_done, client, request))
             case schema.PictureParams() if self.files is not None:
                 clerk.show_picture(self.files, self.journal, group, params, partial(self._file_done, client, request))
+            case schema.AttachParams() if self.ending:
+                raise AgentStopping
             case schema.AttachParams() if self.files is not None:
+                if not self.stream.keys.claim(client, request, group.id, params):
+                    return None
                 wish = schema.SendParams(group.id, params.text, params.reply_to, params.action)
                 command = speech.command_of(self.log, group, wish)
                 assert isinstance(command, SendPost)
@@ -231,12 +287,16 @@ class Desk:
     def _file_done(self, client: int, request: Request, result: object, command: SendPost | None = None) -> None:
         """Something that took long is over."""
         if isinstance(result, LocalError):
-            self.server.refuse_error(client, request.id, result)
+            self._refuse(client, request, result)
         elif command is None:
             self.server.respond(client, request.id, result)
         else:
             assert isinstance(result, tuple)
-            self._filed.append(self._ticketed(client, request, copied(command, files=result)))
+            self._filed.append(self._ticketed(client, request, replace(command, files=result)))
+
+    def _refuse(self, client: int, request: Request, error: LocalError) -> None:
+        self.server.refuse_error(client, request.id, error)
+        self.stream.keys.refused(request, error)
 
     def _unsent(self, command: Command, agent: Agent) -> None:
         """A message was not said, so what was taken in for it goes."""
@@ -268,32 +328,55 @@ class Desk:
             case "connections":
                 connections = [report.connection_info(agent, one) for one in agent.connections.values()]
                 self.server.respond(client, request.id, connections)
+            case "consumers":
+                self.server.respond(client, request.id, self.stream.consumers.infos())
+            case "settings":
+                self.server.respond(client, request.id, tuning.settings(self.places))
             case "backup":
                 self.server.respond(client, request.id, schema.Copied(str(copy_beside(self.journal))))
             case "stop":
                 self.server.respond(client, request.id, schema.NoParams())
                 self.stopping = True
 
+    # --- a turn -----------------------------------------------------------------------------------------------------
+
+    def gather(self, effects: Iterable[Effect], before: Agent, after: Agent) -> Notes:
+        """What a turn has to say of the stream, to be written with it. Raises what the journal raises."""
+        answered = [
+            (self._tickets[one.ticket][1], partial(self._said, one, after))
+            for one in effects
+            if isinstance(one, Answer) and isinstance(one.result, Posted) and one.ticket in self._tickets
+        ]
+        return self.stream.gather(effects, before, after, answered)
+
+    def _said(self, answer: Answer, agent: Agent) -> object:
+        """What is answered; None where that is gone again."""
+        _, request, command = self._tickets[answer.ticket]
+        with suppress(KeyError):
+            return self._result(answer, request, command, agent)
+        return None
+
     def settle(self, effect: Answer | Refuse, agent: Agent) -> None:
         """The core has answered a command."""
         client, request, command = self._tickets.pop(effect.ticket)
         if isinstance(effect, Refuse):
             self._unsent(command, agent)
-            self.server.refuse_error(client, request.id, _why(effect.error, command, agent))
+            self._refuse(client, request, _why(effect.error, command, agent))
         else:
             try:
                 result = self._result(effect, request, command, agent)
             except KeyError:  # what it was about is gone again
-                self.server.refuse_error(client, request.id, Undone())
+                self._refuse(client, request, Undone())
             else:
                 self.server.respond(client, request.id, result)
+                self.stream.keys.settled(request, result)
 
     def fail(self, ask: Ask, error: LocalError, agent: Agent) -> None:
         """A command could not be carried out, for a reason that the core knows nothing of."""
         if ask.ticket in self._tickets:
             client, request, command = self._tickets.pop(ask.ticket)
             self._unsent(command, agent)
-            self.server.refuse_error(client, request.id, error)
+            self._refuse(client, request, error)
 
     def _result(self, answer: Answer, request: Request, command: Command, agent: Agent) -> object:
         match answer.result:
@@ -319,6 +402,8 @@ class Desk:
             case Imported(group, outcomes):
                 assert isinstance(command, ImportEvents)
                 return ledger.imported(self.journal, group, command.records, outcomes)
+            case Posted(group, event) if request.method == "announce":
+                return schema.Announced(group, event)
             case Posted(group, event, seq, lamport):
                 meant = delivery.audience(agent.groups[group], agent.groups[group].me, seq, lamport)
                 return schema.Sent(group, event, lamport, seq, len(meant))
@@ -336,8 +421,12 @@ class Desk:
         """What a face gets to see of what it has changed."""
         if isinstance(command, ChangeRole | VerifyMember):
             wanted = command.member or group.me
-            return next(one for one in report.member_infos(agent, group) if one.did == wanted)
+            return next(one for one in self._members(agent, group) if one.did == wanted)
         return self.group_info(agent, group)
+
+    def _members(self, agent: Agent, group: Group) -> list[schema.MemberInfo]:
+        said = {did: one.what for did, one in self.log.announced(group).items()}
+        return report.member_infos(agent, group, said)
 
     def group_info(self, agent: Agent, group: Group) -> schema.GroupInfo:
         return report.group_info(agent, group, self.log.topic(group))
@@ -403,66 +492,26 @@ class Desk:
             one = group.files.get(key) if group is not None else None
             if group is None or one is None:
                 continue
-            clients = [c for c, sub in self._subscribers.items() if sub.groups is None or name in sub.groups]
             file = shown.attachment(group, one.file, one, self._labels(group))
-            self.server.notify(clients, "file", schema.FileNews(name, one.event, file))
+            self.server.notify(self.stream.listeners("file", name), "file", schema.FileNews(name, one.event, file))
 
     # --- news -------------------------------------------------------------------------------------------------------
 
-    def _subscribe(self, client: int, params: schema.SubscribeParams, agent: Agent) -> None:
-        groups = None
-        if params.groups is not None:
-            groups = frozenset(find_group(agent, wanted).id for wanted in params.groups)
-        latest = self.journal.latest()
-        since = latest if params.since is None else params.since
-        self._subscribers[client] = _Subscriber(since, groups, latest)
+    def begin_to_stop(self, within_s: float) -> None:
+        """Do nothing new from now on, and tell every face that the agent ends within so many seconds. What is asked is
+        still answered, and whoever waits for something may still get it."""
+        self.ending = True
+        self.server.notify(self.server.clients, "stopping", schema.Stopping(within_s))
+
+    def since(self, agent: Agent, seq: int) -> tuple[int, list[schema.Event]]:
+        """What was delivered after this local seq, as much as is fed at once, and up to which seq that goes."""
+        rows = self.journal.by_seq(seq, FEED_ROWS)
+        fed = self.stream.followers.fed(agent, rows)
+        return (rows[-1].seq if rows else seq), [one.event for one in fed if one.event is not None]
 
     def feed(self, agent: Agent) -> bool:
-        """Give every subscriber what is new in the log, as much as it can take. True: there is more for somebody."""
-        here, more = self.server.clients, False
-        self._subscribers = {client: one for client, one in self._subscribers.items() if client in here}
-        by_cursor: dict[int, dict[int, _Subscriber]] = {}  # those who are equally far are told together
-        for client, subscriber in self._subscribers.items():
-            if self.server.backlog(client) <= FEED_BACKLOG_MAX:
-                by_cursor.setdefault(subscriber.cursor, {})[client] = subscriber
-        for cursor, subscribers in by_cursor.items():
-            try:
-                rows = self.journal.by_seq(cursor, FEED_ROWS)
-                fed = self._fed(agent, rows)
-            except LocalError:  # the status says why; they get no further, and everybody else does
-                continue
-            for one in fed:
-                self._feed_one(one, subscribers)
-            for subscriber in subscribers.values():
-                subscriber.cursor = rows[-1].seq if rows else cursor
-            more = more or len(rows) == FEED_ROWS
-        return more
-
-    def _fed(self, agent: Agent, rows: Iterable[Row]) -> list[Fed]:
-        """Rows of the log in the order of delivery, each with what there is to tell of it."""
-        by_group: dict[str, list[Row]] = {}
-        for row in rows:
-            by_group.setdefault(row.group, []).append(row)
-        here = ((agent.groups[name], found) for name, found in by_group.items() if name in agent.groups)
-        told = (one for group, found in here for one in self.log.feed(group, found, self._labels(group)))
-        return sorted(told, key=lambda one: one.row.seq)
-
-    def _feed_one(self, one: Fed, subscribers: Mapping[int, _Subscriber]) -> None:
-        wanted = {c: sub for c, sub in subscribers.items() if sub.groups is None or one.row.group in sub.groups}
-        for row, event in ((one.row, one.event), *one.amended):
-            for replayed in (False, True):
-                clients = [client for client, sub in wanted.items() if (row.seq <= sub.replayed_to) is replayed]
-                if clients and event is not None:
-                    self._tell_event(clients, row is one.row, replace(event, replayed=replayed))
-
-    def _tell_event(self, clients: list[int], new: bool, event: schema.Event) -> None:
-        """An event of the log, or (not `new`) a message as it stands now."""
-        if not new:
-            self.server.notify(clients, "amended", schema.Amended(event))
-            return
-        self.server.notify(clients, "event", event)
-        if event.late and not event.replayed:
-            self.server.notify(clients, "late", report.late(event))
+        """Tell everybody what is new, as much as each can take. True: there is more for somebody."""
+        return self.stream.feed(agent)
 
     def tell(self, news: Iterable[notices.Notice], agent: Agent) -> None:
         """Pass the core's notices on to whoever subscribed."""
@@ -476,14 +525,12 @@ class Desk:
         self._joins |= {item.join: item for _, _, item in told if isinstance(item, schema.JoinStatus)}
         known = {one.id for one in agent.joins.values()}
         self._joins = {join: status for join, status in self._joins.items() if join in known}
-        subscribers = self._subscribers.items()
         for method, group, params in (*told, *self._amended(news, agent)):
-            clients = [client for client, one in subscribers if one.groups is None or not group or group in one.groups]
-            self.server.notify(clients, method, params)
+            self.server.notify(self.stream.listeners(method, group), method, params)
 
     def _amended(self, news: Iterable[notices.Notice], agent: Agent) -> Iterator[tuple[str, str, schema.Amended]]:
         """The messages that stand otherwise, because what was said about them is confirmed, or was never said."""
-        for notice in news if self._subscribers else ():
+        for notice in news if self.stream.listeners("amended", "") else ():
             if isinstance(notice, notices.Confirmed | notices.Refuted):
                 group = agent.groups[notice.group]
                 with suppress(LocalError):  # the status says why

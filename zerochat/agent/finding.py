@@ -3,15 +3,17 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from zerochat.agent import report, wordindex
 from zerochat.agent.journal import Journal, NoSuchEvent, Row
 from zerochat.agent.schema import Author, Found, Hit, SearchParams
 from zerochat.agent.stamp import timestamp
-from zerochat.agent.wording import BadSearch, Wanted, excerpt, pattern_of, read_query, read_time
+from zerochat.agent.wording import BadSearch, Wanted, excerpt, has_all, pattern_of, read_query, read_time
 from zerochat.errors import LocalError, RemoteError
 from zerochat.group.event import load_event
 from zerochat.group.find import PREFIX_MIN, find_group
+from zerochat.group.membership import may_post
 from zerochat.group.state import Agent, Group
 
 HITS_MAX = 100
@@ -40,15 +42,20 @@ def search(journal: Journal, agent: Agent, params: SearchParams) -> Found:
     cursor = params.cursor
     if params.older_than is not None:
         cursor = _place(journal, groups, params.older_than)
-    found = journal.found(question, *wordindex.borders(wanted, cursor), limit + 1)
+    found = journal.found(question, *wordindex.borders(wanted, cursor), limit + 1, partial(_counts, agent))
     pattern = pattern_of(wanted.terms)
     names = {group.id: report.labels(group) for group in groups.values()}
     hits = []
-    for _, row, text in found[:limit]:
-        if row.group in groups:
-            shown, spans = excerpt(text, pattern)
-            hits.append(_hit(groups[row.group], row, names[row.group], shown, spans))
-    return Found(hits=hits, cursor=found[limit - 1][0] if len(found) > limit else None)
+    for one in found[:limit]:
+        if one.row.group in groups and not (one.otherwise and not has_all(one.text, wanted.terms)):
+            shown, spans = excerpt(one.text, pattern)
+            hits.append(_hit(groups[one.row.group], one.row, names[one.row.group], shown, spans))
+    return Found(hits=hits, cursor=found[limit - 1].place if len(found) > limit else None)
+
+
+def _counts(agent: Agent, group: str, author: str, position: int) -> bool:
+    """Whether what somebody says in this place of its chain counts, as far as its role goes."""
+    return group not in agent.groups or may_post(agent.groups[group].view, author, position)
 
 
 def _groups(agent: Agent, params: SearchParams, wanted: Wanted) -> dict[str, Group]:

@@ -171,3 +171,11 @@ def _withheld(rules: Sequence[str]) -> str:
     if last:
         return f"You have {_last(min(last))} from before you came."
     return f"Of what was said before you came you have what was said since {day_of(max(since))}." if since else ABSENT
+
+
+def no_topic(found: Beginning | None) -> str:
+    """That nobody says what a group is about, as far as its history is here. It is a word like any other: who came in
+    later and got none of what was said before does not know of it until somebody says it anew."""
+    if found is None or found.state == "whole":
+        return "Nobody has said what this group is about."
+    return "In what you have of its history, nobody says what this group is about."

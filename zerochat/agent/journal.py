@@ -1,9 +1,10 @@
 """The journal: what one profile knows, in one encrypted SQLite file that survives a power cut.
 
-It holds four things. The *checkpoint* is the core's state, in parts (`checkpoint.py`). The *log* is every event that
-was delivered, in the order of delivery. The *receipts* say since when a member is known to have what. *meta* is what
-the agent itself must know before there is a state. A turn's state and events are written in one transaction, and what
-`commit` has returned from is on disk: nothing is sent or shown before.
+It holds five things. The *checkpoint* is the core's state, in parts (`checkpoint.py`). The *log* is every event that
+was delivered, in the order of delivery. The *receipts* say since when a member is known to have what. The *stream* is
+what bots read, and how far they have come (`stream/store.py`). *meta* is what the agent itself must know before there
+is a state. A turn's state and events are written in one transaction, and what `commit` has returned from is on disk:
+nothing is sent or shown before. Besides, whoever has asked for it has *telemetry* there (`telemetry/store.py`).
 
 An event may have come from somebody else than its author: it is *vouched* for by whoever handed it over, until the
 author's own word confirms it or refutes it. A refuted event stays in the log for whoever wants to look into it
@@ -20,7 +21,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import apsw
 import msgspec
@@ -58,10 +59,12 @@ from zerochat.agent.rows import (
     COUNT,
     DRAFT,
     DROP,
+    FORGET_FACTS,
     FORGET_RECEIPTS,
     FORMAT,
     HEIGHTS,
     KEEP,
+    LAST_IN,
     LAST_OF,
     LATEST_ROWS,
     NTH_POST,
@@ -84,7 +87,6 @@ from zerochat.agent.rows import (
     STRETCH,
     STRETCH_BACK,
     TARGETS,
-    TOPICS,
     UNSET,
     WRITE,
     Held,
@@ -92,11 +94,20 @@ from zerochat.agent.rows import (
     row_of,
     values_of,
 )
+from zerochat.agent.stream.store import Notes, Store
 from zerochat.errors import LocalError
 from zerochat.group.effects import Confirm, Forget, Receipt, Refute, Remember, Remembered
+from zerochat.group.event import ANNOUNCE, TOPIC
 from zerochat.group.history.policy import Entry
 
+if TYPE_CHECKING:
+    from zerochat.agent.telemetry.store import Store as TelemetryStore
+
 S = TypeVar("S")
+
+STRETCH_FIRST, STRETCH_MOST = 8, 256
+"""Events of a chain that are read at once when it is read backwards, at first and at most: mostly few of each chain are
+wanted, of hundreds of chains."""
 
 
 def json_list(values: Iterable[object]) -> str:
@@ -140,6 +151,19 @@ class Sizes:
     """Rows of the checkpoint."""
 
 
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A post that the index of words has found."""
+
+    place: int
+    """Its place there."""
+    row: Row
+    text: str
+    """As it stands now."""
+    otherwise: bool
+    """The index has another text, which does not count."""
+
+
 class Journal:
     """An open journal. One thread at a time uses it, and a context closes it.
 
@@ -151,6 +175,9 @@ class Journal:
         """Use `create` or `open`."""
         self.path = path
         self._db = connection
+        self.stream = Store(connection, self._faults, self._transaction)
+        """What is told of the log and besides it, who reads that, and what was said under which key."""
+        self._telemetry: TelemetryStore | None = None
         self._written: object | None = None
         """The state that the checkpoint on disk is, as long as `_read`; by identity, the base of what changes."""
         self._read = False
@@ -219,6 +246,14 @@ class Journal:
         """Remove the copy that was kept of this journal as it was in an older version."""
         forget_copies(self.path, FORMAT)
 
+    def telemetry(self) -> "TelemetryStore":
+        """What is recorded of how messages fare."""
+        if self._telemetry is None:
+            from zerochat.agent.telemetry.store import Store as TelemetryStore  # almost nobody has any
+
+            self._telemetry = TelemetryStore(self._db, self._faults, self._transaction)
+        return self._telemetry
+
     def copy(self, target: Path) -> None:
         """Put a copy of all that is committed into a new file, which the same key opens. It is on disk, whole, when
         this returns; when it raises there is none. Raises NotAJournal when something is at `target`."""
@@ -242,8 +277,9 @@ class Journal:
             self.forget_older()
         return state
 
-    def commit(self, after: object, remembered: Sequence[Remembered] = ()) -> None:
+    def commit(self, after: object, remembered: Sequence[Remembered] = (), notes: Notes | None = None) -> None:
         """Put a turn on disk: what of the state is not as the last commit wrote it, and what it wants remembered.
+        `notes`: what it has to say of the stream.
 
         `after` is a frozen dataclass, and so is every value in it; a part counts as changed when it is another object.
         When this returns, all of it has reached the disk; when it raises, none of it has. Events that are there already
@@ -253,7 +289,7 @@ class Journal:
             self.load(type(after))
         base = None if self._afresh else self._written
         changed = list(changes(base, after))
-        if changed or remembered:
+        if changed or remembered or notes:
             try:
                 with self._transaction():
                     if self._afresh:
@@ -261,8 +297,11 @@ class Journal:
                     self._db.executemany(DROP, [(path,) for path, value in changed if value is None])
                     self._db.executemany(WRITE, [(path, value) for path, value in changed if value is not None])
                     self._remember(remembered)
+                    if notes:
+                        self.stream.write(notes)
             except BaseException:
                 self._receipts.clear()  # what was counted there has not happened
+                self.stream.undone()
                 raise
         self._written, self._afresh = after, False
 
@@ -348,23 +387,35 @@ class Journal:
         return self._rows(STRETCH, (group, author, after, upto, floor, limit))
 
     def stretch_back(self, group: str, author: str, after: int, upto: int) -> Iterator[Entry]:
-        """The same, of any time and all of them, backwards; each is read when it is asked for, so write nothing
-        meanwhile."""
-        with self._faults():
-            rows: Any = self._db.execute(STRETCH_BACK, (group, author, after, upto))
-            yield from map(Entry._make, rows)
+        """The same, of any time and all of them, backwards; read in pieces, as they are asked for.
 
-    def found(self, question: str, least: int, most: int, limit: int) -> list[tuple[int, Row, str]]:
-        """The last `limit` posts that answer a question in the language of the index, with their places there and
-        their texts as they stand now, latest first; only those whose place is `least` or higher and lower than `most`.
+        No statement is left open in between: whoever has enough lets go of this in the middle, and apsw (3.54) keeps
+        what a cursor holds when the generator above it is closed: a fetch of a hundred chains cost a megabyte for good.
         """
+        place, limit = (upto + 1, 0), STRETCH_FIRST
+        while True:
+            with self._faults():
+                rows = self._db.execute(STRETCH_BACK, (group, author, after, *place, limit)).fetchall()
+            for row in rows:
+                yield Entry(*row[:4])  # type: ignore[arg-type]
+            if len(rows) < limit:
+                return
+            place, limit = (int(rows[-1][1]), int(rows[-1][4])), min(2 * limit, STRETCH_MOST)  # type: ignore[arg-type]
+
+    def found(
+        self, question: str, least: int, most: int, limit: int, counts: wordindex.Counts = lambda *_: True
+    ) -> list[Match]:
+        """The last `limit` posts that answer a question in the language of the index, latest first; only those whose
+        place is `least` or higher and lower than `most`."""
         with self._faults():
             places: Sequence[Any] = self._db.execute(wordindex.FIND, (question, least, most, limit)).fetchall()
             rows = [(place, row) for place, seq in places for row in self._rows(ROW_OF_SEQ, (seq,))]
-            return [
-                (place, row, wordindex.text_now(self._db, row.group, row.id, row.author, row.record))
-                for place, row in rows
-            ]
+            return [self._match(place, row, counts) for place, row in rows]
+
+    def _match(self, place: int, row: Row, counts: wordindex.Counts) -> Match:
+        about = (self._db, row.group, row.id, row.author, row.record)
+        text = wordindex.text_now(*about, counts)
+        return Match(place, row, text, text != wordindex.text_now(*about))
 
     def place(self, row: Row) -> int:
         """Where in the index of words an event stands, or would if it was a post."""
@@ -388,7 +439,11 @@ class Journal:
 
     def topics(self, group: str, spans: Iterable[tuple[str, int, int]]) -> list[Row]:
         """The last topic in each of these stretches of chains (author, after a place, up to another one)."""
-        return self._rows(TOPICS, (group, json_list(spans)))
+        return self._rows(LAST_IN, (group, json_list(spans), TOPIC))
+
+    def announcements(self, group: str, spans: Iterable[tuple[str, int, int]]) -> list[Row]:
+        """The last announcement in each of these stretches of chains, as `topics`."""
+        return self._rows(LAST_IN, (group, json_list(spans), ANNOUNCE))
 
     def targets(self, group: str, author: str, after: int, upto: int, limit: int, *, refuted: bool) -> list[str]:
         """The ids of the posts that an author's events after position `after`, up to `upto`, are about."""
@@ -438,7 +493,7 @@ class Journal:
         for kind, run in groupby(remembered, type):
             if kind is Remember:
                 kept = [one for one in run if isinstance(one, Remember)]
-                self._db.executemany(KEEP, [values_of(one) for one in kept])
+                self._keep(kept)
                 touched |= dict.fromkeys(about for one in kept if (about := wordindex.about(one)))
                 continue
             for one in run:
@@ -446,6 +501,7 @@ class Journal:
                     case Confirm(group, author, after, upto):
                         self._db.execute(CONFIRM, (group, author, after, upto))
                     case Refute(group, author, after, upto):
+                        self.stream.refuted(group, author, after, upto)
                         refuted: Iterable[Any] = self._db.execute(REFUTE, (group, author, after, upto))
                         touched |= dict.fromkeys(about for (about,) in refuted)
                     case Receipt():
@@ -455,6 +511,15 @@ class Journal:
                         forget_copies(self.path, FORMAT)  # they have it too
         wordindex.renew(self._db, touched)
 
+    def _keep(self, kept: Sequence[Remember]) -> None:
+        if not self.stream.unheard:
+            self._db.executemany(KEEP, [values_of(one) for one in kept])
+            return
+        for one in kept:  # one after the other, for their numbers are in the order in which they come
+            if (moved := self.stream.anew(one.id)) is not None:
+                wordindex.renumber(self._db, *moved)
+            self._db.execute(KEEP, values_of(one))
+
     def forget(self, group: str) -> None:
         """Delete a group's events, receipts and draft, within a turn's transaction; SQLite overwrites them
         (secure_delete)."""
@@ -462,6 +527,8 @@ class Journal:
         for table in ("events", "receipts"):
             self._db.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608
         self._db.execute(UNSET, (DRAFT + group,))
+        self._db.execute(FORGET_FACTS, (group,))
+        self.stream.forget(group)
         self._receipts = {key: count for key, count in self._receipts.items() if key[0] != group}
 
     def _note(self, one: Receipt) -> None:

@@ -3,7 +3,6 @@
 From this one table come the commented file, the check of a file, the completion of `/set`, and the sheet behind it.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,7 +33,7 @@ from zerochat.agent.preferences import (
     level_of,
     preferences,
 )
-from zerochat.agent.settings import CHECKS, FACE, TOGETHER, checked, stopped, unknown
+from zerochat.agent.settings import CHECKS, FACE, LOG_LEVELS, TOGETHER, checked, stopped, unknown
 
 _FLAG: Final = ("true", "false")
 
@@ -73,6 +72,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("chat.theme", "the colours; the first four are our own", "dark", THEMES),
         Option("chat.keymap", "which keys do what", "default", KEYMAPS),
         Option("chat.markdown", "whether *emphasis* and `code` in messages are shown as such", True, _FLAG),
+        Option("chat.folded", "whether joins, leaves and new names in a row stand in one line", True, _FLAG),
         Option("chat.mouse", "whether the chat takes the mouse; without it the terminal selects", True, _FLAG),
         Option(
             "chat.read_trigger",
@@ -109,16 +109,42 @@ OPTIONS: Final[Mapping[str, Option]] = {
             "minutes without a key until the chat locks, where a passphrase was typed; 0: never",
             0,
         ),
+        Option("agent.log_level", "what is written to the log: this, and what is worse", "info", LOG_LEVELS),
+        Option("agent.drain", "seconds that an agent which was told to end may take to send what waits", 5),
+        Option(
+            "hooks.on_message",
+            "a program, with its arguments, that `zerochat agent` runs for each message of others, never through a"
+            " shell; it gets the event as JSON on its input",
+            [],
+            example=["/usr/local/bin/on-message"],
+        ),
+        Option(
+            "hooks.on_mention",
+            "the same, for messages that call you by name",
+            [],
+            example=["notify-send", "zerochat", "somebody has called you"],
+        ),
+        Option("hooks.timeout", "seconds after which a program of these is ended", 10),
         Option("files.auto_max", "a file of so many MiB or less is fetched when it is posted; 0: only when you ask", 1),
         Option("files.size_max", "MiB; a larger file is neither sent nor fetched (1024 at the most)", 64),
         Option("files.total_max", "MiB that are kept of all files, of all groups", 2_048),
+        Option(
+            "telemetry.allowed",
+            "false forbids to record how messages fare; true allows it to whoever turns it on (zerochat telemetry on)",
+            True,
+            _FLAG,
+        ),
+        Option("telemetry.megabytes", "MiB that are kept of it; the oldest goes first", 64),
+        Option("telemetry.days", "days that it is kept", 30),
     )
 }
 _SECTIONS: Final = {
     "chat": "How the chat looks and behaves.",
     "network": "What the agent listens on and dials.",
     "agent": "The agent.",
+    "hooks": "What is run when somebody says something.",
     "files": "How much of others' files this machine takes.",
+    "telemetry": "What may be recorded of how messages fare; nothing is, unless you turn it on.",
 }
 
 
@@ -138,6 +164,8 @@ def check_value(name: str, value: object) -> object:
 
 def written(value: object) -> str:
     """A value as TOML has it. JSON is that too, for what there is here."""
+    import json
+
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 

@@ -1,7 +1,8 @@
 """The agent's way into the web: the core's effects become calls of `Web`, and its news become stimuli.
 
 The web thread (and with it aiohttp) starts when it is first needed: by a setting that has it listen, or by the first
-envelope that goes to an http or ws address. What has come in is accepted only when it is on disk.
+envelope that goes to an http or ws address; nothing of it is imported before. What has come in is accepted only when it
+is on disk.
 """
 
 import secrets
@@ -9,13 +10,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from zerochat.agent.settings import Settings
-from zerochat.agent.web import Arrived, Closed, Failed, Opened, Web
 from zerochat.errors import LocalError
 from zerochat.group.effects import Answered, Hold, Post, Release
 from zerochat.group.stimuli import Mailed, PostFailed, Stimulus, WebDown, WebUp
+
+if TYPE_CHECKING:
+    from zerochat.agent.web import Web
 
 SHORT_LINK_USES = 64
 
@@ -45,6 +48,8 @@ class Postman:
         return self.uris
 
     def _open(self) -> tuple[str, ...]:
+        from zerochat.agent.web import Web
+
         settings = self._settings
         keys = (settings.web_certificate, settings.web_key)
         self._web = Web(
@@ -56,7 +61,7 @@ class Postman:
         )
         return tuple(self._web.start())
 
-    def _ready(self) -> Web | None:
+    def _ready(self) -> "Web | None":
         """The web, begun if this is the first time that it is needed; None where it cannot begin."""
         if self._web is None:
             try:
@@ -90,6 +95,11 @@ class Postman:
                 if self._web is not None:
                     self._web.release(uri)
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way of which it is not known yet whether it was taken."""
+        return bool(self._tickets)
+
     def _post(self, uri: str, envelope: bytes, media_type: str) -> None:
         web = self._ready()
         self._ticket += 1
@@ -100,8 +110,12 @@ class Postman:
 
     def take(self) -> list[Stimulus]:
         """What has come in and what has failed since the last time."""
+        if self._web is None:
+            return []
+        from zerochat.agent.web import Arrived, Closed, Failed, Opened
+
         heard: list[Stimulus] = []
-        for news in self._web.take() if self._web is not None else ():
+        for news in self._web.take():
             match news:
                 case Arrived(handle, envelope):
                     heard.append(Mailed(envelope, handle or None))

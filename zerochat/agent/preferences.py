@@ -50,6 +50,8 @@ class Preferences:
     theme: str = "dark"
     keymap: str = "default"
     markdown: bool = True
+    folded: bool = True
+    """Whether joins, leaves and new names that follow each other stand in one line."""
     mouse: bool = True
     read_trigger: Trigger = "focused"
     notify: Level = "mentions"
@@ -189,6 +191,7 @@ FACE_CHECKS: Final = {
     "chat.theme": theme_of,
     "chat.keymap": keymap_of,
     "chat.markdown": flag_of,
+    "chat.folded": flag_of,
     "chat.mouse": flag_of,
     "chat.read_trigger": trigger_of,
     "chat.notify": level_of,

@@ -32,8 +32,11 @@ from zerochat.didcomm.did import short_form
 from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import Malformed, RemoteError
 from zerochat.group import agreement, notices
+from zerochat.group.announcement import Announcement
+from zerochat.group.contact import knock_link
 from zerochat.group.event import (
     ADD,
+    ANNOUNCE,
     DELETE,
     EDIT,
     GENESIS,
@@ -49,7 +52,7 @@ from zerochat.group.event import (
 )
 from zerochat.group.event import Event as Record
 from zerochat.group.history import regain
-from zerochat.group.joining import seating
+from zerochat.group.joining import revoking, seating
 from zerochat.group.membership import add_of, genesis_of, label_of, remove_of, role_of, vote_of
 from zerochat.group.outside.mediators import live_uri
 from zerochat.group.saying import Delete, Edit, Post, React, Topic, saying_of
@@ -69,6 +72,7 @@ _TYPES = {
     DELETE: "message_deleted",
     REACT: "reacted",
     TOPIC: "topic_changed",
+    ANNOUNCE: "commands_announced",
 }
 
 
@@ -90,6 +94,10 @@ class Context:
     """The message that it answers."""
     record: Record | None = None
     """The record itself, where it was read already."""
+    named: frozenset[str] = frozenset()
+    """Of an edit: whom its message had called by name before."""
+    bot: bool = False
+    """Its author says of itself that it is a bot."""
 
 
 def event(
@@ -107,7 +115,10 @@ def event(
         group=group.id,
         id=row.id,
         author=Author(
-            record.author, names.get(record.author, ""), verified=roster.trust(group, record.author) == "verified"
+            record.author,
+            names.get(record.author, ""),
+            bot=context.bot,
+            verified=roster.trust(group, record.author) == "verified",
         ),
         position=record.seq,
         lamport=record.lamport,
@@ -118,7 +129,7 @@ def event(
         then=roster.label_before(group, record.author, record.lamport) if record.is_control else "",
         reply_to=post.reply or None,
         quoted=context.quoted,
-        mentions=[] if stands.deleted else [did for did in post.mentions if group.view.known(did) is not None],
+        mentions=[did for did in _called(record, post, context) if group.view.known(did) is not None],
         action=post.action,
         edited_at=timestamp(stands.edited) if stands.edited else "",
         deleted=stands.deleted,
@@ -162,6 +173,19 @@ def _post(record: Record) -> Post:
     return said if isinstance(said, Post) else Post("")
 
 
+def _called(record: Record, post: Post, context: Context) -> list[str]:
+    """Whom a message calls by name, as it was said and as it stands; whom an edit is the first to call."""
+    if context.standing.deleted:
+        return []
+    if record.type == POST:
+        return list(dict.fromkeys((*post.mentions, *context.standing.mentions)))
+    try:
+        said = saying_of(record) if record.type == EDIT else None
+    except Malformed:
+        said = None
+    return [did for did in said.mentions if did not in context.named] if isinstance(said, Edit) else []
+
+
 def _body(record: Record, group: Group, stands: Standing) -> dict[str, Any]:
     """What an event says, in the control protocol's words. `stands`: how the message stands that it is, or edits.
 
@@ -201,7 +225,7 @@ def _said(record: Record, stands: Standing) -> dict[str, Any]:
     one. Raises Malformed."""
     if record.type == POST and (stands.deleted or stands.edited):
         return {"text": stands.text}
-    if record.type not in (POST, EDIT, DELETE, REACT, TOPIC):
+    if record.type not in (POST, EDIT, DELETE, REACT, TOPIC, ANNOUNCE):
         return {}
     match saying_of(record):
         case Post(text) | Topic(text):
@@ -212,6 +236,8 @@ def _said(record: Record, stands: Standing) -> dict[str, Any]:
             return {"of": of}
         case React(of, emoji, on):
             return {"of": of, "emoji": emoji, "on": on}
+        case Announcement() as announced:
+            return announced.body
 
 
 def group_info(agent: Agent, group: Group, topic: str = "") -> GroupInfo:
@@ -279,8 +305,8 @@ def unacknowledged(group: Group) -> int:
     return max(behind, default=0)
 
 
-def member_infos(agent: Agent, group: Group) -> list[MemberInfo]:
-    """The members in the order in which they joined."""
+def member_infos(agent: Agent, group: Group, announced: Mapping[str, Announcement] | None = None) -> list[MemberInfo]:
+    """The members in the order in which they joined. `announced`: what each says of itself, by DID."""
     found, now, forked, keepers = [], int(time.time() * 1000), agreement.forked(group), group.view.keepers
     whole = completeness(group, (), 0)
     missing = {gap.author: gap.missing for gap in whole.gaps} if whole else {}
@@ -293,15 +319,19 @@ def member_infos(agent: Agent, group: Group) -> list[MemberInfo]:
         if did != group.me and peer is not None:
             heard = timestamp(peer.heard) if peer.heard else None
         trust = roster.trust(group, did)
+        says = (announced or {}).get(did, Announcement())
         found.append(
             MemberInfo(
                 did=did,
                 nick=member.label,
                 connection=connection,
                 via=via,
+                bot=says.bot,
+                commands=[schema.AnnouncedCommand(**one.body()) for one in says.commands],
                 verified=trust == "verified",
                 view_agrees=agrees,
                 last_heard=heard,
+                ahead_ms=peer.ahead_ms if did != group.me and peer is not None else None,
                 missing=missing.get(did, 0),
                 joined_at=timestamp(member.joined),
                 added_by=member.added_by,
@@ -331,6 +361,7 @@ def invitation_info(
         role=roster.as_role(role),
         short=short,
         history=history,
+        id=revoking.name_of(knock_link(invitation.id)),
     )
 
 

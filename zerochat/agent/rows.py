@@ -5,11 +5,12 @@ from typing import Any, Final
 
 from zerochat.agent import wordindex
 from zerochat.agent.database import Format
+from zerochat.agent.stream.tables import STREAM_SCHEMA
 from zerochat.group.effects import Remember
 
 APPLICATION_ID: Final = 0x7A63_6A6C
 """`zcjl`, where SQLite keeps the mark of the program that a file belongs to."""
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 6
 RECEIPTS_MAX: Final = 10_000
 """Receipts kept of one member of one group; then the oldest go, a tenth at a time."""
 
@@ -32,6 +33,22 @@ CREATE TABLE receipts (
 _TARGETS: Final = """
 CREATE INDEX events_about ON events (group_id, target, author, type, position) WHERE target <> '' AND refuted = 0;
 """
+_TELEMETRY: Final = """
+CREATE TABLE telemetry (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    first_us INTEGER NOT NULL,
+    last_us INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    data BLOB NOT NULL
+) STRICT;
+CREATE TABLE telemetry_names (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    group_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    UNIQUE (group_id, name)
+) STRICT;
+"""
+"""Empty unless somebody has asked for it (`telemetry/store.py`)."""
 _MIGRATIONS: Final = {
     2: f"""
 ALTER TABLE events ADD COLUMN vouched TEXT NOT NULL DEFAULT '';
@@ -52,6 +69,8 @@ WHERE type IN ('edit', 'delete', 'react') AND json_valid(CAST(record AS TEXT))
     AND length(json_extract(CAST(record AS TEXT), '$.body.of')) = 43;
 {wordindex.WORDS_SCHEMA}
 """,  # noqa: S608  # nothing in it is anybody's
+    4: STREAM_SCHEMA,
+    5: _TELEMETRY,
 }
 FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS, {3: wordindex.build})
 
@@ -77,6 +96,8 @@ CREATE TABLE events (
 {_INDEXES}
 {_TARGETS}
 {_RECEIPTS}
+{STREAM_SCHEMA}
+{_TELEMETRY}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
@@ -117,9 +138,9 @@ WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position 
 ORDER BY position, seq LIMIT ?
 """  # noqa: S608
 STRETCH_BACK: Final = """
-SELECT author, position, lamport, record FROM events
-WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ?
-ORDER BY position DESC, seq DESC
+SELECT author, position, lamport, record, seq FROM events
+WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND (position, seq) < (?, ?)
+ORDER BY position DESC, seq DESC LIMIT ?
 """
 NTH_POST: Final = """
 SELECT lamport FROM events WHERE group_id = ? AND lamport < ? AND refuted = 0 AND type = 'post'
@@ -163,16 +184,16 @@ WHERE (kind = 'react' OR speaker = owner) AND events.seq IN (
 """  # noqa: S608
 """What is said about posts: by everybody, but that only its author edits one or takes it back. The posts: a list of
 their ids with their authors, as JSON. From speaker to speaker, and of each the last events of each kind."""
-TOPICS: Final = f"""
+LAST_IN: Final = f"""
 SELECT {COLUMNS} FROM (SELECT value AS span FROM json_each(?2)) CROSS JOIN events WHERE events.seq = (
     SELECT one.seq FROM events AS one
-    WHERE one.group_id = ?1 AND one.target = 'topic' AND one.target <> '' AND one.refuted = 0
-        AND one.author = json_extract(span, '$[0]') AND one.type = 'topic'
+    WHERE one.group_id = ?1 AND one.target = ?3 AND one.target <> '' AND one.refuted = 0
+        AND one.author = json_extract(span, '$[0]') AND one.type = ?3
         AND one.position > json_extract(span, '$[1]') AND one.position <= json_extract(span, '$[2]')
     ORDER BY one.position DESC LIMIT 1
 )
 """  # noqa: S608
-"""The last topic in each of some stretches of chains (author, after, up to), a list as JSON."""
+"""The last topic, or announcement, in each of some stretches of chains (author, after, up to), a list as JSON."""
 TARGETS: Final = """
 SELECT DISTINCT target FROM events
 WHERE group_id = ? AND author = ? AND refuted = ? AND position > ? AND position <= ? AND length(target) = 43 LIMIT ?
@@ -242,6 +263,8 @@ DELETE FROM receipts WHERE (group_id, member, author, upto) IN (
 )
 """
 SET: Final = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+FORGET_FACTS: Final = "DELETE FROM telemetry_names WHERE group_id = ?"
+"""What is recorded of a group is nobody's without the names."""
 DRAFT: Final = "draft:"
 """In `meta`, before the id of the group for which something is begun and not sent (`drafts.py`)."""
 UNSET: Final = "DELETE FROM meta WHERE key = ?"
@@ -276,7 +299,7 @@ class Row:
     history: bool = False
     """From before our time in the group: no news."""
     target: str = ""
-    """What it is about: the id of a post, or `topic`; empty for all others."""
+    """What it is about: the id of a post, `topic` or `announce`; empty for all others."""
 
 
 @dataclass(frozen=True, slots=True)

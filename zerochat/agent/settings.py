@@ -28,6 +28,11 @@ from zerochat.errors import Malformed
 __all__ = ["SETTINGS_BYTES_MAX", "BadSettings", "Settings", "load_settings"]
 
 MINUTES_MAX: Final = 7 * 24 * 60
+DRAIN_S_MAX: Final = 60
+HOOK_S_MAX: Final = 600
+HOOK_WORDS_MAX: Final = 64
+TELEMETRY_MEBIBYTES_MAX, DAYS_MAX = 1 << 10, 366
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 FILE_MEBIBYTES_MAX: Final = 1 << 10
 """`FILE_BYTES_MAX` in group/files/tree.py, which the chat does not load before its first frame."""
 SHOWN_CHARS_MAX: Final = 80
@@ -67,6 +72,23 @@ class Settings:
     """`files.size_max`: a larger one, in MiB, is neither sent nor fetched."""
     total_max: int = 2_048
     """`files.total_max`: so many MiB are kept of all files, of all groups."""
+    log_level: str = "info"
+    """`agent.log_level`: what is written to the log: debug, info, warning or error, and what is worse."""
+    drain: int = 5
+    """`agent.drain`: how many seconds an agent that was told to end may take to send what waits."""
+    on_message: tuple[str, ...] = ()
+    """`hooks.on_message`: the program, with its arguments, that `zerochat agent` runs for each message of others."""
+    on_mention: tuple[str, ...] = ()
+    """`hooks.on_mention`: the same for those that call me by name."""
+    timeout: int = 10
+    """`hooks.timeout`: after so many seconds a hook is ended."""
+    allowed: bool = True
+    """`telemetry.allowed`: false forbids to record how messages fare, whatever a person answers. What is true allows is
+    still off, unless a person turns it on."""
+    megabytes: int = 64
+    """`telemetry.megabytes`: so many MiB of that are kept, compressed; the oldest goes first."""
+    days: int = 30
+    """`telemetry.days`: for so long."""
     warnings: tuple[str, ...] = ()
     """One sentence for each name in the file that means nothing."""
 
@@ -178,6 +200,34 @@ def _mebibytes(least: int, most: int, value: object) -> int:
     return value
 
 
+def _seconds(least: int, most: int, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"it is no number of seconds between {least} and {most}")
+    return value
+
+
+def _days(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= DAYS_MAX:
+        raise ValueError(f"it is no number of days between 1 and {DAYS_MAX}")
+    return value
+
+
+def _log_level(value: object) -> str:
+    if value not in LOG_LEVELS:
+        raise ValueError(f"it is none of {', '.join(LOG_LEVELS)}")
+    return str(value)
+
+
+def _hook(value: object) -> tuple[str, ...]:
+    """The words of a command; none: no command."""
+    words = value if isinstance(value, list | tuple) else None
+    if words is None or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise ValueError('it is no list of words, such as ["notify-send", "zerochat"]')
+    if len(words) > HOOK_WORDS_MAX or (words and not words[0]):
+        raise ValueError(f"it must begin with a program, and have no more than {HOOK_WORDS_MAX} words")
+    return tuple(words)
+
+
 def _web(value: object) -> str:
     text = _text(value)
     if parse_listen(text)[2]:
@@ -206,6 +256,14 @@ CHECKS: Final[Mapping[str, Callable[[object], Any]]] = {
     "network.web_key": _text,
     "network.web_authorities": _text,
     "agent.lock_after": _minutes,
+    "agent.log_level": _log_level,
+    "agent.drain": partial(_seconds, 0, DRAIN_S_MAX),
+    "hooks.on_message": _hook,
+    "hooks.on_mention": _hook,
+    "hooks.timeout": partial(_seconds, 1, HOOK_S_MAX),
+    "telemetry.allowed": _flag,
+    "telemetry.megabytes": partial(_mebibytes, 1, TELEMETRY_MEBIBYTES_MAX),
+    "telemetry.days": _days,
     "files.auto_max": partial(_mebibytes, 0, FILE_MEBIBYTES_MAX),
     "files.size_max": partial(_mebibytes, 1, FILE_MEBIBYTES_MAX),
     "files.total_max": partial(_mebibytes, 1, 1 << 24),

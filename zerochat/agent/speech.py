@@ -8,6 +8,7 @@ from zerochat.agent.journal import Row
 from zerochat.agent.mentions import mentions
 from zerochat.agent.standings import Standings
 from zerochat.errors import LocalError
+from zerochat.group.announcement import Announcement, BotCommand
 from zerochat.group.event import POST
 from zerochat.group.saying import Delete, Edit, React, Topic
 from zerochat.group.state import Group
@@ -46,7 +47,7 @@ def command_of(log: Standings, group: Group, wish: Wish) -> SendPost | Say:
             row = _own(log, group, wanted)
             if not text.strip():
                 raise NothingToEdit(group=group.name, event=row.id)
-            return Say(group.id, Edit(row.id, text))
+            return Say(group.id, Edit(row.id, text, _called(group, text)))
         case schema.DeleteParams(_, wanted):
             return Say(group.id, Delete(_own(log, group, wanted).id))
         case schema.ReactParams(_, wanted, emoji, on):
@@ -59,6 +60,19 @@ def command_of(log: Standings, group: Group, wish: Wish) -> SendPost | Say:
             return Say(group.id, React(row.id, emoji, on))
         case schema.TopicParams(_, text):
             return Say(group.id, Topic(text.strip()))
+
+
+def announcement(log: Standings, group: Group, wish: schema.AnnounceParams) -> Say | schema.Announced:
+    """The command that this wish is, or that it stands so already and everybody has been told."""
+    commands = tuple(BotCommand(one.name, one.usage, one.help, one.role) for one in wish.commands)
+    what = Announcement(wish.bot, commands)
+    before = log.announced(group).get(group.me)
+    if before is None:
+        return schema.Announced(group.id, again=True) if what == Announcement() else Say(group.id, what)
+    told = all(group.peers[did].base < before.row.position for did in group.others if did in group.peers)
+    if what == before.what and told:
+        return schema.Announced(group.id, before.row.id, again=True)
+    return Say(group.id, what)
 
 
 def _called(group: Group, text: str) -> tuple[str, ...]:

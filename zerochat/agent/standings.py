@@ -4,7 +4,7 @@ What it comes to is worked out in the core (`group/standing.py`). Here is also w
 is said about a message, or turns out not to have been said.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from zerochat.agent import report
@@ -12,12 +12,13 @@ from zerochat.agent.journal import Journal, Row
 from zerochat.agent.report import Context
 from zerochat.agent.schema import Author, Event, Quote
 from zerochat.errors import LocalError, Malformed
+from zerochat.group.announcement import Announcement
 from zerochat.group.effects import Forget, Refute, Remember, Remembered
-from zerochat.group.event import EDIT, POST, TOPIC
+from zerochat.group.event import ANNOUNCE, EDIT, POST, TOPIC
 from zerochat.group.event import Event as Record
 from zerochat.group.notices import Confirmed, Refuted
 from zerochat.group.saying import Post, Topic, saying_of
-from zerochat.group.standing import Remark, Standing, standing, topic_spans
+from zerochat.group.standing import Remark, Standing, announcement_spans, named_before, standing, topic_spans
 from zerochat.group.state import Group
 
 QUOTED_CHARS_MAX = 200
@@ -26,6 +27,14 @@ AMENDED_MAX = 500
 
 Names = Mapping[str, str]
 """What the members of a group are called, by DID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What a member has announced of itself, and the row that says so."""
+
+    what: Announcement
+    row: Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +51,14 @@ class Fed:
 class _Reading:
     """Rows of one group on their way to a face, with what they need to be shown; each record is read once."""
 
-    def __init__(self, group: Group, rows: Sequence[Row], names: Names) -> None:
-        self._group, self._rows, self._names = group, rows, names
+    def __init__(self, group: Group, rows: Sequence[Row], names: Names, bots: Collection[str] = ()) -> None:
+        """`bots`: the DIDs of members that say that they are bots."""
+        self._group, self._rows, self._names, self._bots = group, rows, names, bots
         self._records: dict[str, Record] = {}
         self._posts = {row.id: row for row in rows if row.type == POST}
         """Those that are shown, answered or edited."""
         self._found: dict[str, Standing] = {}
+        self._remarks: dict[str, list[Remark]] = {}
 
     def _read(self, row: Row) -> Record:
         record = self._records.get(row.id)
@@ -78,7 +89,7 @@ class _Reading:
 
     def hear(self, remarks: Iterable[Row]) -> dict[str, Standing]:
         """All that is said about them; how those stand about which anything is, by their ids."""
-        about: dict[str, list[Remark]] = {}
+        about = self._remarks = {}
         for row in remarks:
             if row.target in self._posts:
                 about.setdefault(row.target, []).append(Remark(self._read(row), row.vouched))
@@ -90,12 +101,20 @@ class _Reading:
         return [report.event(self._group, row, replayed, self._names, self._context(row)) for row in self._rows]
 
     def _context(self, row: Row) -> Context:
-        record = self._read(row)
+        record, bot = self._read(row), row.author in self._bots
         if row.type == EDIT:
-            return Context(self._found.get(row.target, Standing()), record=record)
+            return Context(self._found.get(row.target, Standing()), record=record, named=self._named(row), bot=bot)
         if row.type == POST:
-            return Context(self._found.get(row.id, Standing()), self._quote(self._post(row).reply), record)
-        return Context(record=record)
+            return Context(self._found.get(row.id, Standing()), self._quote(self._post(row).reply), record, bot=bot)
+        return Context(record=record, bot=bot)
+
+    def _named(self, edit: Row) -> frozenset[str]:
+        """Whom a message called by name before this edit of it: it tells them nothing new."""
+        post = self._posts.get(edit.target)
+        if post is None:
+            return frozenset()
+        before = named_before(self._group.view, self._read(post), self._remarks.get(post.id, ()), edit.position)
+        return before | frozenset(self._post(post).mentions)
 
     def _quote(self, wanted: str) -> Quote | None:
         if not wanted:
@@ -116,16 +135,19 @@ def shown(group: Group, rows: Sequence[Row], remarks: Iterable[Row], names: Name
 
 
 class Standings:
-    """Answers of one journal. Every method but `topic` raises what the journal raises."""
+    """Answers of one journal. Every method but `topic` and `announced` raises what the journal raises."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self._topics: dict[str, tuple[str, str]] = {}
         """By group: its view's checksum, and the topic that was found with it."""
+        self._announced: dict[str, tuple[str, dict[str, Announced]]] = {}
+        """The same of what its members announce of themselves, by DID."""
 
     def events(self, group: Group, rows: Sequence[Row], names: Names, *, replayed: bool = True) -> list[Event]:
         """Rows of the log for a face, messages as they stand now."""
-        reading = _Reading(group, rows, names)
+        bots = {did for did, one in self.announced(group).items() if one.what.bot}
+        reading = _Reading(group, rows, names, bots)
         reading.add(self.journal.named(group.id, reading.lacking()))
         reading.hear(self.journal.remarks(group.id, reading.posts()))
         return reading.events(replayed)
@@ -145,7 +167,7 @@ class Standings:
         several things is told anew once, behind the last of them."""
         news = [row for row in rows if not row.history]
         events = dict(zip((row.id for row in news), self.events(group, news, names, replayed=False), strict=True))
-        last = {row.target: row.id for row in rows if row.target not in ("", TOPIC)}
+        last = {row.target: row.id for row in rows if row.target not in ("", TOPIC, ANNOUNCE)}
         after: dict[str, list[tuple[Row, Event]]] = {}
         for row, event in self._told(group, last, names):
             # Whoever has read a message that came later than this has read it as it stands now.
@@ -188,8 +210,35 @@ class Standings:
                 said.append(((row.lamport, row.author, row.id), what.text))
         return max(said)[1] if said else ""
 
+    # --- what members say of themselves -----------------------------------------------------------------------------
+
+    def announced(self, group: Group) -> Mapping[str, Announced]:
+        """What each member has announced of itself last, by DID; nothing where the disk does not say."""
+        known = self._announced.get(group.id)
+        if known is None or known[0] != group.view.checksum:
+            try:
+                known = self._announced[group.id] = group.view.checksum, self._announcements(group)
+            except LocalError:
+                return {}
+        return known[1]
+
+    def _announcements(self, group: Group) -> dict[str, Announced]:
+        found = self.journal.announcements(group.id, announcement_spans(group.view))
+        said: dict[str, Announced] = {}
+        for row in sorted(found, key=lambda row: row.position):
+            try:
+                what = saying_of(report.load(row))
+            except Malformed:
+                continue
+            if isinstance(what, Announcement):
+                said[row.author] = Announced(what, row)
+        return said
+
     def note(self, remembered: Iterable[Remembered]) -> None:
         """The journal has taken this."""
         for one in remembered:
-            if isinstance(one, Refute | Forget) or (isinstance(one, Remember) and one.target == TOPIC):
+            anything = isinstance(one, Refute | Forget)
+            if anything or (isinstance(one, Remember) and one.target == TOPIC):
                 self._topics.pop(one.group, None)
+            if anything or (isinstance(one, Remember) and one.target == ANNOUNCE):
+                self._announced.pop(one.group, None)

@@ -13,11 +13,15 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from msgspec import Struct
 
 from zerochat import __version__
 from zerochat.agent import report, schema
@@ -27,19 +31,22 @@ from zerochat.agent.backup import RESTORED_AT
 from zerochat.agent.clock import Clock
 from zerochat.agent.control import ControlServer
 from zerochat.agent.desk import Desk
-from zerochat.agent.diary import Discreet, LogFile
+from zerochat.agent.diary import LogFormat, handlers
 from zerochat.agent.files.room import FileRoom
+from zerochat.agent.hooks import ON_MENTION, ON_MESSAGE, Hooks
 from zerochat.agent.journal import Journal, fault_of_disk
+from zerochat.agent.leaving import is_owed, waits
 from zerochat.agent.net.bans import gravity
 from zerochat.agent.net.transport import Transport
 from zerochat.agent.places import Places
 from zerochat.agent.postman import Postman
-from zerochat.agent.settings import load_settings
+from zerochat.agent.reloading import Reloaded, differences
+from zerochat.agent.settings import Settings, load_settings
 from zerochat.agent.shares import Shares
 from zerochat.agent.vault import lock_profile
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm.endpoint import Endpoint
-from zerochat.errors import LocalError
+from zerochat.errors import InternalFault, LocalError
 from zerochat.group.clock import AheadOfTime
 from zerochat.group.effects import (
     Answer,
@@ -63,6 +70,7 @@ from zerochat.group.effects import (
     Release,
     Remember,
     Remembered,
+    Repeated,
     SetTimer,
     StoreParts,
 )
@@ -87,12 +95,18 @@ from zerochat.group.stimuli import (
     WebUp,
 )
 
+if TYPE_CHECKING:
+    from zerochat.agent.telemetry.recorder import Recorder
+
 START_S_MAX = 20.0
 STOP_S_MAX = 5.0
 IDLE_MS = 1_000
 """The longest wait: signals and the gatekeeper's health are looked at this often."""
 FILES_SECRET = "files_secret"  # noqa: S105  # its name
 """In a journal's meta: what the keys of all files are made of, 32 bytes."""
+TELEMETRY = "telemetry"
+"""In a journal's meta: whether somebody has asked for it (`telemetry/consent.py`); absent: nobody ever has."""
+RELOADS_KEPT = 16
 RETRY_MS = 5_000
 """After a turn that could not be remembered (a full disk), its timers come again this much later."""
 
@@ -103,15 +117,14 @@ class AgentFailed(LocalError):
     exit_code = 6
 
 
-class InternalFault(LocalError):
-    """zerochat itself has a fault here ({what}), and nothing was done. The agent's log has the details
-    (`zerochat locate log`)."""
-
-
 def _leave_no_core() -> None:
     """Whatever this process ends with, it does not put its memory on disk, where the keys are."""
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def _file_rules(settings: Settings) -> FileRules:
+    return FileRules(settings.auto_max << 20, settings.size_max << 20, settings.total_max << 20)
 
 
 Connectivity: TypeAlias = LinkUp | LinkDown | WebUp | WebDown | Started
@@ -139,15 +152,30 @@ class AgentThread(threading.Thread):
         advertise: str | None = None,
         hidden: bool = False,
         unused_s: float | None = None,
+        log_format: LogFormat | None = None,
+        hooks: bool = False,
     ) -> None:
         """`key`: the journal's raw key. `listen` and `advertise` win over the settings file; where that says nothing of
         either, they hold for later starts too (`address.told`). `unused_s`: end when no
-        face has been attached for so long."""
+        face has been attached for so long. `log_format`: write the log to standard error too, so. `hooks`: run those of
+        the settings."""
         super().__init__(name="zerochat-agent", daemon=True)
         self._places, self._key = places, key
         self._listen, self._advertise, self._hidden = listen, advertise, hidden
         self._ready = threading.Event()
         self._stop_asked = threading.Event()
+        self._drain_asked = threading.Event()
+        self._reload_asked = threading.Event()
+        self._log_format, self._with_hooks = log_format, hooks
+        self._hooked = 0
+        """The local seq up to which hooks have been told."""
+        self.drain_s = 0.0
+        """How long `drain` may take, by the settings."""
+        self.reloaded: deque[Reloaded] = deque(maxlen=RELOADS_KEPT)
+        """What has come of each `reload`."""
+        self.beat = time.monotonic()
+        """When it was last seen to go about its work, on the monotonic clock; never longer ago than `IDLE_MS` and what
+        one turn takes."""
         self._ear, self._bell = socket.socketpair()
         self._ear.setblocking(False)
         self._bell.setblocking(False)
@@ -164,6 +192,8 @@ class AgentThread(threading.Thread):
         self.unneeded = False
         """True when it has ended because nobody was attached."""
         self._attention = Attention(places.data)
+        self._recorder: Recorder | None = None
+        """Records how messages fare; None, unless a person has asked for that."""
         self._restored = False
         self.failure: BaseException | None = None
 
@@ -188,6 +218,17 @@ class AgentThread(threading.Thread):
         self._wake()
         if self.is_alive():
             self.join(STOP_S_MAX)
+
+    def drain(self) -> None:
+        """Have the thread end by itself: it takes no new commands, tells its faces so, and ends when what it has said
+        is acknowledged by all who are connected, or after `drain_s` seconds. `stop` cuts that short."""
+        self._drain_asked.set()
+        self._wake()
+
+    def reload(self) -> None:
+        """Have the settings read again; `reloaded` says what has come of it."""
+        self._reload_asked.set()
+        self._wake()
 
     def _wake(self) -> None:
         with suppress(OSError):  # it has been woken before, or has ended
@@ -228,9 +269,8 @@ class AgentThread(threading.Thread):
 
     def _open_log(self) -> None:
         self._places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handler = LogFile(self._places.log, maxBytes=1 << 20, backupCount=2, encoding="utf-8")
-        handler.setFormatter(Discreet("%(asctime)s %(levelname)s %(message)s"))
-        self._log.addHandler(handler)
+        for handler in handlers(self._places.log, self._log_format):
+            self._log.addHandler(handler)
         self._log.propagate = False
         self._log.setLevel(logging.INFO)
 
@@ -238,6 +278,7 @@ class AgentThread(threading.Thread):
         settings = load_settings(self._places)
         for warning in settings.warnings:
             self._log.warning("%s", warning)
+        self._adopt(settings)
         with Journal.open(self._places.journal, self._key) as journal:
             self._journal = journal
             self._shares = Shares(journal)
@@ -258,10 +299,11 @@ class AgentThread(threading.Thread):
             hidden, socks = self._hidden or settings.hidden, settings.socks
             transport = Transport(secret, listen_host, pair_port, queue_port, socks=socks, rides=not hidden)
             postman = Postman(settings, self._wake)
-            files = FileRoom(self._places.files, self._files_secret(), self._wake)
-            with transport, postman, files, ControlServer(self._places.socket) as server:
+            files = FileRoom(self._places.files, self._files_secret(), self._wake, self._log)
+            self._hooks = Hooks(self._places.profile, self._log, os.environ)
+            with transport, postman, files, self._hooks, ControlServer(self._places.socket) as server:
                 self._transport, self._server, self._postman, self._files = transport, server, postman, files
-                self._desk = Desk(server, journal, self.status, postman.lend, files)
+                self._desk = Desk(server, journal, self.status, postman.lend, files, self._places, self._telemetry)
                 ports = transport.bind()
                 for name, asked, port in zip(("pair_port", "queue_port"), (pair_port, queue_port), ports, strict=True):
                     if not asked:
@@ -272,14 +314,22 @@ class AgentThread(threading.Thread):
                 self._watched: dict[int, bool] = {}
                 web = postman.start(hidden)
                 key, restored = x25519_public(secret), self._restored
-                rules = FileRules(settings.auto_max << 20, settings.size_max << 20, settings.total_max << 20)
+                rules = _file_rules(settings)
+                self._set_hooks(settings)
                 started = Started(self._pair, self._queue, key, web, hidden, settings.cover, restored, anew, rules)
                 self._turn([started, *files.found()])
+                self._record()
                 self._watch_faces()
                 self._log.info("ready at %s", self._pair)
                 self._ready.set()
-                while not (self._stop_asked.is_set() or self._desk.stopping or self._unneeded()):
+                while not (self._told_to_end() or self._desk.stopping or self._unneeded()):
                     self._turn(self._wait())
+                    if self._reload_asked.is_set():
+                        self._reload()
+                    self._tell_hooks()
+                if self._drain_asked.is_set():
+                    self._drain()
+                self._record(end=True)
                 self._log.info("stopped")
 
     def _files_secret(self) -> bytes:
@@ -287,6 +337,71 @@ class AgentThread(threading.Thread):
         secret = self._journal.meta_get(FILES_SECRET) or os.urandom(32)
         self._journal.meta_set(FILES_SECRET, secret)
         return secret
+
+    def _told_to_end(self) -> bool:
+        return self._stop_asked.is_set() or self._drain_asked.is_set()
+
+    def _drain(self) -> None:
+        """The last turns: acknowledgements are not put off any more, and what others have not acknowledged yet is
+        waited for."""
+        begun = time.monotonic()
+        self._log.info("told to end, within %d s", self.drain_s)
+        self._desk.begin_to_stop(self.drain_s)
+        while not self._stop_asked.is_set() and (left_s := begun + self.drain_s - time.monotonic()) > 0:
+            owed = [key for key in self._timers if is_owed(key)]
+            for key in owed:
+                del self._timers[key]
+            self._turn([TimerFired(key) for key in owed])
+            if not (waits(self._agent) or self._postman.busy or self._pending):
+                break
+            self._turn(self._wait(int(left_s * 1000) + 1))
+        else:
+            self._log.info("ended with something still on its way")
+        self._desk.review(self._agent)  # the last turn may have brought what somebody has waited for
+        self._desk.feed(self._agent)
+
+    # --- settings ---------------------------------------------------------------------------------------------------
+
+    def _adopt(self, settings: Settings) -> None:
+        """Go by these, as far as they have nothing to do with sockets."""
+        self._settings = settings
+        self._log.setLevel(settings.log_level.upper())
+        self.drain_s = float(settings.drain)
+
+    def _reload(self) -> None:
+        """Read the settings again, and take over what can be."""
+        self._reload_asked.clear()
+        try:
+            settings = load_settings(self._places)
+        except LocalError as error:
+            self._log.error("the settings were not taken over, and the old ones hold: %s", error.code)
+            self.reloaded.append(Reloaded(fault=error.sentence()))
+            return
+        found = differences(self._settings, settings)
+        self._adopt(settings)
+        self._set_hooks(settings)
+        self._record()
+        # Not the core's own doing, but what `Started` tells it too; the next commit puts it on disk.
+        self._agent = replace(self._agent, file_rules=_file_rules(settings))
+        self._log.info("the settings were read again: %s", ", ".join(found.taken) or "nothing to take over")
+        if found.waiting:
+            self._log.warning("these settings hold from the next start on: %s", ", ".join(found.waiting))
+        self.reloaded.append(found)
+
+    def _set_hooks(self, settings: Settings) -> None:
+        wanted = {ON_MESSAGE: settings.on_message, ON_MENTION: settings.on_mention} if self._with_hooks else {}
+        if not self._hooks.wanted:
+            self._hooked = self._journal.latest()  # what was said before there was a hook is no news to it
+        self._hooks.set(wanted, float(settings.timeout))
+
+    def _tell_hooks(self) -> None:
+        """Run the hooks for what has been said since the last time."""
+        if not self._hooks.wanted:
+            return
+        with suppress(LocalError):  # the status says why
+            self._hooked, events = self._desk.since(self._agent, self._hooked)
+            if events:
+                self._hooks.hear(events, {group.id: group.me for group in self._agent.groups.values()})
 
     def _unneeded(self) -> bool:
         """Whether nobody has been there for so long that the profile shall be closed."""
@@ -299,15 +414,20 @@ class AgentThread(threading.Thread):
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
-    def _wait(self) -> list[Stimulus]:
+    def _wait(self, most_ms: int = IDLE_MS) -> list[Stimulus]:
         """Sleep until there is something to do, and gather all of it."""
-        timeout = 0 if self._pending or self._desk.feed(self._agent) else IDLE_MS
+        self.beat = time.monotonic()
+        timeout = 0 if self._pending or self._desk.feed(self._agent) else min(IDLE_MS, most_ms)
         deadline = self._desk.review(self._agent)
         for moment in (deadline, self._timer_heap[0][0] if self._timer_heap else None):
             if moment is not None:
                 timeout = min(timeout, max(0, int((moment - time.monotonic()) * 1000) + 1))
         self._watch_faces()
+        if self._recorder is not None:
+            self._note(lambda recorder: recorder.told(self._agent, faces=bool(self._server.clients)))
         heard, ready = self._transport.poll(timeout)
+        if self._recorder is not None:
+            self._recorder.woke()
         stimuli: list[Stimulus] = [ClockSet(by_ms)] if (by_ms := self._clock.set_by()) else []
         stimuli += [*self._pending, *self._in_order([*heard, *self._postman.take()]), *self._files.take()]
         stimuli += self._desk.take_filed()
@@ -318,7 +438,7 @@ class AgentThread(threading.Thread):
                     self._ear.recv(64)
                 continue
             for client, request in self._server.ready(fd):
-                if (ask := self._desk.take(client, request, self._agent)) is not None:
+                if (ask := self._take(client, request)) is not None:
                     stimuli.append(ask)
         now = time.monotonic()
         for subject, (when, news) in list(self._deferred.items()):
@@ -331,6 +451,15 @@ class AgentThread(threading.Thread):
                 del self._timers[key]
                 stimuli.append(TimerFired(key))
         return stimuli
+
+    def _take(self, client: int, request: schema.Request) -> Ask | None:
+        try:
+            return self._desk.take(client, request, self._agent)
+        except Exception:  # noqa: BLE001
+            # A fault of ours. Whoever asked is told so, and all others go on.
+            self._log.exception("a fault while serving %s", request.method)
+            self._server.refuse_error(client, request.id, InternalFault(what=request.method))
+            return None
 
     def _in_order(self, heard: Iterable[Stimulus]) -> Iterator[Stimulus]:
         """What was heard, but for news of a link whose older news still waits: the newer takes its place there."""
@@ -356,18 +485,21 @@ class AgentThread(threading.Thread):
 
     def _turn(self, stimuli: list[Stimulus]) -> None:
         """Step, remember, speak."""
-        if not stimuli:
+        if not (stimuli or self._desk.stream.pending):
             return
         before = self._agent
         effects: list[Effect] = []
+        step = self._step if self._recorder is None else self._recorded
         for stimulus in (*stimuli, TurnOver()):
-            effects += self._step(stimulus)
+            effects += step(stimulus)
         remembered = [effect for effect in effects if isinstance(effect, Remembered)]
         try:
-            self._journal.commit(self._agent, remembered)
+            notes = self._desk.gather(effects, before, self._agent)
+            self._journal.commit(self._agent, remembered, notes)
         except LocalError as error:
             self._undo(before, stimuli, error)
             return
+        self._desk.stream.kept(notes)
         self._shares.note(remembered)
         self._desk.log.note(remembered)
         if remembered or self._agent is not before:
@@ -377,6 +509,8 @@ class AgentThread(threading.Thread):
         if self._restored and any(isinstance(stimulus, Started) for stimulus in stimuli):
             self._warned()
         self._speak(effects)
+        if self._recorder is not None:
+            self._note(lambda recorder: recorder.spoke(self._agent))
         self._postman.settle(stimuli, kept=True)
 
     def _step(self, stimulus: Stimulus) -> list[Effect]:
@@ -400,9 +534,12 @@ class AgentThread(threading.Thread):
     def _undo(self, before: Agent, stimuli: list[Stimulus], error: LocalError) -> None:
         """The turn could not be remembered, so it has not happened."""
         self._agent = before
+        if self._recorder is not None:
+            self._recorder.undone()
         self._attention.failed(error.sentence())
         self._log.error("a turn could not be remembered: %s", error.code)
         self._postman.settle(stimuli, kept=False)
+        self._desk.stream.undone(error)
         for stimulus in stimuli:
             if isinstance(stimulus, Ask):
                 self._desk.fail(stimulus, error, before)
@@ -422,7 +559,7 @@ class AgentThread(threading.Thread):
             match effect:
                 case Forget(group):
                     self._files.forget(group)
-                case Remember() | Confirm() | Refute() | Receipt():
+                case Remember() | Repeated() | Confirm() | Refute() | Receipt():
                     pass
                 case SetTimer(key, delay_ms, keep):
                     if not (keep and key in self._timers):
@@ -484,6 +621,63 @@ class AgentThread(threading.Thread):
         self._timers[key] = when
         heapq.heappush(self._timer_heap, (when, key))
 
+    # --- telemetry --------------------------------------------------------------------------------------------------
+
+    def _record(self, *, end: bool = False, deleted: bool = False) -> None:
+        """Record, or do not, as the person and the settings have it. `end`: no more in any case. `deleted`: nothing is
+        left of what was recorded, so it begins anew."""
+        if self._recorder is None and (end or not self._journal.meta_get(TELEMETRY)):
+            return
+        from zerochat.agent.telemetry import serving  # nobody else pays for it
+
+        bounds = None if end else serving.bounds(self._journal, self._settings)
+        if self._recorder is not None and not deleted:
+            if bounds is not None:
+                self._recorder.bounds = bounds
+                return
+            self._note(lambda recorder: recorder.close(self._agent))
+        self._recorder = None
+        if bounds is None:
+            return
+        from zerochat.agent.telemetry.recorder import Outside
+
+        counts, server = self._transport.counts, self._server
+        outside = Outside(
+            self._transport.reason, lambda: sum(map(server.backlog, server.clients)), lambda: counts["dropped.full"]
+        )
+        self._recorder = serving.recorder(self._journal, self._agent, bounds, outside)
+
+    def _recorded(self, stimulus: Stimulus) -> list[Effect]:
+        """A step, and what is to be noted of it."""
+        before, begun = self._agent, time.perf_counter_ns()
+        effects = self._step(stimulus)
+        took_us = (time.perf_counter_ns() - begun) // 1000
+        self._note(lambda recorder: recorder.step(stimulus, before, self._agent, effects, took_us))
+        return effects
+
+    def _note(self, work: Callable[["Recorder"], None]) -> None:
+        """Have the recorder do something. Whatever becomes of that, the chat goes on."""
+        if self._recorder is None:
+            return
+        try:
+            work(self._recorder)
+        except LocalError as error:
+            self._log.error("telemetry could not be written: %s", error.code)
+        except Exception:  # noqa: BLE001
+            self._log.exception("recording telemetry has ended by a fault of its own")
+            self._recorder = None
+
+    def _telemetry(self, method: str, params: Struct) -> Struct:
+        """Answer what a face asks about it. Raises LocalError."""
+        from zerochat.agent.telemetry import serving
+
+        if self._recorder is not None:
+            self._recorder.flush(self._agent)
+        answer = serving.answer(method, params, self._journal, self._settings)
+        if method in ("telemetry_set", "telemetry_delete"):
+            self._record(deleted=method == "telemetry_delete")
+        return serving.now_recording(answer, self._recorder is not None)
+
     # --- what it says of itself -------------------------------------------------------------------------------------
 
     def status(self, agent: Agent) -> schema.Status:
@@ -500,6 +694,7 @@ class AgentThread(threading.Thread):
             queue=str(self._queue),
             closed=not self._transport.gatekeeper_alive,
             warning=self._journal.damage or attention,
+            damaged=bool(self._journal.damage),
             groups=[self._desk.group_info(agent, group) for group in agent.groups.values()],
             hidden=report.hidden(agent),
             web=list(agent.web),

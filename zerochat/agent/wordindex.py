@@ -15,10 +15,10 @@ Words are what Unicode calls letters, digits and signs, without case and accents
 without spaces is indexed letter by letter instead (`wording.spaced`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2s
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import apsw
 import msgspec
@@ -59,14 +59,20 @@ SELECT seq, group_id, author, lamport, record, id FROM events
 WHERE seq > ? AND type = 'post' AND refuted = 0 ORDER BY seq LIMIT ?
 """
 _TAKEN_BACK: Final = """
-SELECT 1 FROM events
-WHERE group_id = ? AND target = ? AND target <> '' AND refuted = 0 AND author = ? AND type = 'delete' LIMIT 1
+SELECT position FROM events
+WHERE group_id = ? AND target = ? AND target <> '' AND refuted = 0 AND author = ? AND type = 'delete'
+ORDER BY position LIMIT 32
 """
 _EDITS: Final = """
-SELECT record FROM events
+SELECT position, record FROM events
 WHERE group_id = ? AND target = ? AND target <> '' AND refuted = 0 AND author = ? AND type = 'edit'
 ORDER BY position DESC LIMIT 32
 """
+
+
+Counts: TypeAlias = Callable[[str, str, int], bool]
+"""Whether, in a group (its id), what an author says in this place of its chain counts: who may write changes, and the
+index does not know it."""
 
 
 class _Body(Struct, frozen=True):
@@ -97,14 +103,24 @@ def _body_of(record: bytes) -> _Body | None:
         return None
 
 
-def text_now(db: apsw.Connection, group: str, event: str, author: str, record: bytes) -> str:
+def text_now(
+    db: apsw.Connection, group: str, event: str, author: str, record: bytes, counts: Counts = lambda *_: True
+) -> str:
     """What a post says as it stands now: as its author has last edited it, and nothing where it was taken back."""
     about = (group, event, author)
-    if db.execute(_TAKEN_BACK, about).fetchall():
+    gone: Iterable[Any] = db.execute(_TAKEN_BACK, about).fetchall()
+    if any(counts(group, author, position) for (position,) in gone):
         return ""
     edits: Iterable[Any] = db.execute(_EDITS, about).fetchall()
-    bodies = (_body_of(one) for one in (*(edit for (edit,) in edits), record))
+    bodies = (_body_of(one) for one in (*(edit for at, edit in edits if counts(group, author, at)), record))
     return next((body.text for body in bodies if body is not None), "")
+
+
+def _called_now(db: apsw.Connection, group: str, event: str, author: str, body: _Body | None) -> list[str]:
+    """Whom a post calls by name, as it was said and as it was edited."""
+    edits: Iterable[Any] = db.execute(_EDITS, (group, event, author)).fetchall()
+    bodies = (body, *(_body_of(edit) for _, edit in edits))
+    return list(dict.fromkeys(did for one in bodies if one is not None for did in one.called))
 
 
 @lru_cache(maxsize=1_024)
@@ -159,10 +175,16 @@ def renew(db: apsw.Connection, touched: Iterable[str]) -> None:
         for seq, group, author, lamport, record, refuted, place, remarked in rows:
             body = _body_of(record)
             text = body.text if body is not None else ""
+            called = body.called if body is not None else []
             if remarked:
                 text = text_now(db, group, event, author, record)
-            called = body.called if body is not None else ()
+                called = _called_now(db, group, event, author, body)
             index(db, seq, group, author, lamport, "" if refuted else text, called, place)
+
+
+def renumber(db: apsw.Connection, before: int, now: int) -> None:
+    """A post has another local number from now on."""
+    db.execute("UPDATE said SET seq = ? WHERE seq = ?", (now, before))
 
 
 def forget_group(db: apsw.Connection, group: str) -> None:
@@ -178,7 +200,7 @@ def build(db: apsw.Connection) -> None:
     """Index all posts of a journal that had no index; within a transaction."""
     for seq, group, author, lamport, record, event in _posts(db):
         body = _body_of(record)
-        called = body.called if body is not None else ()
+        called = _called_now(db, group, event, author, body)
         index(db, seq, group, author, lamport, text_now(db, group, event, author, record), called)
 
 

@@ -190,6 +190,13 @@ def _fold(letter: str) -> str:
     return small if len(small) == 1 else letter
 
 
+def has_all(text: str, terms: tuple[Term, ...]) -> bool:
+    """Whether every term is in a text."""
+    flat = folded(text[:SOUGHT_CHARS_MAX])
+    patterns = [pattern_of((term,)) for term in terms]
+    return bool(text) and all(one.search(flat) is not None for one in patterns if one is not None)
+
+
 def excerpt(text: str, sought: re.Pattern[str] | None) -> tuple[str, list[tuple[int, int]]]:
     """A piece of `text` about what was found in it, and from where to where in that piece each of it goes."""
     flat = folded(text[:SOUGHT_CHARS_MAX])

@@ -81,10 +81,26 @@ def run_verb(options: Options, out: "Output") -> int:
             from zerochat.cli import faces
 
             return faces.chat(options, out, run_verb) if options.verb == "chat" else faces.demo(options, out)
-        case "init" | "agent" | "status" | "locate":
+        case "agent":
+            from zerochat.cli.running import agent
+
+            return agent(options, out)
+        case "init" | "status" | "locate":
             from zerochat.cli import profile
 
-            verbs = {"init": profile.init, "agent": profile.agent, "status": profile.status, "locate": profile.locate}
+            verbs = {"init": profile.init, "status": profile.status, "locate": profile.locate}
+        case "doctor":
+            from zerochat.cli.doctor import doctor
+
+            return doctor(options, out)
+        case "completion" | "__complete":
+            from zerochat.cli import completion
+
+            verbs = {"completion": completion.completion, "__complete": completion.complete}
+        case "man":
+            from zerochat.cli.man import man
+
+            return man(options, out)
         case "config":
             from zerochat.cli.config import config
 
@@ -164,6 +180,18 @@ def run_verb(options: Options, out: "Output") -> int:
             from zerochat.cli import mediator
 
             return mediator.mediator(options, out)
+        case "telemetry":
+            from zerochat.cli.telemetry import telemetry
+
+            return telemetry(options, out)
+        case "rpc":
+            from zerochat.cli.rpc import rpc
+
+            return rpc(options, out)
+        case "bot":
+            from zerochat.cli.bot import bot
+
+            return bot(options, out)
         case "sim":
             from zerochat.cli.sim import sim
 

@@ -4,6 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from zerochat.agent import plain
+from zerochat.agent.histories import no_topic
 from zerochat.cli.agents import attached
 from zerochat.cli.asked import NotConfirmed, agreed
 from zerochat.cli.exits import ExitCode
@@ -52,7 +53,7 @@ def topic(options: Options, out: Output) -> ExitCode:
     shown = [printable_line(group.topic)] if group.topic else []
     out.data({"group": group.id, "name": group.name, "topic": group.topic}, shown)
     if not group.topic:
-        narrate("Nobody has said what this group is about.")
+        narrate(no_topic(group.beginning))
     return ExitCode.OK
 
 

@@ -75,6 +75,22 @@ class Options(argparse.Namespace):
     after: str | None
     limit: int | None
 
+    log_format: Literal["text", "json"] | None = None
+    print_unit: bool = False
+    agent_alone: bool = False
+    check: bool = False
+    checks: list[str]
+    shell: str
+    what: str
+    message_key: str | None = None
+    follow: bool
+
+    rpc_way: str
+
+    telemetry_action: str
+    study: bool
+    dry_run: bool
+
     peer: str
     match: str
     text: str | None
@@ -97,6 +113,12 @@ class Options(argparse.Namespace):
     unmark: bool
     invite: bool
     route_action: str | None
+
+    bot_action: str
+    example: str | None = None
+    letter: int | None = None
+    console: bool = False
+    reload: bool = False
 
     action: str
     file: str
@@ -145,6 +167,11 @@ class Parser(argparse.ArgumentParser):
     stray_hint = ""
     """What somebody may have meant who has given more than the verb takes."""
 
+    def format_help(self) -> str:
+        if self.description:  # Only here: to wrap those of all verbs takes as long as everything else in the grammar.
+            self.description = fill(" ".join(self.description.split()), WIDTH)
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         text = message.replace(_ID_MARK, "")
         self.exit(ExitCode.USAGE, f"{self.prog}: {text}\nSee `{self.prog} --help`.\n")
@@ -191,7 +218,7 @@ def add_verb(
     parser = verbs.add_parser(
         name,
         help=summary,
-        description=fill(" ".join(text.split()), WIDTH),
+        description=text,
         epilog="examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

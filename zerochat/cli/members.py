@@ -10,6 +10,7 @@ from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import (
     Output,
+    command_lines,
     find_group,
     find_member,
     local_time,
@@ -49,7 +50,7 @@ def members(options: Options, out: Output) -> ExitCode:
         found = _meeting(agent.client, options.group) if agent.own else agent.client.members(options.group)
         here = find_group(agent.client.groups(), options.group)
     said = [*([whole(here)] if here.completeness else []), *wanted_out(here)]
-    out.data_list(found, [*member_lines(found), *(["", *said] if said else [])])
+    out.data_list(found, [*member_lines(found), *command_lines(found), *(["", *said] if said else [])])
     for one in found:
         if one.trust == "changed":
             narrate(changed_sentence(one.nick, options.group))

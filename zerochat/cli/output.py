@@ -42,6 +42,7 @@ ID_CHARS = 8
 EXCERPT_CELLS_MAX = 48
 """Of a message that another one is about."""
 EMOJI_CELLS_MAX = 16
+COMMAND_CELLS_MAX, COMMANDS_SHOWN = 32, 5
 REMEMBERED_MAX = 1_000
 """Messages by whose words we can say what somebody reacts to."""
 FILE = "  > "
@@ -256,6 +257,8 @@ class EventText:
             case "topic_changed":
                 topic = printable_line(str(event.body.get("text", "")))
                 what = f"says what this group is about: {topic}" if topic else "took away what this group is about"
+            case "commands_announced" if "commands" in event.body:
+                what = _announced(event)
             case "group_created":
                 what = f"made the group {name_of(str(event.body.get('name', '')))}"
             case "member_joined":
@@ -312,6 +315,32 @@ class EventText:
         if event.self and event.replayed and event.delivery.of:
             marks += f"  ✓{event.delivery.delivered}/{event.delivery.of}"
         return marks
+
+
+def _announced(event: Event) -> str:
+    """What a member says of itself, in a few words."""
+    commands = event.body.get("commands")
+    names = [printable_line(str(one.get("name", "")), COMMAND_CELLS_MAX) for one in commands] if commands else []
+    who = "is a bot" if event.body.get("bot") else "is no bot"
+    if not names:
+        return who
+    more = f" and {len(names) - COMMANDS_SHOWN} more" if len(names) > COMMANDS_SHOWN else ""
+    return f"{who}, and listens to {', '.join(f'!{name}' for name in names[:COMMANDS_SHOWN])}{more}"
+
+
+def command_lines(members: Sequence[MemberInfo]) -> list[str]:
+    """What can be asked of those who are bots, as they say."""
+    rows = [
+        (
+            name_of(member.nick),
+            f"!{printable_line(one.name, COMMAND_CELLS_MAX)} {printable_line(one.usage)}".rstrip(),
+            printable_line(one.role) or "-",
+            printable_line(one.help) or "-",
+        )
+        for member in members
+        for one in member.commands
+    ]
+    return ["", *table([("BOT", "LISTENS TO", "FROM", "AND DOES"), *rows])] if rows else []
 
 
 def _excerpt(text: str) -> str:

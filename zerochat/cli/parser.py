@@ -4,6 +4,7 @@ Nothing here does anything, and nothing heavy is imported: `zerochat VERB --help
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from zerochat import __version__
@@ -21,6 +22,7 @@ from zerochat.cli.grammar import (
     timeout_option,
 )
 from zerochat.cli.parser_amend import add_amend
+from zerochat.cli.parser_bot import add_bot
 from zerochat.cli.parser_config import add_config
 from zerochat.cli.parser_didcomm import add_didcomm
 from zerochat.cli.parser_files import add_files
@@ -29,20 +31,31 @@ from zerochat.cli.parser_keeping import add_keeping
 from zerochat.cli.parser_log import add_log, history_source
 from zerochat.cli.parser_mediator import add_mediator
 from zerochat.cli.parser_members import add_members
+from zerochat.cli.parser_operating import add_operating, agent_options, status_options
 from zerochat.cli.parser_peers import add_peers
+from zerochat.cli.parser_rpc import add_rpc
 from zerochat.cli.parser_sim import add_sim
+from zerochat.cli.parser_telemetry import add_telemetry
 
-__all__ = ["INVITATION_FORMATS", "PLACES", "Options", "parse"]
+__all__ = ["INVITATION_FORMATS", "PLACES", "Options", "grammar", "parse"]
 
 PLACES = ("config", "data", "state", "cache", "log", "socket", "lock", "key")
 
 
+def grammar() -> Parser:
+    """The whole grammar, for what is made from it: completions and the man page."""
+    return _parser()
+
+
 def parse(argv: Sequence[str] | None = None) -> Options:
     """Read the command line (None: the process's own). Raises SystemExit for --help, --version and mistakes."""
-    return _parser().parse_args(argv, namespace=Options())
+    given = list(sys.argv[1:] if argv is None else argv)
+    # Whoever opens the chat looks at an empty screen until it is there, and the other verbs take as long as a frame.
+    return _parser(faces_alone=given[:1] in ([], ["chat"])).parse_args(given, namespace=Options())
 
 
-def _parser() -> Parser:
+def _parser(*, faces_alone: bool = False) -> Parser:
+    """`faces_alone`: with nothing but the verbs that open a screen, for a line that is known to mean one of them."""
     codes = "\n".join(f"  {code.value:>3}  {code.sentence}" for code in ExitCode)
     parser = Parser(
         prog="zerochat",
@@ -76,7 +89,8 @@ exit codes:
     common(parser, FORMATS)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     own = (_faces, _profile, add_config, add_keeping, add_groups, add_members, _talk, add_amend, add_files, add_log)
-    for add in (*own, add_peers, add_mediator, add_didcomm, add_sim):
+    others = (*own, add_peers, add_mediator, add_didcomm, add_sim, add_bot, add_operating, add_rpc, add_telemetry)
+    for add in own[:1] if faces_alone else others:
         add(verbs)
     return parser
 
@@ -154,9 +168,11 @@ ZEROCHAT_PASSPHRASE_FILE=~/.secret zerochat init --name ci
         verbs,
         "agent",
         "run the profile's agent in the foreground",
-        "Run the profile's agent until Ctrl+C, SIGTERM or SIGHUP: it keeps the connections, answers invitations, and\n"
-        "receives for you. Prints one line when it is ready, and ends with 0 when it was told to end. Unless told\n"
-        "otherwise it listens on all addresses of this machine, at ports that stay the same from start to start.\n"
+        "Run the profile's agent until Ctrl+C or SIGTERM: it keeps the connections, answers invitations, and receives\n"
+        "for you. Prints one line when it is ready, and ends with 0 when it was told to end: then it takes nothing\n"
+        "new, and sends what waits, for at most agent.drain seconds; told twice, it ends at once. SIGHUP has it read\n"
+        "the settings again, and it says which hold from now on. systemd is told when it is ready. Unless\n"
+        "told otherwise it listens on all addresses of this machine, at ports that stay the same from start to start.\n"
         "What --listen and --advertise say holds for later starts too, also of the chat and of each verb, until they\n"
         "say something else (a new --listen takes the place of both). But where the settings file says one of them,\n"
         "that holds, and these are for one run: `zerochat locate config` says where that is.",
@@ -164,19 +180,25 @@ ZEROCHAT_PASSPHRASE_FILE=~/.secret zerochat init --name ci
 zerochat agent
 zerochat agent --listen 0.0.0.0:4242:4243 --advertise 203.0.113.7
 zerochat agent --format jsonl >ready.json &
+zerochat agent --log-format json
+zerochat agent --print-unit >~/.config/systemd/user/zerochat.service
 """,
     )
     _network(agent)
-    add_verb(
+    agent_options(agent)
+    status = add_verb(
         verbs,
         "status",
         "say what the agent is doing",
         "The profile's agent, where peers reach it, and its groups. Ends with 6 when no agent is running.",
         """
 zerochat status
-zerochat status --format jsonl | jq .groups[].name
+zerochat status --format json | jq .groups[].name
+zerochat status --check >/dev/null || echo "look after it"
 """,
+        ("text", "jsonl", "json"),
     )
+    status_options(status)
     locate = add_verb(
         verbs,
         "locate",
@@ -205,6 +227,7 @@ zerochat send hikers --file photo.jpg --file map.pdf -m "Our way"
 zerochat send hikers --reply last:bob -m "I'll be there."
 zerochat send ops -m "deployed" --wait all --timeout 60
 zerochat send ops -m "deployed" --wait 2 --format jsonl | jq .members
+zerochat send ops --key "build-$BUILD" --wait any <report.txt
 """,
     )
     send.stray_hint = ". The text goes behind -m, in quotes."
@@ -232,14 +255,23 @@ zerochat send ops -m "deployed" --wait 2 --format jsonl | jq .members
         metavar="any|all|N",
         help="wait until any, all or N other members have acknowledged it, and print who has",
     )
+    send.add_argument(
+        "--key",
+        dest="message_key",
+        type=_key,
+        metavar="KEY",
+        help="a name of yours for this message: whoever sends with the same one again within 30 days, after a failure"
+        " say, gets the id of the first, and nothing is sent twice",
+    )
     timeout_option(send, 30.0, "how long --wait waits (default: 30); then the exit code is 5")
     tail = add_verb(
         verbs,
         "tail",
         "print a group's events as they come",
         "Print the newest events of a group, then every further one as it is delivered, until Ctrl+C. As JSON it also\n"
-        "says, with a `type` of their own, when something is known to be missing (gap), has come late (late), when\n"
-        "nothing is missing any more (complete), and when an author has said two things in one place (fork).",
+        "says, with a `type` of their own, how a message stands that was edited, deleted or reacted to (amended),\n"
+        "when something is known to be missing (gap), has come late (late), nothing is missing any more (complete),\n"
+        "and when an author has said two things in one place (fork).",
         """
 zerochat tail hikers
 zerochat tail ops -n 0 --format jsonl | jq --unbuffered -r .body.text
@@ -248,6 +280,9 @@ zerochat tail ops --since 1042 --format jsonl
 """,
     )
     group_argument(tail)
+    tail.add_argument(
+        "-f", "--follow", action="store_true", help="go on with what comes, which it does anyway (history does not)"
+    )
     start = tail.add_mutually_exclusive_group()
     start.add_argument("-n", dest="count", type=count, metavar="N", help="begin with the newest N events (default: 10)")
     start.add_argument("--since", type=count, metavar="SEQ", help="begin with what was delivered after this `seq`")
@@ -351,6 +386,12 @@ def _said(text: str) -> tuple[str, object]:
     if not name.startswith(FACE):
         raise argparse.ArgumentTypeError(f"{name} is for the agent, which may be running already: it goes in the file")
     return name, value_of(value)
+
+
+def _key(text: str) -> str:
+    if not (0 < len(text) <= 128 and text.isascii() and text.isprintable()):
+        raise argparse.ArgumentTypeError("it must be 1 to 128 printable ASCII characters")
+    return text
 
 
 def _how_many(text: str) -> int:

@@ -21,6 +21,7 @@ from zerochat.agent.schema import (
     RefutedNews,
     RemovedNews,
     RequestNews,
+    Stopping,
 )
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
@@ -76,7 +77,10 @@ def send(options: Options, out: Output) -> ExitCode:
         return _send_files(options, out, options.files)
     text = text_to_send(options.message, options.verb)
     with attached(options) as agent:
-        sent = agent.client.send(options.group, text, reply_to=options.reply, action=options.me)
+        sent = agent.client.send(
+            options.group, text, reply_to=options.reply, action=options.me, key=options.message_key
+        )
+        _said_before(sent)
         if options.wait is not None:
             return _wait(agent.client, sent, options.wait, options.timeout_s, out)
         out.data(sent, [sent.id])
@@ -91,7 +95,15 @@ def _send_files(options: Options, out: Output, paths: list[str]) -> ExitCode:
     with attached(options) as agent:
         client = agent.client
         client.subscribe([options.group])
-        sent = client.attach(options.group, whole_paths(paths), text, reply_to=options.reply, action=options.me)
+        sent = client.attach(
+            options.group,
+            whole_paths(paths),
+            text,
+            reply_to=options.reply,
+            action=options.me,
+            key=options.message_key,
+        )
+        _said_before(sent)
         if options.wait is not None:
             deadline = time.monotonic() + options.timeout_s
             code = _wait(client, sent, options.wait, options.timeout_s, out)
@@ -101,6 +113,11 @@ def _send_files(options: Options, out: Output, paths: list[str]) -> ExitCode:
         if agent.own and sent.of and not given(client, sent, -1, time.monotonic() + OWN_AGENT_S_MAX):
             narrate("Whoever does not have all of it yet gets it when an agent of yours runs: `zerochat agent`.")
     return code
+
+
+def _said_before(sent: "Sent") -> None:
+    if sent.again:
+        narrate("This was sent before under the same key, and is not sent again.")
 
 
 def text_to_send(message: str | None, verb: str) -> str:
@@ -178,6 +195,12 @@ def tail(options: Options, out: Output) -> ExitCode:
             match news.item:
                 case Amended(event):
                     text.remember(event)
+                    if out.jsonl:
+                        out.data({"type": "amended", "group": event.group, "id": event.id, "event": event}, ())
+                case Stopping(within_s=seconds):
+                    if out.jsonl:
+                        out.data({"type": "stopping", "within_s": seconds}, ())
+                    narrate("The agent has been told to end.")
                 case Event() if news.item.id not in shown:
                     out.data(news.item, text.lines(news.item))
                 case RemovedNews():

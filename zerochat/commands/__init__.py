@@ -81,6 +81,12 @@ COMMANDS = {
         CommandInfo("mute", "[none|mentions|all|for 2h]", "what this group tells you of", title="Mute this group"),
         CommandInfo("profile", "", "which profile this is, and where it is kept", title="This profile"),
         CommandInfo("tour", "", "what is where, in five steps", title="The tour"),
+        CommandInfo(
+            "telemetry",
+            "[on|off|show|export DIR|delete]",
+            "whether it is recorded how messages fare",
+            title="Telemetry",
+        ),
         CommandInfo("quit", "", "end zerochat"),
     )
 }
@@ -92,9 +98,9 @@ ELSEWHERE = {"msg": "", "nick": "rename", "kick": "remove", "ban": "remove", "op
 ELSEWHERE |= {"admit": "requests", "refuse": "requests"}
 """Commands that people know from other chats or from a shell, and what they are called here, if they are."""
 IN_A_SHELL = {
-    *("agent", "audit", "backup", "chat", "config", "connect", "demo", "didcomm", "disconnect", "export", "history"),
-    "import",
-    *("init", "locate", "mediator", "passphrase", "restore", "route", "sim", "tail"),
+    *("agent", "audit", "backup", "bot", "chat", "completion", "config", "connect", "demo", "didcomm", "disconnect"),
+    *("doctor", "export", "history", "import", "init", "locate", "man", "mediator", "passphrase", "restore", "route"),
+    *("rpc", "sim", "tail"),
 }
 """The verbs of the command line that are nothing here; no face may look into that room."""
 

@@ -1,15 +1,16 @@
 """The process that decodes one picture of somebody else's: `python -I decoder.py WIDTH HEIGHT`.
 
 Decoders of pictures are large, and what comes here was chosen by somebody else, perhaps to break one. So each picture
-gets a process of its own, with little memory and time, that may write no file; the agent, its keys and its sockets are
-elsewhere. Whoever breaks the decoder all the same can read what this user can. The limits hold before any byte is
-decoded. It ends with 0 and the pixels (width and height in two bytes each, then three bytes for each pixel), or with
-something else.
+gets a process of its own, with little memory and time, that may write no file, open nothing more (no file, no socket)
+and start no other process; the agent, its keys and its sockets are elsewhere. Whatever it takes is loaded before that,
+and all of it holds before any byte is decoded. It ends with 0 and the pixels (width and height in two bytes each, then
+three bytes for each pixel), or with something else.
 """
 
 import resource
 import sys
 from contextlib import suppress
+from importlib import import_module
 from typing import Final
 
 MEMORY_BYTES: Final = 1 << 29
@@ -18,12 +19,26 @@ PIXELS_MAX: Final = 40_000_000
 """More than phones' cameras make; a picture that unfolds into more is a bomb."""
 FORMATS: Final = ("JPEG", "PNG", "GIF", "WEBP")
 """What people send each other. The others of Pillow's fifty decoders are not even asked."""
+LOADED: Final = (
+    "copy",
+    "PIL.ImageColor",
+    "PIL.ImagePalette",
+    "PIL.MpoImagePlugin",
+    "PIL.TiffImagePlugin",
+    "PIL.WebPImagePlugin",
+)
+"""What Pillow would load when it meets certain pictures, and cannot any more by then: a phone's JPEG may be an MPO with
+the tags of TIFF."""
 NO_PILLOW: Final = 3
 
 
 def main() -> int:
     try:
         from PIL import Image
+
+        for name in LOADED:
+            import_module(name)
+        Image.preinit()
     except ImportError:
         return NO_PILLOW
     from io import BytesIO
@@ -35,6 +50,8 @@ def main() -> int:
         (resource.RLIMIT_CPU, CPU_S),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, 0),  # standard input and output are open
+        (resource.RLIMIT_NPROC, 0),  # root's processes are not counted
     ):
         with suppress(ValueError, OSError):  # macOS does not know how to limit memory
             resource.setrlimit(what, (most, most))

@@ -1,6 +1,5 @@
 """Small versions of pictures, for terminals: decoded in a process of its own (`decoder.py`), with limits."""
 
-import subprocess
 import sys
 from collections.abc import Iterable
 from typing import Final
@@ -30,6 +29,8 @@ def small_picture(name: str, size: int, parts: Iterable[bytes], width: int, heig
 
     Raises NoDecoder, NoPictureHere, or whatever the parts do.
     """
+    import subprocess  # which nobody loads who is shown no picture
+
     if size > PICTURE_BYTES_MAX:
         raise NoPictureHere(name=name, why=f"it has more than {PICTURE_BYTES_MAX >> 20} MiB")
     asked = [str(max(1, min(side, SIDE_MAX))) for side in (width, height)]

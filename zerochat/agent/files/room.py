@@ -5,6 +5,7 @@ person gives, checking what is whole, saving. What comes of it the agent's threa
 core or as answers to faces.
 """
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,11 +16,11 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import ClassVar, Final, Self, TypeAlias
 
 from zerochat.agent.database import fault_of_disk
 from zerochat.agent.files.blobs import Blobs
-from zerochat.errors import LocalError, Unauthentic
+from zerochat.errors import InternalFault, LocalError, Retry, Unauthentic
 from zerochat.group.effects import DropFile, FinishFile, ReadParts, StoreParts
 from zerochat.group.stimuli import FileFailed, FilesFound, FileWhole, PartsRead, PartsStored, Stimulus
 
@@ -31,6 +32,9 @@ FileEffect: TypeAlias = ReadParts | StoreParts | FinishFile | DropFile
 
 class TooMuchAtOnce(LocalError):
     """So many files are being read and saved already. Try again in a moment."""
+
+    retry: ClassVar[Retry] = "later"
+    retry_after_s: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +49,13 @@ class Done:
 class FileRoom:
     """One profile's. A context; what is under way when it ends is given up, and what was stored counts."""
 
-    def __init__(self, folder: Path, secret: bytes, wake: Callable[[], None]) -> None:
-        """`wake` is called from other threads when there is something to take."""
+    def __init__(
+        self, folder: Path, secret: bytes, wake: Callable[[], None], log: logging.Logger | None = None
+    ) -> None:
+        """`wake` is called from other threads when there is something to take. `log`: for faults of our own."""
         self.blobs = Blobs(folder, secret)
         self._wake = wake
+        self._log = log or logging.getLogger("zerochat.files")
         self._parts = ThreadPoolExecutor(1, "zerochat-parts")
         self._long = ThreadPoolExecutor(1, "zerochat-files")
         self._jobs: deque[FileEffect | str] = deque()
@@ -125,13 +132,15 @@ class FileRoom:
             result = error
         except OSError as error:
             result = fault_of_disk(error, Path(error.filename or self.blobs.folder))
+        except Exception as error:  # noqa: BLE001  # whoever has asked waits for an answer, and the others for theirs
+            result = self._fault(error)
         self._say(Done(then, result))
 
     def _finish(self, wanted: FinishFile) -> None:
         group, file = wanted.group, wanted.file
         try:
             whole = self.blobs.finish(group, file, wanted.root, wanted.size, self.going_on)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001
             self._say(FileFailed(group, file, self._sentence(error)))
             return
         if self.going_on():
@@ -167,7 +176,7 @@ class FileRoom:
         one = run[0]
         try:
             self.blobs.store(one.group, one.file, one.first, [each.data for each in run])
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001
             self._say(FileFailed(one.group, one.file, self._sentence(error)))
         else:
             self._say(PartsStored(one.group, one.file, run[-1].first + 1))
@@ -179,15 +188,28 @@ class FileRoom:
             parts = ()
         except OSError:  # what the disk cannot do now says nothing of the file: somebody else is asked
             return
+        except Exception as error:  # noqa: BLE001
+            self._fault(error)
+            return
         self._say(PartsRead(one.group, one.member, one.file, one.first, parts))
 
     def _try(self, work: Callable[[], None]) -> None:
         """What could not be removed now is, at the next start."""
-        with suppress(OSError):
-            work()
+        try:
+            with suppress(OSError):
+                work()
+        except Exception as error:  # noqa: BLE001
+            self._fault(error)
 
-    def _sentence(self, error: OSError) -> str:
-        return fault_of_disk(error, self.blobs.folder).sentence()
+    def _sentence(self, error: Exception) -> str:
+        """Why a file cannot be kept here."""
+        fault = fault_of_disk(error, self.blobs.folder) if isinstance(error, OSError) else self._fault(error)
+        return fault.sentence()
+
+    def _fault(self, error: Exception) -> InternalFault:
+        """A fault of ours in one of these threads: it is written down, and the next thing is done all the same."""
+        self._log.error("a fault while working on a file", exc_info=error)
+        return InternalFault(what="files")
 
 
 def _sort(job: FileEffect | str) -> tuple[object, ...]:

@@ -21,7 +21,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType, TracebackType
-from typing import Self, TypeAlias, assert_never
+from typing import Literal, Self, TypeAlias, assert_never
 
 import zmq
 from zmq.utils import z85
@@ -217,6 +217,14 @@ class Transport:
         self._due = min(self._due, self._bans.due)
         return True
 
+    def reason(self, link: bytes) -> Literal["dialled", "accepted", "silent", "closed"]:
+        """Why a link is up, or is not."""
+        state = self._links.get(link)
+        if state is None or not state.up:
+            silent = state is not None and bool(state.lines) and state.lines[0].silent
+            return "silent" if silent else "closed"
+        return "dialled" if not state.callers or (state.lines and state.lines[0].up) else "accepted"
+
     def watch(self, fd: int, read: bool = True, write: bool = False) -> None:
         """Have `poll` tell when somebody else's descriptor is ready; call it again to change for what."""
         self._ears.watch(fd, read=read, write=write)
@@ -320,7 +328,8 @@ class Transport:
         if frames is not None:
             if line.queues and frames.pop(0) not in line.queues:
                 frames = []
-            self._take(frames, Received(self._lines[line], frames[-1] if frames else b""))
+            envelope = frames[-1] if frames else b""
+            self._take(frames, Received(self._lines[line], envelope, queued=bool(line.queues)))
         return size
 
     def _take(self, frames: Sequence[object], received: Received) -> None:

@@ -22,6 +22,9 @@ asked of a peer is answered at once with the thread of the question; the peer's 
     finding       looking for what was said
     ledger        the log as it lies on disk
     connections   relationships outside of any group, and what is asked of one peer
+    stream        what a bot must not miss, with a durable cursor for each that reads it
+    settings      what the agent and the faces go by
+    telemetry     how messages have fared, for whoever has that recorded
     status        the agent itself
     methods       every method and every notification with its shapes
 """
@@ -76,6 +79,8 @@ from zerochat.agent.schema.delivery import (
 from zerochat.agent.schema.drafts import Draft, Drafts, DraftsParams
 from zerochat.agent.schema.events import (
     Amended,
+    Announced,
+    AnnounceParams,
     DeleteParams,
     Delivery,
     EditParams,
@@ -87,7 +92,6 @@ from zerochat.agent.schema.events import (
     ReactParams,
     SendParams,
     Sent,
-    SubscribeParams,
     TopicParams,
 )
 from zerochat.agent.schema.files import (
@@ -146,6 +150,7 @@ from zerochat.agent.schema.ledger import (
     RowsParams,
 )
 from zerochat.agent.schema.members import (
+    AnnouncedCommand,
     Connection,
     Deed,
     MemberInfo,
@@ -173,7 +178,22 @@ from zerochat.agent.schema.methods import (
     REFUSED,
     Request,
 )
+from zerochat.agent.schema.settings import SetParams, SettingInfo
 from zerochat.agent.schema.status import Copied, Hello, HelloParams, NoParams, Status
+from zerochat.agent.schema.stream import (
+    Acked,
+    AckParams,
+    ConsumerInfo,
+    ConsumerParams,
+    HappeningType,
+    Item,
+    Overflow,
+    Since,
+    Stopping,
+    Subscribed,
+    SubscribeParams,
+    Taken,
+)
 
 __all__ = [
     "CONTRADICTION",
@@ -187,7 +207,12 @@ __all__ = [
     "PARSE_ERROR",
     "PROTOCOL",
     "REFUSED",
+    "AckParams",
+    "Acked",
     "Amended",
+    "AnnounceParams",
+    "Announced",
+    "AnnouncedCommand",
     "AnswerParams",
     "AttachParams",
     "Attachment",
@@ -202,6 +227,8 @@ __all__ = [
     "ConnectionInfo",
     "ConnectionNews",
     "ConnectionState",
+    "ConsumerInfo",
+    "ConsumerParams",
     "Copied",
     "Deed",
     "DeleteParams",
@@ -237,6 +264,7 @@ __all__ = [
     "GroupInfo",
     "GroupParams",
     "GroupState",
+    "HappeningType",
     "Heard",
     "Height",
     "Hello",
@@ -251,6 +279,7 @@ __all__ = [
     "InviteParams",
     "Invitee",
     "InviteeState",
+    "Item",
     "JoinParams",
     "JoinPhase",
     "JoinStatus",
@@ -267,6 +296,7 @@ __all__ = [
     "OfferParams",
     "OpenInvitation",
     "Outcome",
+    "Overflow",
     "PeerNews",
     "PeerParams",
     "Picture",
@@ -299,8 +329,14 @@ __all__ = [
     "SeatingNews",
     "SendParams",
     "Sent",
+    "SetParams",
+    "SettingInfo",
+    "Since",
     "Status",
+    "Stopping",
     "SubscribeParams",
+    "Subscribed",
+    "Taken",
     "TellParams",
     "ToldInfo",
     "ToldNews",

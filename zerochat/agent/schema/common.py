@@ -12,4 +12,6 @@ class Author(Struct, frozen=True):
     did: str
     nick: str
     bot: bool = False
+    """It says of itself that it is one."""
     verified: bool = False
+    """I have compared words with it."""

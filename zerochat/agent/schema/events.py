@@ -6,6 +6,7 @@ from msgspec import Struct, field
 
 from zerochat.agent.schema.common import Author
 from zerochat.agent.schema.files import Attachment
+from zerochat.agent.schema.members import AnnouncedCommand
 
 
 class Delivery(Struct, frozen=True):
@@ -36,9 +37,10 @@ class Event(Struct, frozen=True, kw_only=True):
     """One event of a group's log.
 
     `type` is `group_created`, `member_joined`, `member_left`, `member_removed`, `removal_voted`, `role_changed`,
-    `member_renamed`, `message`, `message_edited`, `message_deleted`, `reacted` or `topic_changed`, and `unknown` for
-    what a later version may have written; a reader skips types that it does not know. A message says how it stands now,
-    with all that has become of it since; whoever follows the log hears of that again with each `amended`.
+    `member_renamed`, `message`, `message_edited`, `message_deleted`, `reacted`, `topic_changed` or
+    `commands_announced`, and `unknown` for what a later version may have written; a reader skips types that it does not
+    know. A message says how it stands now, with all that has become of it since; whoever follows the log hears of that
+    again with each `amended`.
     Lists are ordered by (`lamport`, `author.did`, `id`), the order that every member sees.
     """
 
@@ -60,14 +62,15 @@ class Event(Struct, frozen=True, kw_only=True):
     `member_removed` and `removal_voted`: {"did", "nick"}, whom the author puts out, or wants out. `role_changed`:
     {"did", "nick", "role"}. `member_renamed`: {"did", "nick", "was"}, the author's new name and the one before. Each
     `nick` is the name of that time. `message_edited`: {"of", "text"}, the id of the message and its new text.
-    `message_deleted`: {"of"}. `reacted`: {"of", "emoji", "on"}; not `on`: taken back. `topic_changed`: {"text"}."""
+    `message_deleted`: {"of"}. `reacted`: {"of", "emoji", "on"}; not `on`: taken back. `topic_changed`: {"text"}.
+    `commands_announced`: {"bot", "commands"}, what its author says of itself (`AnnounceParams`)."""
     then: str = ""
     """What the author was called at that time, while `author.nick` is what it is called now; empty for what is said."""
     reply_to: str | None = None
     quoted: Quote | None = None
     """The message with the id `reply_to`."""
     mentions: list[str] = field(default_factory=list)
-    """The DIDs of those whom it calls by name."""
+    """The DIDs of those whom it calls by name; of `message_edited`: those whom the message has not called before."""
     action: bool = False
     """It says what its author does (`/me`)."""
     edited_at: str = ""
@@ -104,6 +107,8 @@ class Sent(Struct, frozen=True):
     position: int
     of: int
     """How many other members it is meant for."""
+    again: bool = False
+    """It was said before, under the same `key`, and nothing was said anew."""
 
 
 class Amended(Struct, frozen=True):
@@ -118,6 +123,9 @@ class SendParams(Struct, frozen=True):
     reply_to: str | None = None
     """The id of the message that it answers, or its first letters."""
     action: bool = False
+    key: str | None = None
+    """1 to 128 printable ASCII characters: what was asked under the same key within 30 days in the same group is not
+    done again, but answered again (`Sent.again`). The same key for anything else is refused (`KeyReused`)."""
 
 
 class EditParams(Struct, frozen=True):
@@ -126,6 +134,7 @@ class EditParams(Struct, frozen=True):
     group: str
     event: str
     text: str
+    key: str | None = None
 
 
 class DeleteParams(Struct, frozen=True):
@@ -133,6 +142,7 @@ class DeleteParams(Struct, frozen=True):
 
     group: str
     event: str
+    key: str | None = None
 
 
 class ReactParams(Struct, frozen=True):
@@ -142,6 +152,7 @@ class ReactParams(Struct, frozen=True):
     event: str
     emoji: str
     on: bool = True
+    key: str | None = None
 
 
 class TopicParams(Struct, frozen=True):
@@ -149,6 +160,27 @@ class TopicParams(Struct, frozen=True):
 
     group: str
     text: str
+    key: str | None = None
+
+
+class AnnounceParams(Struct, frozen=True):
+    """Say of myself that I am a bot, and which commands I listen to: at most 32, of 4 kB in all. It takes the place of
+    what I have announced before, and an empty one takes that back. The same again says nothing, unless somebody has
+    come into the group since, who may not have heard it."""
+
+    group: str
+    bot: bool = True
+    commands: list[AnnouncedCommand] = field(default_factory=list)
+
+
+class Announced(Struct, frozen=True):
+    """What I have announced of myself stands."""
+
+    group: str
+    id: str = ""
+    """Of the event that says so; empty: there was nothing to take back."""
+    again: bool = False
+    """It stood so before, and nothing was said anew."""
 
 
 class HistoryParams(Struct, frozen=True):
@@ -163,11 +195,3 @@ class HistoryParams(Struct, frozen=True):
     around: str | None = None
     at: int | None = None
     """Lamport time, which is UTC milliseconds: where nothing is as new as this, the newest events."""
-
-
-class SubscribeParams(Struct, frozen=True):
-    """News from now on, or first whatever was delivered after local `since`. What was said before I came into a group
-    is no news: `earlier` tells how much of it is here by now, and `history` has it."""
-
-    groups: list[str] | None = None
-    since: int | None = None

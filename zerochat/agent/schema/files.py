@@ -62,6 +62,7 @@ class AttachParams(Struct, frozen=True):
     text: str = ""
     reply_to: str | None = None
     action: bool = False
+    key: str | None = None
 
 
 class FileParams(Struct, frozen=True):

@@ -138,6 +138,8 @@ class InvitationInfo(Struct, frozen=True, kw_only=True):
     """A short link to the same invitation, served by the agent while it takes HTTP in; empty where it does not."""
     history: str = "all"
     """What it gives of what was said before, as in `PolicyInfo`; never more than the group's own rule."""
+    id: str = ""
+    """Its `OpenInvitation.id`."""
 
 
 InviteeState = Literal["joining", "waiting", "joined", "gone"]

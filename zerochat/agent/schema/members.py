@@ -11,6 +11,19 @@ Via = Literal["link", "mediator", ""]
 Deed = Literal["remove", "reader", "writer", "admin"]
 
 
+class AnnouncedCommand(Struct, frozen=True):
+    """A command that a bot listens to: a message that begins with `!` and its name."""
+
+    name: str
+    """At most 32 of a-z, 0-9, - and _."""
+    usage: str = ""
+    """What is typed behind the name, as in `ENVIRONMENT [--dry]`; one line of at most 128 characters."""
+    help: str = ""
+    """What it does; one line of at most 256 characters."""
+    role: str = ""
+    """What one has to be at least for the bot to listen, `writer`, `admin` or `owner`; empty: a member."""
+
+
 class MemberInfo(Struct, frozen=True, kw_only=True):
     did: str
     nick: str
@@ -19,11 +32,16 @@ class MemberInfo(Struct, frozen=True, kw_only=True):
     via: Via = ""
     """How this member is reached: over a link of our own, over a mediator, or not at all."""
     bot: bool = False
+    """Whether it says that it is one (`announce`)."""
+    commands: list[AnnouncedCommand] = field(default_factory=list)
+    """What it says that it listens to."""
     verified: bool = False
     """Whether `trust` is `verified`."""
     view_agrees: bool | None = None
     """Whether the view that this member last told is ours; None: not heard yet."""
     last_heard: str | None = None
+    ahead_ms: int | None = None
+    """By how much its clock was ahead of mine when it last said so, give or take a second; None: not heard."""
     missing: int = 0
     """How many of its events are known to exist and are not here."""
     joined_at: str

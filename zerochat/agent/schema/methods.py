@@ -15,7 +15,10 @@ from zerochat.agent.schema import (
     groups,
     ledger,
     members,
+    settings,
     status,
+    stream,
+    telemetry,
 )
 
 PROTOCOL = 1
@@ -47,6 +50,7 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "delete": (events.DeleteParams, events.Sent),
     "react": (events.ReactParams, events.Sent),
     "topic": (events.TopicParams, events.Sent),
+    "announce": (events.AnnounceParams, events.Announced),
     "draft": (drafts.Draft, status.NoParams),
     "drafts": (drafts.DraftsParams, drafts.Drafts),
     "wait": (delivery.WaitParams, delivery.DeliveryReport),
@@ -78,13 +82,27 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "letters": (connections.PeerParams, list[connections.LetterInfo]),
     "tell": (connections.TellParams, connections.ToldInfo),
     "disconnect": (connections.PeerParams, status.NoParams),
-    "subscribe": (events.SubscribeParams, status.NoParams),
+    "subscribe": (stream.SubscribeParams, stream.Subscribed),
+    "ack": (stream.AckParams, stream.Acked),
+    "consumers": (status.NoParams, list[stream.ConsumerInfo]),
+    "forget_consumer": (stream.ConsumerParams, status.NoParams),
+    "settings": (status.NoParams, list[settings.SettingInfo]),
+    "set": (settings.SetParams, settings.SettingInfo),
+    "telemetry": (status.NoParams, telemetry.TelemetryStatus),
+    "telemetry_set": (telemetry.TelemetrySetParams, telemetry.TelemetryStatus),
+    "telemetry_rows": (telemetry.TelemetryRowsParams, telemetry.TelemetryRows),
+    "telemetry_names": (telemetry.TelemetryNamesParams, telemetry.TelemetryNames),
+    "telemetry_delete": (status.NoParams, telemetry.TelemetryStatus),
     "backup": (status.NoParams, status.Copied),
     "stop": (status.NoParams, status.NoParams),
 }
 """Every method with the shape of its params and of its result."""
 
 NEWS: dict[str, type[Struct]] = {
+    "item": stream.Item,
+    "overflow": stream.Overflow,
+    "taken": stream.Taken,
+    "stopping": stream.Stopping,
     "event": events.Event,
     "amended": events.Amended,
     "file": files.FileNews,

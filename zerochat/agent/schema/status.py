@@ -19,6 +19,8 @@ class Status(Struct, frozen=True, kw_only=True):
     """True when the gatekeeper of the sockets has died, so that nobody new gets in."""
     warning: str = ""
     """What needs attention (a full disk, say), in a sentence."""
+    damaged: bool = False
+    """True when the journal is; `warning` says how."""
     groups: list[GroupInfo]
     hidden: bool = False
     """True when nobody can dial this agent, so that its addresses are told to nobody."""
@@ -34,6 +36,11 @@ class Hello(Struct, frozen=True, kw_only=True):
     version: str
     profile: str
     nick: str
+    methods: list[str] = field(default_factory=list)
+    """Every method that this agent serves."""
+    features: list[str] = field(default_factory=list)
+    """What it does besides: `consumers` (named ones, with `ack`), `keys` (idempotency keys), `retry` (hints in the data
+    of errors)."""
 
 
 class HelloParams(Struct, frozen=True, forbid_unknown_fields=False):

@@ -184,6 +184,13 @@ def _tell(chat: "Chat", rest: str) -> list[str]:
     return ["tell", "--", name, _needed("tell", text.strip())]
 
 
+def _telemetry(chat: "Chat", rest: str) -> list[str]:
+    word, _, where = rest.strip().partition(" ")
+    if word == "export":
+        return ["telemetry", "export", "--out", where.strip() or "telemetry"]
+    return ["telemetry", *(rest.split() or ["status"])]
+
+
 _VERBS: dict[str, Callable[["Chat", str], list[str]]] = {
     "cancel": lambda chat, rest: ["join", "--cancel", *([rest] if rest else [])],
     "invite": _invite,
@@ -214,6 +221,7 @@ _VERBS: dict[str, Callable[["Chat", str], list[str]]] = {
     "tell": _tell,
     "letters": lambda chat, rest: ["letters", "--", _needed("letters", rest)],
     "status": lambda chat, rest: ["status"],
+    "telemetry": _telemetry,
     "leave": _about_group("leave"),
     "forget": _about_group("forget"),
     "resume": _about_group("resume"),

@@ -1,0 +1,450 @@
+"""Recording how messages fare: off until a person says yes, true, bounded, and gone when it is deleted."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import test_agent
+from tests.test_agent import Person, meet, until
+from zerochat.agent import thread
+from zerochat.agent.client import AgentError
+from zerochat.agent.journal import DiskFull, Journal
+from zerochat.agent.telemetry import collecting, consent, recorder
+from zerochat.agent.telemetry.rows import Ack, Fact, Join, Link, Recv, Send, Snapshot, State, View, unpack_rows
+from zerochat.agent.telemetry.store import Store
+from zerochat.agent.vault import unlock
+
+people = test_agent.people
+ROOT = Path(__file__).parents[1]
+DAY_US = 86_400_000_000
+OFF = """
+import json, os, socket, sys, tempfile
+from pathlib import Path
+
+seen = {"open": [], "import": [], "socket": []}
+def hook(event, arguments):
+    if event == "import":
+        seen["import"].append(str(arguments[0]))
+    elif event in ("open", "os.mkdir", "os.rename", "sqlite3.connect"):
+        seen["open"].append(str(arguments[0]))
+    elif event in ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto"):
+        seen["socket"].append(repr(arguments[1:]))
+sys.addaudithook(hook)
+
+from tests.test_agent import Person, meet, until
+from zerochat.agent.journal import Journal
+from zerochat.agent.vault import unlock
+
+with tempfile.TemporaryDirectory() as folder:
+    alice, bob = (Person(Path(folder), name).wake() for name in ("alice", "bob"))
+    meet(alice, bob)
+    for number in range(3):
+        alice.client.wait("friends", alice.client.send("friends", f"a{number}").id)
+    bob.client.react("friends", bob.ids()[-1], "👍")
+    bob.sleep()
+    sent = alice.client.send("friends", "while bob is away")
+    bob.wake()
+    alice.client.wait("friends", sent.id)
+    bob.client.leave("friends")
+    alice.sleep()
+    bob.sleep()
+    for person in (alice, bob):
+        with Journal.open(person.places.journal, unlock(person.places, None)) as journal:
+            counts = [journal._one(f"SELECT count(*) FROM {name}") for name in ("telemetry", "telemetry_names")]
+            seen["kept"] = seen.get("kept", 0) + sum(counts) + (journal.meta_get("telemetry") is not None)
+    seen["files"] = sorted({path.name for path in Path(folder).rglob("*")})
+seen["modules"] = sorted(name for name in sys.modules if "telemetry" in name)
+print(json.dumps(seen))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _may_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DO_NOT_TRACK", "ZEROCHAT_TELEMETRY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def record(*those: Person) -> None:
+    for person in those:
+        status = person.client.call("telemetry")
+        assert person.client.call("telemetry_set", on=True, consent=status.consent).recording
+
+
+def kept(person: Person) -> list[Fact]:
+    """All that is recorded, in its order."""
+    call = person.client.call
+    return [row for rows in collecting.batches(call, collecting.end_of(call)) for row in rows]
+
+
+def of(person: Person, kind: type) -> list[Any]:
+    return [row for row in kept(person) if type(row) is kind]
+
+
+def reopened(person: Person) -> Journal:
+    return Journal.open(person.places.journal, unlock(person.places, None))
+
+
+# --- consent ----------------------------------------------------------------------------------------------------------
+
+
+def test_off_it_opens_nothing_imports_nothing_and_keeps_nothing():
+    """A whole session in a process of its own, with every file, module and socket told by the interpreter itself."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", OFF],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert any("journal.db" in name or "config.toml" in name for name in seen["open"]), "the hook hears"
+    assert "zerochat.agent.thread" in seen["import"]
+    ours = "zerochat.agent.telemetry"
+    assert [name for name in seen["modules"] if name.startswith(ours)] == []
+    assert [name for name in seen["import"] if name.startswith((ours, "pyarrow"))] == []
+    assert [name for name in seen["open"] if "agent/telemetry" in name or "pyarrow" in name] == []
+    assert [where for where in seen["socket"] if "127.0.0.1" not in where and ".sock" not in where] == []
+    assert [name for name in seen["files"] if "telemetry" in name] == []
+    assert seen["kept"] == 0
+
+
+def test_nobody_turns_it_on_without_having_been_asked(people):
+    (alice,) = people("alice")
+    status = alice.client.call("telemetry")
+    assert (status.on, status.recording, status.rows) == (False, False, 0)
+    said = " ".join(status.question)
+    assert "Nothing is ever sent to anybody" in said and "30 days" in said and "64 MiB" in said and "journal" in said
+    for wrong in (0, status.consent + 1):
+        with pytest.raises(AgentError) as caught:
+            alice.client.call("telemetry_set", on=True, consent=wrong)
+        assert caught.value.code == "ConsentNeeded"
+    assert not alice.client.call("telemetry").on
+
+
+def test_a_yes_to_another_question_counts_for_nothing(people):
+    (alice,) = people("alice")
+    record(alice)
+    alice.sleep()
+    with reopened(alice) as journal:
+        journal.meta_set(consent.KEPT, journal.meta_get(consent.KEPT).replace(b'"version":1', b'"version":2'))
+    alice.wake()
+    status = alice.client.call("telemetry")
+    assert (status.on, status.recording) == (False, False)
+    assert consent.KEPT == thread.TELEMETRY
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "off"),
+    [
+        ("DO_NOT_TRACK", "1", True),
+        ("DO_NOT_TRACK", "true", True),
+        ("DO_NOT_TRACK", "0", False),
+        ("DO_NOT_TRACK", "", False),
+        ("ZEROCHAT_TELEMETRY", "0", True),
+        ("ZEROCHAT_TELEMETRY", "off", True),
+        ("ZEROCHAT_TELEMETRY", "1", False),
+    ],
+)
+def test_the_environment_wins_over_everything_and_says_so(people, monkeypatch, name, value, off):
+    (alice,) = people("alice")
+    record(alice)
+    alice.sleep()
+    monkeypatch.setenv(name, value)
+    alice.wake()
+    status = alice.client.call("telemetry")
+    assert (status.on, status.recording) == (True, not off)
+    assert (name in status.forbidden) is off
+    if off:
+        alice.client.new("friends")
+        assert alice.client.call("telemetry").rows == status.rows
+        with pytest.raises(AgentError, match=name):
+            alice.client.call("telemetry_set", on=True, consent=status.consent)
+        assert alice.client.call("telemetry_delete").deleted == status.rows, "what there is can always be removed"
+
+
+def test_a_setting_forbids_it_too_at_once_and_for_as_long_as_it_says_so(people):
+    (alice,) = people("alice")
+    record(alice)
+    for value in ("false", "true"):
+        alice.client.call("set", name="telemetry.allowed", value=value)
+        alice.thread.reload()
+        until(lambda value=value: alice.client.call("telemetry").recording is (value == "true"), value)
+        assert ("telemetry.allowed" in alice.client.call("telemetry").forbidden) is (value == "false")
+
+
+def test_other_settings_are_read_again_without_a_gap_in_what_is_recorded(people):
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+    record(alice)
+    alice.client.call("set", name="telemetry.days", value="3")
+    alice.thread.reload()
+    until(lambda: alice.client.call("telemetry").days_max == 3, "the new bound")
+    assert [row for row in kept(alice) if type(row) is Link] == [], "no connection has ended by that"
+    assert len(of(alice, View)) == 1
+
+
+def test_off_is_off_and_a_restart_does_not_turn_it_on(people):
+    (alice,) = people("alice")
+    record(alice)
+    alice.sleep()
+    alice.wake()
+    assert alice.client.call("telemetry").recording, "a yes holds until it is taken back"
+    assert not alice.client.call("telemetry_set", on=False).recording
+    rows = alice.client.call("telemetry").rows
+    alice.client.new("friends")
+    alice.sleep()
+    alice.wake()
+    status = alice.client.call("telemetry")
+    assert (status.on, status.recording, status.rows) == (False, False, rows)
+
+
+# --- facts ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_has_happened_is_what_is_recorded(people):
+    alice, bob = people("alice", "bob")
+    record(alice, bob)
+    begun = time.time_ns() // 1000
+    meet(alice, bob)
+    texts = ["short", "longer, with an umlaut: ü", "x" * 3000]
+    ids = [alice.client.send("friends", text).id for text in texts]
+    assert alice.client.wait("friends", ids[-1]).complete
+    bob.client.react("friends", ids[0], "👍")
+    until(lambda: any(row.kind == "remark" for row in of(alice, Recv)), "the reaction")
+    ended = time.time_ns() // 1000
+
+    sent = {row.seq: row for row in of(alice, Send)}
+    posted = [row for row in sent.values() if row.plain_b in [len(text.encode()) for text in texts] and row.n == 1]
+    assert [row.plain_b for row in posted] == [len(text.encode()) for text in texts]
+    for row in posted:
+        assert (row.keys, row.path, row.accountability) == ("pairwise-multi", "direct", "acks")
+        assert row.envelopes == 1 and row.env_b > row.plain_b // 50 and 0 < row.queue_us < ended - begun
+    messages = {row.seq: row for row in of(bob, Recv) if row.kind == "message"}
+    assert sorted(messages) == sorted(row.seq for row in posted), "each once, under its author's number"
+    for row in posted:
+        came = messages[row.seq]
+        assert (came.t_send_us, came.plain_b, came.n, came.dup, came.late) == (
+            row.t_send_us,
+            row.plain_b,
+            1,
+            False,
+            False,
+        )
+        assert row.t_send_us <= came.t_recv_us + 1000 and begun <= came.t_recv_us <= ended
+        assert came.decrypt_us > 0 and came.hold_us == 0 and came.path == "direct"
+        assert came.display_us is not None and 0 < came.display_us < ended - begun, "a face was there"
+    assert sum(row.env_b for row in messages.values()) <= sum(row.env_b for row in posted)
+    assert max(row.upto for row in of(alice, Ack)) == max(sent)
+    assert {row.outcome for row in of(alice, Join)} == {row.outcome for row in of(bob, Join)} == {"joined"}
+    for person, role in ((alice, "acceptor"), (bob, "joiner")):
+        phases = {row.phase: row.us for row in of(person, Join)}
+        assert {row.role for row in of(person, Join)} == {role}
+        assert sum(us for phase, us in phases.items() if phase != "whole") == phases["whole"] < ended - begun
+        (state,) = of(person, State)
+        assert state.sections == 2 and 0 < state.zstd_b < state.raw_b
+    views = of(bob, View)
+    assert len(views[-1].roster) == 2 and views[-1].checksum == of(alice, View)[-1].checksum
+    assert {row.up for row in of(bob, Link)} == {True}
+    (snapshot,) = of(bob, Snapshot)
+    assert snapshot.outcome == "whole" and snapshot.us > 0
+
+
+def test_what_came_late_came_otherwise(people):
+    alice, bob, carol = people("alice", "bob", "carol")
+    record(alice, bob, carol)
+    meet(alice, bob, carol)
+    assert alice.client.wait("friends", alice.client.send("friends", "while all are there").id).complete
+    bob.sleep()
+    ids = [alice.client.send("friends", f"while bob is away {number}").id for number in range(5)]
+    assert alice.client.wait("friends", ids[-1], count=1).delivered == 1
+    time.sleep(2.1)  # an author waits for 2 s before it repeats anything
+    bob.wake()
+    assert alice.client.wait("friends", ids[-1]).complete
+    ways = [Counter(row.path for row in of(one, Recv) if row.kind == "message" and not row.dup) for one in (bob, carol)]
+    assert ways == [Counter(direct=1, repair=5), Counter(direct=6)]
+    sent = [row for row in of(alice, Send) if row.plain_b > 20 or row.n == 2]
+    assert [row.n for row in sent[-5:]] == [2] * 5, "it is meant for whoever is away, too"
+    stopped = [row for row in of(bob, Link) if row.reason == "stopped"]
+    assert len(stopped) == 2 and all(not row.up and row.us > 0 for row in stopped)
+    assert {row.reason for row in of(alice, Link) if not row.up} <= {"closed", "silent"}
+
+
+def test_a_newcomer_has_the_history_as_history_and_nobody_else_has(people):
+    alice, bob, carol = people("alice", "bob", "carol")
+    record(alice, bob, carol)
+    meet(alice, bob)
+    for number in range(4):
+        assert alice.client.wait("friends", alice.client.send("friends", f"{number}").id).complete
+    carol.client.join(alice.client.invite("friends").url)
+    until(lambda: [g.state for g in carol.client.groups()] == ["active"] and len(carol.texts()) == 4, "the history")
+    until(lambda: of(carol, Snapshot), "the end of it")
+    assert {row.path for row in of(carol, Recv) if row.kind == "message"} == {"history"}
+    assert {row.path for row in of(bob, Recv) if row.kind == "message"} == {"direct"}
+    (snapshot,) = of(carol, Snapshot)
+    assert (snapshot.rows, snapshot.outcome) == (4, "whole") and snapshot.bytes_b > 4 * 100
+    assert of(carol, Join)[-1].members == 2
+
+
+def test_what_others_have_brought_counts_once_also_when_its_author_says_it_again(people):
+    alice, bob, carol = people("alice", "bob", "carol")
+    record(alice, bob, carol)
+    meet(alice, bob, carol)
+    carol.sleep()
+    texts = [f"while carol is away {number}" for number in range(6)]
+    ids = [alice.client.send("friends", text).id for text in texts]
+    assert alice.client.wait("friends", ids[-1], count=1).delivered == 1
+    alice.sleep()
+    carol.wake()
+    until(lambda: carol.texts() == texts, "bob brings it", 60.0)
+    assert {row.path for row in of(carol, Recv) if row.kind == "message"} == {"repair"}
+    alice.wake()
+    assert alice.client.wait("friends", alice.client.send("friends", "back").id).complete
+    told = Counter((row.sender, row.seq) for row in of(carol, Recv) if not row.dup)
+    assert max(told.values()) == 1
+    assert sum(row.kind == "message" and not row.dup for row in of(carol, Recv)) == len(texts) + 1
+
+
+def test_a_turn_that_could_not_be_remembered_has_left_no_facts(people, monkeypatch):
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+    record(alice, bob)
+    commit, full = Journal.commit, {alice.places.journal}
+
+    def limited(journal: Journal, *rest: Any) -> None:
+        if journal.path in full:
+            raise DiskFull(path=journal.path)
+        commit(journal, *rest)
+
+    monkeypatch.setattr(Journal, "commit", limited)
+    for _ in range(3):
+        with pytest.raises(AgentError):
+            alice.client.send("friends", "no room for this")
+    full.clear()
+    assert alice.client.wait("friends", alice.client.send("friends", "now there is").id).complete
+    assert [row.plain_b for row in of(alice, Send) if row.plain_b < 100] == [len("now there is")]
+
+
+def test_a_fault_of_the_recorder_ends_recording_and_nothing_else(people, monkeypatch):
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+    record(alice, bob)
+
+    def fails(self: object, *rest: object) -> None:
+        raise KeyError(" ".join(["a", "secret"]))
+
+    monkeypatch.setattr(recorder.Recorder, "step", fails)
+    assert alice.client.wait("friends", alice.client.send("friends", "goes on").id).complete
+    assert bob.texts() == ["goes on"]
+    assert not alice.client.call("telemetry").recording and alice.client.call("telemetry").on
+    log = alice.places.log.read_text()
+    assert "has ended by a fault of its own" in log and "a secret" not in log
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def facts(count: int, at_us: int, group: int = 1) -> list[Fact]:
+    return [Ack(2, group, 3, seq, at_us + seq, "direct") for seq in range(count)]
+
+
+@pytest.fixture
+def journal(people) -> Any:
+    (alice,) = people("alice")
+    alice.sleep()
+    with reopened(alice) as found:
+        yield found
+
+
+def test_no_more_is_kept_than_there_is_room_and_time_for(journal):
+    store = journal.telemetry()
+    now = 1_800_000_000_000_000
+    for number in range(200):
+        store.append(facts(50, now + number * 1_000), now, 1 << 30, 30)
+    whole = store.sums()
+    assert whole.rows == 10_000 and whole.bytes > 20_000
+    store.append(facts(50, now + 300_000), now, whole.bytes // 2, 30)
+    half = store.sums()
+    assert half.bytes <= whole.bytes // 2 and 0.4 < half.rows / whole.rows <= 0.51
+    numbers = [one.number for one in store.batches(0, 1_000)]
+    assert numbers == sorted(numbers) and numbers[0] > 90, "the oldest went first"
+    store.append([], now + 31 * DAY_US, 1 << 30, 30)
+    assert store.sums().rows == 0 == len(store.batches(0, 10))
+    again = Store(store._db, store._faults, store._transaction)
+    assert again.sums() == store.sums(), "what is counted on the way is what there is"
+
+
+def test_the_names_of_a_forgotten_group_are_gone_and_no_number_is_used_twice(journal):
+    store = journal.telemetry()
+    numbers = {name: store.number(*name) for name in (("g", ""), ("g", "did:a"), ("h", ""), ("h", "did:a"))}
+    store.append(facts(1, 1_800_000_000_000_000), 1_800_000_000_000_000, 1 << 30, 30)
+    assert {(group, did): number for number, group, did in store.names(0, 99)} == numbers
+    with journal._transaction():
+        journal.forget("g")
+    store.forgot("g")
+    assert [group for _, group, _ in store.names(0, 99)] == ["h", "h"]
+    assert store.number("g") > max(numbers.values()), "facts that are left are nobody's"
+    assert store.delete() == 1
+    assert store.names(0, 99) == [] and store.number("g") > max(numbers.values())
+
+
+def test_facts_are_in_the_journal_alone_and_a_killed_agent_leaves_whole_ones(people, monkeypatch):
+    monkeypatch.setattr(recorder, "FLUSH_US", 0)
+    alice, bob = people("alice", "bob")
+    record(alice, bob)
+    meet(alice, bob)
+    assert alice.client.wait("friends", alice.client.send("friends", "hello").id).complete
+    copy = Path(alice.client.backup())
+    with Journal.open(copy, unlock(alice.places, None)) as killed:
+        batches = killed.telemetry().batches(0, 1_000)
+        assert sum(one.rows for one in batches) == sum(len(unpack_rows(one.data)) for one in batches) > 5
+    copy.unlink()
+    did = alice.client.members("friends")[0].did.encode()
+    files = [path for path in alice.places.data.rglob("*") if path.is_file()]
+    assert files and not any(did in path.read_bytes() for path in files)
+
+
+def test_deleted_is_deleted_and_recording_begins_anew(people):
+    alice, bob = people("alice", "bob")
+    record(alice, bob)
+    meet(alice, bob)
+    rows = alice.client.call("telemetry").rows
+    status = alice.client.call("telemetry_delete")
+    assert status.deleted >= rows > 0 and status.recording
+    first = kept(alice)
+    assert [type(row) for row in first[:1]] == [View] and len(first[0].roster) == 2, "who is in is known from the first"
+    assert alice.client.wait("friends", alice.client.send("friends", "after").id).complete
+    assert len(of(alice, Send)) == 1
+    alice.client.call("telemetry_set", on=False)
+    assert alice.client.call("telemetry_delete").rows == 0 == alice.client.call("telemetry").rows
+    alice.sleep()
+    with reopened(alice) as journal:
+        assert journal.meta_get(consent.KEPT) is None and journal.telemetry().names(0, 9) == []
+
+
+def test_pages_are_lines_of_the_control_socket_however_much_there_is(people, monkeypatch):
+    from zerochat.agent.telemetry import serving
+
+    monkeypatch.setattr(serving, "PAGE_BATCHES", 3)
+    monkeypatch.setattr(serving, "NAMES_MAX", 2)
+    (alice,) = people("alice")
+    record(alice)
+    alice.sleep()
+    with reopened(alice) as journal:
+        store = journal.telemetry()
+        numbers = [store.number("g", f"did:{number}") for number in range(7)]
+        for number in range(10):
+            store.append(facts(5, time.time_ns() // 1000 + number), time.time_ns() // 1000, 1 << 30, 30)
+    alice.wake()
+    assert len(of(alice, Ack)) == 50
+    assert [row.upto for row in collecting.newest(alice.client.call, 4)][-3:] == [2, 3, 4]
+    assert set(numbers) <= set(collecting.names(alice.client.call))

@@ -1,0 +1,49 @@
+"""The settings at the control socket: what holds and why, and changing it in the settings file.
+
+Every face could read and write the file itself; a program that only has the control protocol cannot. What is said in
+the environment of the agent wins here, too, over what the file says.
+"""
+
+import os
+from typing import ClassVar
+
+from zerochat.agent.config import from_environment, variable_of
+from zerochat.agent.options import full_name, shown, typed
+from zerochat.agent.places import Places
+from zerochat.agent.rewriting import write_setting
+from zerochat.agent.schema import SetParams, SettingInfo
+from zerochat.agent.settings import FACE
+from zerochat.errors import LocalError
+
+
+class NoSettings(LocalError):
+    """This agent has no settings file."""
+
+    exit_code: ClassVar[int] = 6
+
+
+def settings(places: Places | None) -> list[SettingInfo]:
+    """All that holds. Raises NoSettings or BadSettings."""
+    if places is None:
+        raise NoSettings
+    return [SettingInfo(name, value, source) for name, value, source in shown(places, os.environ)]
+
+
+def change(places: Places | None, params: SetParams) -> SettingInfo:
+    """Let a setting be something else. Raises NoSettings, BadSetting or BadSettings, and then nothing has changed."""
+    if places is None:
+        raise NoSettings
+    name = full_name(params.name)
+    try:
+        write_setting(places, name, None if params.value is None else typed(name, params.value))
+    except OSError as error:
+        from zerochat.agent.database import fault_of_disk
+
+        raise fault_of_disk(error, places.config) from error
+    note = ""
+    if name in from_environment(os.environ):
+        note = f"{variable_of(name)} says something else"
+    elif not name.startswith(FACE):
+        note = "the agent goes by it from its next start on, or when it is told to read its settings again"
+    held = next((one for one in settings(places) if one.name == name), SettingInfo(name, "", "default"))
+    return SettingInfo(held.name, held.value, held.source, note)

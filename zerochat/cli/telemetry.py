@@ -1,0 +1,211 @@
+"""The verb telemetry: recording how messages fare, on this machine and for nobody else."""
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from zerochat.agent.schema.telemetry import TelemetryStatus
+from zerochat.agent.telemetry import collecting
+from zerochat.agent.telemetry.consent import ConsentNeeded, TelemetryForbidden, forbidden
+from zerochat.agent.telemetry.rows import Fact
+from zerochat.cli.agents import NobodyToAsk, attached
+from zerochat.cli.asked import NotConfirmed, agreed
+from zerochat.cli.exits import ExitCode
+from zerochat.cli.output import Output, find_group, narrate, table
+from zerochat.cli.parser import Options
+from zerochat.errors import LocalError
+
+SHOWN = 10
+STUDY_FILE = "ZEROCHAT_STUDY_FILE"
+PHRASE_BYTES_MAX = 512
+PROGRESS_S = 0.2
+PROGRESS_ROWS = 20_000
+"""Below that it is over before anybody wonders."""
+
+
+class NoFolder(LocalError):
+    """Say where: `zerochat telemetry export --out DIR` makes that folder, and --dry-run prints what it would write."""
+
+    exit_code: ClassVar[int] = ExitCode.USAGE
+
+
+class NobodyToAskForWords(NobodyToAsk):
+    """The study's words are needed, and there is no terminal to ask for them. Put them into a file that only you can
+    read, and name that file in ZEROCHAT_STUDY_FILE."""
+
+
+def telemetry(options: Options, out: Output) -> ExitCode:
+    match options.telemetry_action:
+        case "on":
+            return _on(options, out)
+        case "off":
+            with attached(options) as agent:
+                return _say(agent.client.call("telemetry_set", on=False), out, "Nothing is recorded any more.")
+        case "show":
+            return _show(options, out)
+        case "export":
+            return _export(options, out)
+        case "delete":
+            return _delete(options, out)
+        case "words":
+            from zerochat.agent.telemetry.pseudonyms import new_phrase
+
+            phrase = new_phrase()
+            out.data({"words": phrase}, [phrase])
+            return ExitCode.OK
+        case _:
+            with attached(options) as agent:
+                return _say(agent.client.call("telemetry"), out)
+
+
+def _check_allowed() -> None:
+    """What this process was told counts, whatever the agent was. Raises TelemetryForbidden."""
+    if why := forbidden(os.environ):
+        raise TelemetryForbidden(why=why)
+
+
+def _on(options: Options, out: Output) -> ExitCode:
+    _check_allowed()
+    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise ConsentNeeded
+    with attached(options) as agent:
+        status: TelemetryStatus = agent.client.call("telemetry")
+        if status.forbidden:
+            raise TelemetryForbidden(why=status.forbidden)
+        if not status.on and not options.yes:
+            for paragraph in status.question[1:]:
+                narrate(paragraph)
+            if not agreed(status.question[0]):
+                narrate("Nothing is recorded.")
+                return ExitCode.REFUSED
+        status = agent.client.call("telemetry_set", on=True, consent=status.consent)
+    return _say(status, out, "It is recorded from now on, here and nowhere else. `zerochat telemetry off` ends that.")
+
+
+def _say(status: TelemetryStatus, out: Output, sentence: str = "") -> ExitCode:
+    facts = [
+        ("telemetry", "on" if status.on else "off"),
+        ("recording", "yes" if status.recording else f"no: {status.forbidden}" if status.forbidden else "no"),
+        ("since", status.since or "-"),
+        ("rows", f"{status.rows:,}"),
+        ("size", f"{status.bytes / (1 << 20):.1f} MiB of {status.mebibytes_max}, {status.days_max} days at the most"),
+        ("from", status.first or "-"),
+        ("to", status.last or "-"),
+        ("sent to", "nobody"),
+    ]
+    out.data(status, table(facts))
+    if sentence:
+        narrate(sentence)
+    if status.on and status.forbidden:
+        narrate(f"{status.forbidden}, although somebody has turned it on.")
+    return ExitCode.OK
+
+
+def _show(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        rows = collecting.newest(agent.client.call, min(options.count or SHOWN, 10_000))
+    for row in rows:
+        kind, kept = type(row).__name__.lower(), collecting.as_kept(row)
+        fields = " ".join(f"{name}={_shown(value)}" for name, value in kept.items())
+        out.data({"row": kind, **kept}, [f"{kind:<8} {fields}"])
+    if not rows:
+        narrate("Nothing is recorded.")
+    return ExitCode.OK
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")
+
+
+def _delete(options: Options, out: Output) -> ExitCode:
+    if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise NotConfirmed(doing="Deleting", group="what is recorded")
+    with attached(options) as agent:
+        status: TelemetryStatus = agent.client.call("telemetry")
+        if not options.yes and not agreed(f"Delete {status.rows:,} rows of telemetry? Nothing brings them back."):
+            narrate("Nothing was changed.")
+            return ExitCode.REFUSED
+        status = agent.client.call("telemetry_delete")
+    after = " It goes on being recorded: `zerochat telemetry off` ends that." if status.on else ""
+    return _say(
+        status, out, f"{status.deleted:,} rows are deleted. Exports that you have made stay where they are.{after}"
+    )
+
+
+# --- export -----------------------------------------------------------------------------------------------------------
+
+
+def _export(options: Options, out: Output) -> ExitCode:
+    from zerochat.agent.telemetry.export import Told, Wanted, dry_run, export
+    from zerochat.agent.telemetry.pseudonyms import Pseudonyms
+    from zerochat.agent.wording import read_time
+
+    _check_allowed()
+    if not (options.dry_run or options.path):
+        raise NoFolder
+    since_ms = read_time(options.after, int(time.time() * 1000)) if options.after else 0
+    pseudonyms = Pseudonyms.of_phrase(_phrase()) if options.study else Pseudonyms.alone()
+    with attached(options) as agent:
+        client = agent.client
+        status: TelemetryStatus = client.call("telemetry")
+        if status.forbidden:
+            raise TelemetryForbidden(why=status.forbidden)
+        groups = frozenset({find_group(client.groups(), options.group).id}) if options.group else None
+        wanted = Wanted(since_ms * 1000, groups)
+        end = collecting.end_of(client.call)
+        names = collecting.names(client.call)
+        rows = _watched(collecting.batches(client.call, end), status.rows)
+        told: Told
+        if options.dry_run:
+            import json
+
+            def put(kind: str, day: str, row: dict[str, Any]) -> None:
+                print(json.dumps({"file": f"{kind}/date={day}/part-00000.parquet", **row}, separators=(",", ":")))
+
+            told = dry_run(put, rows, names, pseudonyms, wanted)
+            print(json.dumps({"file": "manifest.json", **told.manifest}, separators=(",", ":")), flush=True)
+        else:
+            told = export(Path(options.path or "").expanduser().absolute(), rows, names, pseudonyms, wanted)
+    count = sum(told.rows.values())
+    left = f" {told.nameless:,} rows are left out: their groups are forgotten." if told.nameless else ""
+    if options.dry_run:
+        other = "" if options.study else " The next export has other numbers for everybody."
+        narrate(f"{count:,} rows would be written, and nothing was.{other}{left}")
+        return ExitCode.OK
+    out.data({"path": options.path, **told.manifest}, [str(options.path)])
+    narrate(f"{count:,} rows, and nobody's name. They stay where they are until you give them away.{left}")
+    return ExitCode.OK
+
+
+def _phrase() -> str:
+    """The words of a study: from the file for it, or typed. Raises BadPhrase."""
+    from zerochat.agent.telemetry.pseudonyms import BadPhrase
+
+    if name := os.environ.get(STUDY_FILE):
+        try:
+            with Path(name).expanduser().open("rb") as file:
+                return file.read(PHRASE_BYTES_MAX).decode("utf-8", "replace")
+        except OSError as error:
+            raise BadPhrase(why=f"{name} cannot be read ({(error.strerror or str(error)).lower()})") from error
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise NobodyToAskForWords
+    from getpass import getpass
+
+    return getpass("The study's words: ")
+
+
+def _watched(batches: Iterable[list[Fact]], total: int) -> Iterator[list[Fact]]:
+    """The rows, while a person at a terminal sees how far it is."""
+    shown = total >= PROGRESS_ROWS and sys.stderr is not None and sys.stderr.isatty()
+    said, done = time.monotonic(), 0
+    for rows in batches:
+        if shown and time.monotonic() - said >= PROGRESS_S:
+            said = time.monotonic()
+            print(f"\r{done:,} of {total:,} rows", end="", file=sys.stderr, flush=True)
+        yield rows
+        done += len(rows)
+    if shown:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)

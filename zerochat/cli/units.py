@@ -1,0 +1,142 @@
+"""What makes a service of an agent or a bot: units for systemd, and files to build a container from.
+
+They are printed and never installed: whoever runs a machine reads them first.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from zerochat import __version__
+from zerochat.agent.places import Places
+from zerochat.agent.settings import load_settings
+from zerochat.cli.parser import Options
+from zerochat.terminal import printable_line
+
+WATCHDOG_S: Final = 30
+STOP_S: Final = 15
+"""What the end may take beyond the time for sending what waits."""
+PASSED_ON: Final = ("ZEROCHAT_HOME", "ZEROCHAT_PASSPHRASE_FILE", "DO_NOT_TRACK", "ZEROCHAT_TELEMETRY")
+"""What this very call has in its environment, and the service needs too: also that nothing is to be recorded."""
+PORTS: Final = (4242, 4243)
+
+_HARDENED: Final = """\
+UMask=0077
+LimitCORE=0
+LimitNOFILE=65536
+NoNewPrivileges=true
+LockPersonality=true
+RestrictRealtime=true
+SystemCallArchitectures=native
+"""
+"""What a user's own systemd can do without help from the system's."""
+
+_UNIT: Final = """\
+[Unit]
+Description={description}
+Wants=network-online.target
+After={after}
+
+[Service]
+{service}
+ExecStart={start}
+{environment}KillMode=mixed
+Restart=on-failure
+RestartSec=5
+RestartPreventExitStatus=2
+TimeoutStopSec={stop_s}
+{hardened}
+[Install]
+WantedBy=default.target
+"""
+
+
+def agent_unit(places: Places, options: Options) -> str:
+    """A unit that runs the agent with what this call was given. Raises BadSettings."""
+    more = []
+    if options.listen is not None:
+        more += ["--listen", options.listen]
+    if options.advertise is not None:
+        more += ["--advertise", options.advertise]
+    words = [*program(), "--profile", places.profile, "agent", *more, "--log-format", options.log_format or "text"]
+    service = f"Type=notify\nNotifyAccess=main\nWatchdogSec={WATCHDOG_S}\nExecReload=/bin/kill -HUP $MAINPID"
+    return _unit(places, f"zerochat agent of the profile {places.profile}", "network-online.target", service, words)
+
+
+def bot_unit(places: Places, name: str, app: Path) -> str:
+    """A unit that runs a bot. It attaches to the agent where that runs, and takes one along where it does not."""
+    words = [*program(), "--profile", places.profile, "bot", "run", str(app.absolute())]
+    return _unit(places, f"zerochat bot {name}", "network-online.target zerochat.service", "Type=exec", words)
+
+
+def _unit(places: Places, description: str, after: str, service: str, words: Sequence[str]) -> str:
+    variables = [f"Environment={escaped(f'{name}={os.environ[name]}')}\n" for name in PASSED_ON if os.environ.get(name)]
+    return _UNIT.format(
+        description=description.replace("%", "%%"),
+        after=after,
+        service=service,
+        start=" ".join(escaped(word, command=True) for word in words),
+        environment="".join(variables),
+        stop_s=load_settings(places).drain + STOP_S,
+        hardened=_HARDENED,
+    )
+
+
+def program() -> list[str]:
+    """How this zerochat is started, by its whole path."""
+    own = Path(sys.argv[0])
+    if own.name == "zerochat" and own.is_file() and os.access(own, os.X_OK):
+        return [str(own.absolute())]
+    return [sys.executable, "-m", "zerochat"]
+
+
+def escaped(word: str, *, command: bool = False) -> str:
+    """One word as systemd reads it (systemd.syntax(7)); in a command a dollar sign begins a variable too."""
+    text = word.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    text = text.replace("$", "$$") if command else text
+    plain = text == word and text and not set(text) & set(" \t'\";")
+    return text if plain else f'"{text}"'
+
+
+_CONTAINER: Final = """\
+# {title}. Build it in a folder {folder}:
+#   podman build -t {tag} .
+#   podman run -d --name {tag} -v {tag}:/state {publish}{tag}
+# The profile is made once, and lies in the volume:
+#   podman run --rm -v {tag}:/state --entrypoint zerochat {tag} init --name {name}
+FROM docker.io/library/python:3.12-slim
+# What pip is told to install: a name on an index, or a wheel that lies beside this file (./NAME.whl).
+ARG ZEROCHAT=zerochat=={version}
+COPY . /build/
+RUN cd /build && pip install --no-cache-dir "$ZEROCHAT" \\
+ && useradd --uid 10001 --no-create-home --home-dir /state zerochat \\
+ && install -d -o zerochat -m 0700 /state
+USER zerochat
+WORKDIR /state
+ENV ZEROCHAT_HOME=/state PYTHONUNBUFFERED=1
+VOLUME /state
+{exposed}STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=30s --timeout=10s --start-period=15s CMD {health}
+ENTRYPOINT {entry}
+"""
+
+
+def container(name: str, app: Path | None, *, profile: str) -> str:
+    """A file to build a container from: of the agent, or of a bot with its one file `app`."""
+    agent = ["zerochat", "--profile", profile, "agent", "--listen", "0.0.0.0:{}:{}".format(*PORTS)]
+    bot = ["zerochat", "--profile", profile, "bot", "run", f"/build/{app.name}" if app is not None else ""]
+    published = "".join(f"-p {port}:{port} " for port in PORTS)
+    return _CONTAINER.format(
+        title=f"A zerochat {'bot' if app is not None else 'agent'}, {name}",
+        tag=name.lower(),
+        name=name,
+        publish="" if app is not None else published,
+        version=__version__,
+        folder=f"that has this file, {printable_line(app.name)} and no other" if app else "with nothing else in it",
+        exposed="" if app is not None else "EXPOSE {} {}\n".format(*PORTS),
+        health=json.dumps(["zerochat", "--profile", profile, "status", "--check"]),
+        entry=json.dumps(bot if app is not None else [*agent, "--log-format", "json"]),
+    )
