@@ -4,7 +4,7 @@ Three real agents on this machine, each in a process of its own, talk for some m
 harm: one has a slow line, one is cut off for a while, and once a cable is out for some seconds, so that something is
 lost and must be repeated. They record it, and export it with words that are forgotten here. Five simulated members
 bring what takes longer than anybody waits: clocks that drift, messages that never arrive, most of a day. What was
-planted stands in truths.json, by the pseudonyms of the exports.
+planted stands in telemetry.truths.json beside it, by the pseudonyms of the exports.
 
     scripts/sample_telemetry.py                      takes five minutes
     scripts/sample_telemetry.py --out DIR --minutes 2
@@ -49,13 +49,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="zerochat-sample-") as name:
         new = Path(name) / "sample"
         truths = {"real": real(new / "real", Path(name) / "agents", asked.minutes * 60), "simulated": simulated(new)}
-        (new / "truths.json").write_text(json.dumps(truths, indent=1) + "\n", encoding="ascii")
         size = sum(path.stat().st_size for path in new.rglob("*") if path.is_file())
         if size > BYTES_MAX:
             print(f"{size:,} B, and at most {BYTES_MAX:,} may be in every clone: nothing was changed", file=sys.stderr)
             return 1
         shutil.rmtree(asked.out, ignore_errors=True)
         shutil.copytree(new, asked.out)
+    # Beside the exports and not among them, where whoever studies them would wonder what it is.
+    beside = asked.out.with_name(f"{asked.out.name}.truths.json")
+    beside.write_text(json.dumps(truths, indent=1) + "\n", encoding="ascii")
     print(f"{asked.out}: {size:,} B")
     return 0
 
