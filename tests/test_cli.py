@@ -238,6 +238,7 @@ def test_version(run) -> None:
     ("line", "why"),
     [
         ("fly", "invalid choice"),
+        ("sned", "did you mean send?"),
         ("send", "GROUP"),
         ("--format xml status", "invalid choice"),
         ("status --format url", "invalid choice"),

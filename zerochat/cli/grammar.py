@@ -21,6 +21,9 @@ EXPIRES_S_MAX = 30 * 86_400
 _HYPHEN_ID = re.compile("-[A-Za-z0-9_][A-Za-z0-9_-]{2,41}")
 """A connection's or an event's id that begins with a hyphen, or four letters of it at least: no verb that takes one has
 an option that looks so. One in 64 ids begins with a hyphen; one in 4096 begins with two: it stands behind `--`."""
+_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$", re.DOTALL)
+CHOICES_SHOWN_MAX = 12
+"""Of more than so many, only the nearest is named."""
 _ID_MARK = "\0"
 """Hides the hyphen from argparse. Nothing on a command line can contain it."""
 
@@ -173,7 +176,7 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        text = message.replace(_ID_MARK, "")
+        text = _CHOICE.sub(_nearest, message.replace(_ID_MARK, ""))
         self.exit(ExitCode.USAGE, f"{self.prog}: {text}\nSee `{self.prog} --help`.\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -188,6 +191,17 @@ class Parser(argparse.ArgumentParser):
             if isinstance(value, str):
                 setattr(found, name, value.removeprefix(_ID_MARK))
         return found, unknown
+
+
+def _nearest(said: re.Match[str]) -> str:
+    """What argparse says of a word that it does not know, without all the words that it knows where they are many."""
+    word, known = said[1], [one.strip().strip("'") for one in said[2].split(",")]
+    if len(known) <= CHOICES_SHOWN_MAX:
+        return said[0]
+    from difflib import get_close_matches
+
+    likely = get_close_matches(word, [one for one in known if not one.startswith("_")], n=1)
+    return f"invalid choice: {word!r}" + (f"; did you mean {likely[0]}?" if likely else "")
 
 
 # --- declaring verbs ------------------------------------------------------------------------------------------------

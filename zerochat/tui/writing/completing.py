@@ -13,7 +13,7 @@ from zerochat.tui.writing.emoji import find
 
 EMOJI_MAX = 12
 LETTERS_MIN = 2
-"""Of a name in the middle of a line, and of an emoji: with fewer, Tab goes on to the next part of the screen."""
+"""Of a name in the middle of a line, and of an emoji: with fewer, there is nothing to complete."""
 LINES_MAX = 3
 """Of the list above the composer."""
 NAMED = ("tell", "letters")

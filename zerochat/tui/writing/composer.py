@@ -34,7 +34,7 @@ class Composer(TextArea, inherit_bindings=False):
         _key("ctrl+j,alt+enter,shift+enter", "newline", "New line", "composer.newline"),
         _key("ctrl+up", "recall(1)", "What you said before", "composer.older"),
         _key("ctrl+down", "recall(-1)", "What you said after", "composer.newer"),
-        _key("tab", "complete", "Complete a command or a name; else go to the next part", "composer.complete"),
+        _key("tab", "complete", "Complete a command or a name; from an empty line go to the next part", "composer.complete"),
         _key("shift+tab", "complete(-1)", "The offer before; else go to the part before", "composer.complete_back"),
         _key("home,ctrl+a", "cursor_line_start", "Start of the line", "composer.line_start"),
         _key("end,ctrl+e", "cursor_line_end", "End of the line", "composer.line_end"),
@@ -211,7 +211,9 @@ class Composer(TextArea, inherit_bindings=False):
             return
         before = self.get_text_range((0, 0), self.cursor_location)
         found = completing.offers(before, list(self._names()), list(self._connections()), list(self._bots()))
-        if found is None:
+        if found is None and step > 0 and self.text:  # whoever types goes on typing
+            self.post_message(self.Complained(Printable("There is nothing to complete here.")))
+        elif found is None:
             self.screen.focus_next() if step > 0 else self.screen.focus_previous()
         elif not found:
             self.post_message(self.Complained(completing.nothing(before)))
