@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import socket
 import threading
 import time
@@ -20,6 +21,10 @@ from zerochat.errors import LocalError
 # No test asserts a time: a busy machine is no fault of ours.
 settings.register_profile("zerochat", deadline=None)
 settings.load_profile("zerochat")
+# Whoever runs the tests in the background may ignore these, and programs that they start would too.
+for ignored in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
 Answer = Callable[[Struct], object]
 

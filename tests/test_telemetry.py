@@ -255,6 +255,7 @@ def test_what_has_happened_is_what_is_recorded(people):
     views = of(bob, View)
     assert len(views[-1].roster) == 2 and views[-1].checksum == of(alice, View)[-1].checksum
     assert {row.up for row in of(bob, Link)} == {True}
+    until(lambda: of(bob, Snapshot), "the history, as far as there is any")
     (snapshot,) = of(bob, Snapshot)
     assert snapshot.outcome == "whole" and snapshot.us > 0
 

@@ -10,6 +10,7 @@ from tests.fake_agent import Refusal
 from tests.pilot import asked, run, scene, weekend
 from zerochat.cli.parser import _parser
 from zerochat.tui.writing import commands
+from zerochat.tui.writing.paste import BURST_GOES_ON_S, BURST_S
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("utc")
@@ -53,6 +54,26 @@ def test_a_burst_of_keys_keeps_its_order(tmp_path):
             assert [(one["group"], one["text"]) for one in said] == [("g1", "for them"), ("g2", "for dave")]
             await it.press("alt+2")
             assert it.composer.text == "draft"
+
+    run(play())
+
+
+def test_a_paste_that_comes_as_keys_in_pieces_is_one_draft(tmp_path):
+    """As terminals without brackets have it, read late by a busy machine, with an empty line in it."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            pieces = ["one\n", "\ntwo", "\nthree\n", "four\nfive"]
+            read_at = 1.0
+            for piece in pieces:
+                for letter in piece:
+                    key = Key("enter", None) if letter == "\n" else Key(letter, letter)
+                    key.time = read_at = read_at + BURST_S / 8
+                    it.app.post_message(key)
+                read_at += BURST_GOES_ON_S / 2
+            await it.until(lambda: it.composer.text == "".join(pieces))
+            assert it.agent.count("send") == 0
 
     run(play())
 

@@ -190,11 +190,11 @@ class Relay:
             self._open.append(client)
             try:
                 server = socket.create_connection(self.target or self._socks(client))
+                self._open.append(server)
+                if self.target is None:
+                    client.sendall(b"\5\0\0\1" + bytes(6))
             except OSError:
                 continue  # whoever called has gone again
-            self._open.append(server)
-            if self.target is None:
-                client.sendall(b"\5\0\0\1" + bytes(6))
             for way in ((client, server, "up"), (server, client, "down")):
                 threading.Thread(target=self._copy, args=way, daemon=True).start()
 

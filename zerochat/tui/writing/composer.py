@@ -34,7 +34,12 @@ class Composer(TextArea, inherit_bindings=False):
         _key("ctrl+j,alt+enter,shift+enter", "newline", "New line", "composer.newline"),
         _key("ctrl+up", "recall(1)", "What you said before", "composer.older"),
         _key("ctrl+down", "recall(-1)", "What you said after", "composer.newer"),
-        _key("tab", "complete", "Complete a command or a name; from an empty line go to the next part", "composer.complete"),
+        _key(
+            "tab",
+            "complete",
+            "Complete a command or a name; where nothing stands, go to the next part",
+            "composer.complete",
+        ),
         _key("shift+tab", "complete(-1)", "The offer before; else go to the part before", "composer.complete_back"),
         _key("home,ctrl+a", "cursor_line_start", "Start of the line", "composer.line_start"),
         _key("end,ctrl+e", "cursor_line_end", "End of the line", "composer.line_end"),
@@ -130,10 +135,13 @@ class Composer(TextArea, inherit_bindings=False):
         Textual runs bindings in the application's own queue, while letters wait in this widget's: in a burst (a fast
         hand, a slow machine, a terminal that pastes as keys) Enter would overtake the words before it.
         """
-        close, self._read_at = event.time - self._read_at < paste.BURST_S, event.time
+        least = paste.BURST_GOES_ON_S if self._in_burst or self._held is not None else paste.BURST_S
+        close, self._read_at = event.time - self._read_at < least, event.time
         self._in_burst = self._in_burst and close
+        active = None if is_letter(event) else self.screen.active_bindings.get(event.key)
+        sends = active is not None and active.binding.action == "send"
         if self._held is not None:
-            if close and is_letter(event):
+            if is_letter(event) or (sends and close):  # there is more of a paste, and maybe an empty line in it
                 self._drop_held()
                 self._in_burst = True
                 self.action_newline()
@@ -143,8 +151,7 @@ class Composer(TextArea, inherit_bindings=False):
             return
         event.prevent_default()
         event.stop()
-        active = self.screen.active_bindings.get(event.key)
-        if close and self.text and active is not None and active.binding.action == "send":
+        if close and self.text and sends:
             if self._in_burst:
                 self.action_newline()
             else:

@@ -19,7 +19,10 @@ PATH_CHARS_MAX = 4_096
 PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".heic", ".avif", ".tiff", ".svg"}
 BURST_S = 0.004
 """Keys that are read with less between them were not pressed one after the other: they came in one piece."""
-HELD_S = 0.02
+BURST_GOES_ON_S = 0.15
+"""Less than that between two keys, and what came so with an Enter in it goes on: a paste comes in pieces, and a busy
+machine reads them late."""
+HELD_S = 0.1
 """How long Enter behind such keys waits for more of them."""
 
 
