@@ -171,8 +171,8 @@ class Runner:
                 await self._line.open()
                 await self._subscribe()
                 self._connected.set()
-                if not first:
-                    self._log.info("connected again")
+                names = ", ".join(sorted(printable_line(one.name) for one in self._groups.values()))
+                self._log.info("%s, in %s", "listening" if first else "connected again", names or "no group yet")
                 if first:
                     for start in self._plan.starts:
                         self._begin(self._start(start))
