@@ -74,6 +74,7 @@ CHAT: dict[str, set[str]] = {
     "save": {"save"},
     "set": {"settings", "set"},
     "mute": {"set"},
+    "unmute": {"set"},
     "profile": {"hello", "status"},
     "cancel": {"cancel"},
     "invitations": {"invitations", "revoke"},

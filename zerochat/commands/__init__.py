@@ -79,6 +79,7 @@ COMMANDS = {
         ),
         CommandInfo("set", "[NAME [VALUE]]", "the settings; change one, - as VALUE: as usual", title="Settings"),
         CommandInfo("mute", "[none|mentions|all|for 2h]", "what this group tells you of", title="Mute this group"),
+        CommandInfo("unmute", "", "this group tells you what others do again", title="Unmute this group"),
         CommandInfo("profile", "", "which profile this is, and where it is kept", title="This profile"),
         CommandInfo("tour", "", "what is where, in five steps", title="The tour"),
         CommandInfo(

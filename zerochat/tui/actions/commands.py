@@ -371,6 +371,7 @@ _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "resume": _resume,
     "set": settings.change,
     "mute": settings.mute,
+    "unmute": settings.unmute,
     "profile": settings.profile,
     "tour": settings.tour,
     "telemetry": _telemetry,

@@ -91,7 +91,7 @@ def _no_such(id: str, keys: str) -> str:
     return next((each.removeprefix("chat.keys: ") for each in doubts("default", {id: keys}) if " no " in each), "")
 
 
-# --- /mute ----------------------------------------------------------------------------------------------------------
+# --- /mute and /unmute ------------------------------------------------------------------------------------------------
 
 
 def mute(chat: Board, rest: str) -> None:
@@ -117,10 +117,26 @@ def mute(chat: Board, rest: str) -> None:
         chat.herald.unmute(conversation.info.id)
         level = words[0] if words else "none"
         put(chat, f"{GROUPS}{conversation.info.id}.notify", level, quiet=True)
-        told = {"none": "nothing", "mentions": "of mentions only", "all": "of all messages"}[level]
-        chat.tell(printable_line(f"{name} tells you {told} while you do not look."))
+        told = {
+            "none": f"{name} is muted: it tells you nothing. /unmute ends that.",
+            "mentions": f"{name} tells you of mentions only. /unmute ends that.",
+            "all": f"{name} tells you of all messages.",
+        }
+        chat.tell(printable_line(told[level]))
     else:
         chat.complain(Printable("/mute takes none, mentions, all, or for and a time, as in /mute for 2h."))
+    chat.redraw_lists()
+
+
+def unmute(chat: Board, rest: str) -> None:
+    """What `/mute` has done in this group holds no more."""
+    conversation = chat.conversations.open
+    if conversation is None:
+        mute(chat, rest)  # which says that there is no group
+        return
+    chat.herald.unmute(conversation.info.id)
+    put(chat, f"{GROUPS}{conversation.info.id}.notify", AS_USUAL, quiet=True)
+    chat.tell(printable_line(f"{name_of(conversation.info.name)} is muted no more."))
     chat.redraw_lists()
 
 

@@ -53,7 +53,7 @@ def lay(text: str, width: int, *, lead: int = 0, marked: bool = True) -> list[Li
             nearest += 1
         one = paragraphs[at]
         if _opens_code(one) and nearest < len(ends) and ends[nearest] > at + 1:
-            lines += _code(paragraphs[at + 1 : ends[nearest]], width)
+            lines += _code(one[len(FENCE) :].strip(), paragraphs[at + 1 : ends[nearest]], width)
             at = ends[nearest] + 1
             continue
         if one.startswith("> "):
@@ -87,11 +87,13 @@ def _opens_code(paragraph: str) -> bool:
     return paragraph.startswith(FENCE) and "`" not in paragraph[len(FENCE) :]
 
 
-def _code(paragraphs: list[str], width: int) -> list[Line]:
-    """Fenced code as it is: broken where the line ends, never at its spaces."""
+def _code(tag: str, paragraphs: list[str], width: int) -> list[Line]:
+    """Fenced code as it is: broken where the line ends, never at its spaces. `tag`: what stands behind the fence, which
+    is shown too: it may be anything, and no word of a message is hidden."""
     room = max(width - SIGN_CELLS, 2)
+    named: list[Line] = [((CODE_SIGN + piece, SIGN),) for piece in chop_cells(tag, room)]
     pieces = [piece for paragraph in paragraphs for piece in (chop_cells(paragraph, room) or [""])]
-    return [((CODE_SIGN, SIGN), (piece, CODE)) for piece in pieces]
+    return [*named, *(((CODE_SIGN, SIGN), (piece, CODE)) for piece in pieces)]
 
 
 def _trimmed(link: str) -> str:
