@@ -68,7 +68,7 @@ class JoinScreen(ModalScreen[str | None]):
         """The picture that a code was last looked for in."""
         self._told: dict[str, JoinStatus] = {}
         # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
-        self._box = Composer(lambda text: self._start(), lambda step, text: None, id="invitation")
+        self._box = Composer(lambda text: self._start(), lambda step, text: None, id="invitation", field=True)
         self._nick_input = LineInput(nick, compact=True, id="nick")
         self._role = Choice("", ("writer", "reader"), ROLES.__getitem__, id="join-role")
         self._phases = Static(id="phases")

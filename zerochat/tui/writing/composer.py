@@ -105,9 +105,12 @@ class Composer(TextArea, inherit_bindings=False):
         bots: Callable[[], Iterable[completing.Asking]] = tuple,
         *,
         id: str | None = None,
+        field: bool = False,
     ) -> None:
+        """`field`: it is one of several in a sheet, and Tab always goes on."""
         super().__init__(id=id, compact=True, soft_wrap=True, tab_behavior="focus", highlight_cursor_line=False)
         self._submit = submit
+        self._field = field
         self._recall_text = recall
         self._names = names
         self._connections = connections
@@ -218,7 +221,7 @@ class Composer(TextArea, inherit_bindings=False):
             return
         before = self.get_text_range((0, 0), self.cursor_location)
         found = completing.offers(before, list(self._names()), list(self._connections()), list(self._bots()))
-        if found is None and step > 0 and self.text:  # whoever types goes on typing
+        if found is None and step > 0 and self.text and not self._field:  # whoever types goes on typing
             self.post_message(self.Complained(Printable("There is nothing to complete here.")))
         elif found is None:
             self.screen.focus_next() if step > 0 else self.screen.focus_previous()
