@@ -5,7 +5,7 @@ import io
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -136,9 +136,11 @@ def joins(results: Results) -> Figure | None:
         took = [median((row[f"{phase}_us"] or 0) / 1e3 for row in rows if row["members"] == size) for size in sizes]
         axes.bar(range(len(sizes)), took, bottom=floor, label=phase)
         floor = [low + high for low, high in zip(floor, took, strict=True)]
-    beside = [(place, thesis.JOIN_MS[size]) for place, size in enumerate(sizes) if size in thesis.JOIN_MS]
+    beside = [(place, thesis.JOINED_MS[size][0]) for place, size in enumerate(sizes) if size in thesis.JOINED_MS]
     if beside:
-        axes.plot([place for place, _ in beside], [known for _, (known, _) in beside], "kx", label="thesis, connected")
+        axes.plot(
+            [place for place, _ in beside], [fmean(known) for _, known in beside], "kx", label="thesis, connected"
+        )
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
     axes.legend(fontsize=8)
     return figure

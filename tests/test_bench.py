@@ -14,6 +14,7 @@ from contextlib import ExitStack
 import pytest
 
 import benchmarks
+from analytics.thesis import MESSAGE_B, STATE_B
 from benchmarks import Figure, Row, group, take_turns
 from benchmarks.ours import agents
 from benchmarks.ours.core import MULTI, Star, sample_text
@@ -86,13 +87,13 @@ def test_what_counts_as_a_frame(output, painted):
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("size", "published"), thesis.MESSAGES.items())
+@pytest.mark.parametrize(("size", "published"), MESSAGE_B.items())
 def test_the_thesis_envelopes_have_the_size_that_it_published(size, published):
     dice = random.Random(size)
     assert statistics.mode(len(thesis.authcrypt(bytes(size), dice)) for _ in range(151)) == published
 
 
-@pytest.mark.parametrize(("members", "published"), thesis.STATES.items())
+@pytest.mark.parametrize(("members", "published"), STATE_B.items())
 def test_the_thesis_state_messages_have_about_the_size_that_it_published(members, published):
     assert thesis.state(members, random.Random(members)) == pytest.approx(published, rel=0.012)
 

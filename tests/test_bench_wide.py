@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from analytics.thesis import BATCHES
 from benchmarks import join, wan, wide
 from benchmarks.join import Join
 from benchmarks.wide import line as lines
 from benchmarks.wide.agents import Agents, grow
 from benchmarks.wide.line import Line, NoLine, ping_ms
-from benchmarks.wide.thesis import BATCHES, JOINED_MS, PUBLISHED_MS, TESTER, member_names, one_way_ms, slowest_ms
+from benchmarks.wide.thesis import JOINED_MS, PUBLISHED_MS, TESTER, member_names, one_way_ms, slowest_ms
 
 needs_line = pytest.mark.skipif(bool(lines.why_not()), reason=lines.why_not() or "a line can be made")
 

@@ -25,7 +25,7 @@ BEGINNING = {
     "zsh": "autoload -Uz compinit; compinit -u -D; unsetopt beep prompt_cr; . {script}; echo rea''dy",
     "fish": "source {script}; echo rea''dy",
 }
-NAMES = ["hikers", "hiking with Ann", "odd;$(touch /tmp/never)`x`'q", "\x1b[2Jevil", "-dash", "Ünder"]
+NAMES = ["hikers", "hiking with Ann", "odd;$(touch never)`x`'q", "\x1b[2Jevil", "-dash", "Ünder"]
 
 
 def why_not(shell):
@@ -94,7 +94,7 @@ def test_a_shell_completes_what_is_typed(world, shell):
             until(lambda number=number: world.called.exists() and lines(world) >= number, f"{line!r} in {one.shown!r}")
             assert world.called.read_text().splitlines()[-1] == str(words), one.shown[-3000:]
         one.type("exit\r")
-    assert not os.path.exists("/tmp/never")  # noqa: PTH110
+    assert not (world.folder / "never").exists()
     assert "\x1b[2Jevil" not in one.shown
 
 
@@ -117,8 +117,9 @@ def test_no_name_means_anything_to_bash_within_quotes_either(world, typed, name,
         ' COMP_CWORD=2; _zerochat; printf "%s" "${COMPREPLY[@]}"'
     )
     variables = {**world.environment, "NAME": name, "TYPED": typed}
-    done = subprocess.run(["bash", "-c", code], env=variables, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == (found, "")
+    folder = world.folder
+    done = subprocess.run(["bash", "-c", code], cwd=folder, env=variables, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (found, "") and not (folder / "never").exists()
 
 
 # --- what it asks ---------------------------------------------------------------------------------------------------

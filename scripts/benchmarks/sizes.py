@@ -6,6 +6,7 @@ the bytes of what the real core says. Nothing here takes time from anybody: the 
 
 import random
 
+from analytics.thesis import MESSAGE_B, STATE_B
 from benchmarks import Figure, Report, Row
 from benchmarks.ours.core import MULTI, SINGLE, Star, has_keys, sample_text
 from benchmarks.peers import thesis
@@ -32,7 +33,7 @@ def message_rows(samples: int) -> tuple[list[Row], list[str]]:
             missing.append(f"{keys} groups of ours")
             continue
         star.grow(2)
-        for size, published in thesis.MESSAGES.items():
+        for size, published in MESSAGE_B.items():
             text = sample_text(size)
             peers = {
                 "thesis, published (Fig. 31)": exactly(published),
@@ -48,17 +49,17 @@ def founded(keys: str) -> Star | None:
     if not has_keys(keys):
         return None
     try:
-        return Star(max(thesis.STATES), keys)
+        return Star(max(STATE_B), keys)
     except LocalError:
         return None
 
 
 def state_rows(samples: int) -> list[Row]:
     """Fig. 32: what all others are told when the last of so many members joins, and when one leaves."""
-    star = Star(max(thesis.STATES))
+    star = Star(max(STATE_B))
     dice = random.Random(32)
     joined, left = [], []
-    for members, published in thesis.STATES.items():
+    for members, published in STATE_B.items():
         star.grow(members)
         built = [thesis.state(members, dice) for _ in range(samples)]
         peers = {

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from analytics.thesis import BATCHES
 from benchmarks import ROOT, Figure, Report, Row, wide
 from benchmarks.wide.agents import Agents, Face, Seat, Stuck, drain, grow, listen, until
 from benchmarks.wide.line import Line, NoLine
 from benchmarks.wide.thesis import (
     ARRIVED_PERCENT,
-    BATCHES,
     PUBLISHED_MS,
     TESTER,
     member_names,

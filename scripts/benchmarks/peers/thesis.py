@@ -1,4 +1,5 @@
-"""The wire forms of the ZeroComm thesis, with real libsodium encryption, and the figures that it published of them.
+"""The wire forms of the ZeroComm thesis, with real libsodium encryption; the sizes that it published of them stand in
+`analytics.thesis`.
 
 Only sizes are of interest here: nothing of this is meant to be read by the thesis' own programs.
 """
@@ -17,19 +18,6 @@ from nacl.bindings import (
 )
 
 from zerochat.crypto.encoding import base58
-
-MESSAGES = {1: 681, 5: 685, 27: 713, 59: 757, 135: 857, 564: 1429, 1371: 2505, 2788: 4397}
-"""Thesis, Fig. 31: bytes of a text, and of the envelope around it."""
-STATES = {
-    2: (1756, 1400),
-    4: (5050, 3512),
-    8: (11617, 7711),
-    16: (24726, 16120),
-    25: (41268, 26654),
-    32: (50962, 32860),
-    64: (103534, 66385),
-}
-"""Thesis, Fig. 32, and its text for 25: members of a group, and bytes of a state message before and after Zstandard."""
 
 LEVEL = 19
 TAG_BYTES = 16

@@ -7,40 +7,22 @@ until the last member's confirmation has come back, less half the slowest round 
 
 from itertools import cycle, islice
 
+from analytics import thesis
+
 RTT_MS = {"alice": 145.0, "bob": 139.0, "carol": 305.0, "david": 71.0, "eve": 43.5}
 """From the tester to each machine, in the order in which members were placed on them, round and round."""
 TESTER = "tester"
-BATCHES = (1, 10, 50, 100)
 
-PUBLISHED_MS: dict[str, dict[int, tuple[float | None, ...]]] = {
-    "single": {
-        1: (75.7, 77.0, 356.3, 359.7),
-        2: (78.0, 232.3, 375.7, 524.7),
-        4: (156.3, 467.3, 1090.7, 1407.0),
-        8: (162.3, 793.0, 1435.7, 1757.3),
-        16: (574.7, 1106.3, 1740.0, None),
-    },
-    "multi": {
-        1: (72.0, 73.0, 355.7, 375.0),
-        2: (75.0, 76.7, 369.0, 378.0),
-        4: (156.0, 159.0, 777.0, 791.0),
-        8: (159.3, 463.3, 795.3, 1098.0),
-        16: (266.0, 474.7, 1098.3, 1414.7),
-    },
+PUBLISHED_MS = {
+    mode: {size: row for size, row in thesis.WHOLE_MS[f"pairwise-{mode}"].items() if size <= 16}
+    for mode in ("single", "multi")
 }
-"""Table 8: by queue mode and number of members, the latency of each of `BATCHES`; None where not all arrived."""
+"""Table 8: by queue mode and number of members, the latency of each of `thesis.BATCHES`; None where not all arrived."""
 ARRIVED_PERCENT = {("single", 16, 100): 91.48}
 """Table 8: what arrived, where that was not everything."""
 
-JOINED_MS = {
-    1: ((1243, 1238, 1224), ()),
-    2: ((1229, 1228, 1243), (2211, 2208, 2206)),
-    4: ((2516, 2523, 2513), (4710, 4725, 4705)),
-    8: ((2538, 2551, 2548), (4746, 4746, 4752)),
-    16: ((2703, 2721, 2721), (4945, 4913, 4911)),
-    32: ((2676, 2656, 2699), (4853, 4869, 4930)),
-}
-"""Table 6: by size before, three joins of somebody connected with the members, and three of somebody who was not."""
+JOINED_MS = {size: joins for size, joins in thesis.JOINED_MS.items() if size <= 32}
+"""Table 6, as far as it is measured here."""
 JOINED_AT_ONCE_MS = {
     (4, 4): (2608, 8381),
     (4, 16): (2725, 23022),
