@@ -23,6 +23,8 @@ MEMBERS = 15
 """Who stay, besides the guest, who comes and goes."""
 MORTAL = 7
 """So many of them are killed now and then; the others say how an agent does in the long run."""
+RECORDING = 5
+"""So many of those who are never killed record how their messages fare, and one of those who are."""
 SECONDS = 60
 TICK_S = 0.5
 """Between two messages."""
@@ -154,6 +156,11 @@ def slope(samples):
     return 3600 * sum((x - mean_x) * (y - mean_y) for x, y in samples) / spread if spread else 0.0
 
 
+def recorded(machine, on):
+    status = machine.client.call("telemetry")
+    return machine.client.call("telemetry_set", on=on, consent=status.consent)
+
+
 def _has_no_more_files(machine, count):
     return machine.files() <= count
 
@@ -167,6 +174,8 @@ def test_sixteen_agents_live_through_all_weathers(tmp_path, budget):
         *members, visitor = made
         meet(*members, within_s=300)
         print(f"{MEMBERS} agents have met after {time.monotonic() - begun:.0f} s")
+        for machine in [*members[:RECORDING], members[-1]]:
+            recorded(machine, on=True)
         guest, weather = Guest(visitor, dice), Weather(dice, chaos, members)
         steady = members[:-MORTAL]
         met = {machine: machine.files() for machine in steady}
