@@ -21,7 +21,7 @@ PACKAGE = ROOT / "zerochat"
 FLOORS = [
     {"errors", "terminal"},
     {"crypto", "names", "commands"},
-    {"didcomm", "overlay"},  # siblings: neither may import the other
+    {"didcomm", "overlay", "evidence"},  # siblings: none may import another
     {"group"},
     {"agent"},
     {"tui", "bot", "sim", "demo"},  # faces: none may import another

@@ -1,0 +1,413 @@
+"""Publishers, subscribers and witnesses of all kinds, honest and not, and the cases that come of what they do.
+
+One seed is one history: messages are sent, lost, acknowledged, posted; subscriptions end and begin anew; clocks are off
+by two minutes; some witnesses lie. In the end there are cases, and of each it is known what really was.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from zerochat.crypto.encoding import b64url, did_key
+from zerochat.crypto.primitives import ed25519_public, sha256
+from zerochat.evidence import messages
+from zerochat.evidence.case import (
+    Accusation,
+    Acknowledged,
+    Case,
+    Clock,
+    Closed,
+    Defence,
+    Fork,
+    Missing,
+    Posted,
+    Repeated,
+    Rules,
+    Span,
+)
+from zerochat.evidence.handshake import Accept, Close, Confirm, Request, Subscription
+from zerochat.evidence.merkle import Frontier, Tree
+from zerochat.evidence.messages import Data
+from zerochat.evidence.witness import Watched, checkpoint, entry_of, receipt_for
+
+EPOCH = 1_700_000_000_000
+TOPIC = b64url(sha256(b"a group"))
+
+
+def seed_of(dice: random.Random) -> bytes:
+    return dice.randbytes(32)
+
+
+def did_of(seed: bytes) -> str:
+    return did_key(ed25519_public(seed))
+
+
+class Ledger:
+    """A log with its witnesses: as many lie as may. A liar signs whatever it is shown, with any time."""
+
+    def __init__(self, dice: random.Random, skew_ms: int) -> None:
+        self.dice = dice
+        self.operator = seed_of(dice)
+        self.witnesses = [seed_of(dice) for _ in range(dice.choice((3, 4, 5, 7)))]
+        liars = (len(self.witnesses) - 1) // 3
+        self.lies = [place < dice.randint(0, liars) for place in range(len(self.witnesses))]
+        self.off_ms = [dice.randint(-skew_ms, skew_ms) for _ in self.witnesses]
+        self.origin = "zerochat/" + TOPIC
+        self.watched = [Watched(self.origin, did_of(self.operator)) for _ in self.witnesses]
+        self.tree, self.frontier, self.frontiers = Tree(), Frontier(), [Frontier()]
+        self.records: list[bytes] = []
+
+    def post(self, now: int, kind, author: str, blob: bytes, about: str = "") -> str:
+        """Post something. Returns its receipt."""
+        record = entry_of(kind, author, blob, about).record()
+        index = self.tree.append(record)
+        self.records.append(record)
+        self.frontier = self.frontier.with_entry(record)
+        self.frontiers.append(self.frontier)
+        return receipt_for(self.tree, index, self.cosigned(now, [record])).written()
+
+    def cosigned(self, now: int, entries: list[bytes] | None = None):
+        """A checkpoint over all that is there, with the cosignatures of those who give them."""
+        note = checkpoint(self.origin, self.frontier, self.operator)
+        old, entries = self.frontier.size - len(entries or []), entries or []
+        for place, seed in enumerate(self.witnesses):
+            clock = now + self.off_ms[place]
+            if self.lies[place]:
+                clock += self.dice.choice((-86_400_000, 86_400_000, 0))
+            self.watched[place], line = self.watched[place].cosigned(
+                old, entries, note, lambda entry: True, seed, clock // 1000
+            )
+            if not self.lies[place] or self.dice.random() < 0.7:
+                note = note.with_line(line)
+        return note
+
+
+@dataclass
+class Listener:
+    """A subscriber."""
+
+    name: int
+    seed: bytes
+    off_ms: int
+    honest: bool
+    subscription: Subscription | None = None
+    head: bytes = b""
+    known: dict[bytes, bytes] = field(default_factory=dict)
+    """What has come, by its signature."""
+    waiting: list[Data] = field(default_factory=list)
+    since: dict[str, list[Data]] = field(default_factory=dict)
+    """By subscription: what has come that does not follow."""
+    past: list[Subscription] = field(default_factory=list)
+    closes: dict[str, Close] = field(default_factory=dict)
+
+    @property
+    def did(self) -> str:
+        return did_of(self.seed)
+
+
+@dataclass
+class Quarrel:
+    """A case, and what really was."""
+
+    case: Case
+    cheated: bool
+    """The publisher owed it, and neither delivered it nor posted it in time; and the accuser never acknowledged it."""
+    counts: tuple[str, ...] = ()
+
+
+class Story:
+    """One publisher and some subscribers, for an hour."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = dice = random.Random(seed)
+        self.rules_skew = 120_000
+        self.ledger = Ledger(dice, self.rules_skew)
+        self.rules = Rules(
+            origin=self.ledger.origin,
+            operator=did_of(self.ledger.operator),
+            witnesses=tuple(map(did_of, self.ledger.witnesses)),
+        )
+        self.publisher, self.off_ms = seed_of(dice), dice.randint(-self.rules_skew, self.rules_skew)
+        self.alias = dice.randbytes(16)
+        self.stream: list[Data] = []
+        self.last_time, self.now = 0, EPOCH
+        self.origin = dice.randbytes(64)
+        self.receipts: dict[bytes, str] = {}
+        self.acks: list[tuple[str, messages.Ack]] = []
+        self.earlier: dict[tuple[str, str, str], tuple[Accusation, str]] = {}
+        self.listeners = [
+            Listener(n, seed_of(dice), dice.randint(-self.rules_skew, self.rules_skew), dice.random() < 0.6)
+            for n in range(dice.randint(1, 3))
+        ]
+        self.kind = dice.choice(("honest", "honest", "withholds", "late", "bluffs", "forks", "turns back"))
+        self.withheld: dict[bytes, set[int]] = {}
+        """By signature: from whom."""
+        self.owed: dict[bytes, set[tuple[int, str]]] = {}
+        self.counts: list[Fork | Clock] = []
+
+    # What goes on
+
+    def play(self) -> Iterator[Quarrel]:
+        for listener in self.listeners:
+            self.begin(listener)
+        for _ in range(self.dice.randint(4, 14)):
+            self.now += self.dice.randint(1_000, 240_000)
+            self.post_due()
+            for listener in self.listeners:
+                if listener.subscription is None and self.dice.random() < 0.3:
+                    self.begin(listener)
+                elif listener.subscription and self.dice.random() < 0.06:
+                    self.end(listener)
+            self.send()
+        for _ in range(2):
+            self.now += self.rules.ack_ms
+            self.post_due()
+        for listener in self.listeners:
+            self.fetch(listener)
+        self.now += self.rules.ack_ms + 6 * self.rules.skew_ms
+        for listener in self.listeners:
+            yield from self.accusations(listener)
+        if self.counts:
+            shown = next((s for one in self.listeners for s in one.past), None)
+            if shown is not None:
+                statements = shown.request, shown.accept, shown.confirm
+                case = Case(rules=self.rules, subscription=statements, counts=tuple(self.counts))
+                yield Quarrel(case, False, counts=("forked",) if self.kind == "forks" else ("turned back",))
+
+    def clock(self) -> int:
+        return self.now + self.off_ms
+
+    def next_time(self) -> int:
+        self.last_time = max(self.clock(), self.last_time + 1)
+        return self.last_time
+
+    def begin(self, listener: Listener) -> None:
+        head = self.stream[-1].signature if self.stream else self.origin
+        start, overwrite = head, b""
+        if self.dice.random() < 0.3:
+            start = self.dice.randbytes(64)
+            told = messages.overwrite(
+                self.publisher, self.next_time(), ed25519_public(listener.seed), self.alias, head, start
+            )
+            overwrite = told.written()
+        request = Request(
+            time=self.now + listener.off_ms,
+            topic=TOPIC,
+            subscriber=listener.did,
+            publisher=did_of(self.publisher),
+            nonce=b64url(self.dice.randbytes(16)),
+        ).signed(listener.seed)
+        accept = Accept(
+            time=self.next_time(),
+            request=request.digest,
+            publisher=request.publisher,
+            subscriber=request.subscriber,
+            alias=b64url(self.alias),
+            start=b64url(start),
+            overwrite=b64url(overwrite),
+            rules=self.rules.digest,
+        ).signed(self.publisher)
+        confirm = Confirm(time=request.time, accept=accept.digest, subscriber=listener.did).signed(listener.seed)
+        listener.subscription = Subscription(request, accept, confirm)
+        listener.past.append(listener.subscription)
+        listener.head, listener.waiting = listener.subscription.head, []
+        listener.since[accept.digest] = []
+
+    def end(self, listener: Listener) -> None:
+        assert listener.subscription is not None
+        digest = listener.subscription.accept.digest
+        close = Close(time=self.now + listener.off_ms, accept=digest, by=listener.did).signed(listener.seed)
+        listener.closes[digest] = close
+        listener.subscription = None
+
+    def send(self) -> None:
+        head = self.stream[-1].signature if self.stream else self.origin
+        sealed = self.dice.randbytes(self.dice.randint(1, 300))
+        if self.kind == "turns back" and len(self.stream) == 3:
+            said = messages.data(self.publisher, self.stream[-1].time, self.alias, sealed, head)
+            self.counts.append(Clock(self.stream[-1].written(), said.written()))
+        else:
+            said = messages.data(self.publisher, self.next_time(), self.alias, sealed, head)
+        if self.kind == "forks" and len(self.stream) == 3:
+            other = messages.data(self.publisher, said.time, self.alias, b"something else", head)
+            self.counts.append(Fork(said.written(), other.written()))
+        self.stream.append(said)
+        active = [one for one in self.listeners if one.subscription]
+        self.owed[said.signature] = {(one.name, one.subscription.accept.digest) for one in active if one.subscription}
+        if self.kind in ("withholds", "late", "bluffs") and self.dice.random() < 0.3 and active:
+            self.withheld[said.signature] = {one.name for one in active}
+        for listener in active:
+            if said.signature not in self.withheld and self.dice.random() < 0.75:
+                self.hear(listener, said)
+
+    def hear(self, listener: Listener, said: Data) -> None:
+        subscription = listener.subscription
+        if subscription is None or said.signature in listener.known:
+            return
+        if said.before != listener.head:
+            if said not in listener.waiting:
+                listener.waiting.append(said)
+                listener.since[subscription.accept.digest].append(said)
+            return
+        listener.known[said.signature] = said.written()
+        listener.head = said.signature
+        if self.dice.random() < 0.6:
+            ack = messages.ack(listener.seed, said, self.now + listener.off_ms)
+            self.acks.append((subscription.accept.digest, ack))
+        for one in list(listener.waiting):
+            if one.before == listener.head:
+                listener.waiting.remove(one)
+                self.hear(listener, one)
+
+    # The publisher's duty
+
+    def place_of(self, ack: messages.Ack) -> int:
+        return next((place for place, one in enumerate(self.stream) if one.signature == ack.of), -1)
+
+    def acknowledged(self, digest: str, at: int) -> bool:
+        """Whether what stands at this place of the stream was acknowledged in this subscription."""
+        return any(given == digest and self.place_of(ack) >= at for given, ack in self.acks)
+
+    def post_due(self) -> None:
+        for place, said in enumerate(self.stream):
+            owed = self.owed[said.signature]
+            late = said.signature in self.withheld
+            wait = self.rules.ack_ms - self.rules.margin_ms
+            if late:
+                wait = self.rules.ack_ms + self.rules.grace_ms + 3 * self.rules.skew_ms
+            if said.signature in self.receipts or self.clock() < said.time + wait:
+                continue
+            if late and self.kind != "late":
+                continue
+            if late or any(not self.acknowledged(digest, place) for _, digest in owed):
+                self.post(said, said.time + wait - self.off_ms)
+
+    def post(self, said: Data, at: int) -> None:
+        """Post it at this time: a timer goes off when it is time, and not when somebody looks next."""
+        self.receipts[said.signature] = self.ledger.post(at, "message", did_of(self.publisher), said.written())
+
+    def fetch(self, listener: Listener) -> None:
+        if listener.subscription is None:
+            return
+        for said in self.stream:
+            if said.signature in self.receipts:
+                self.hear(listener, said)
+
+    # Who accuses whom
+
+    def accusations(self, listener: Listener) -> Iterator[Quarrel]:
+        for subscription in listener.past:
+            digest = subscription.accept.digest
+            gaps = [one for one in listener.since[digest] if one.before not in listener.known]
+            if not listener.honest:
+                gaps = self.dice.sample(self.stream, min(2, len(self.stream)))
+            for came in gaps[:2]:
+                yield self.accuse(listener, subscription, came)
+
+    def link_of(self, came: Data) -> Data | None:
+        return next((one for one in self.stream if one.signature == came.before), None)
+
+    def accuse(self, listener: Listener, subscription: Subscription, came: Data) -> Quarrel:
+        digest = subscription.accept.digest
+        accusation = Accusation(
+            time=self.now + listener.off_ms,
+            by=listener.did,
+            accept=digest,
+            message=b64url(sha256(came.written())),
+            missing=b64url(came.before),
+        ).signed(listener.seed)
+        filed = self.ledger.post(self.now, "accusation", accusation.by, accusation.written())
+        index = self.ledger.frontier.size - 1
+        defences = []
+        for ground in self.grounds(listener, subscription, came, accusation):
+            self.now += self.dice.randint(1_000, 60_000)
+            written = Defence(accusation.digest, ground).written()
+            self.ledger.post(self.now, "defence", did_of(self.publisher), written, accusation.digest)
+            defences.append(written)
+        if self.dice.random() < 0.3:
+            self.ledger.post(self.now, "defence", listener.did, b"noise", accusation.digest)
+        key = (accusation.by, digest, accusation.missing)
+        repeated = key in self.earlier
+        self.earlier.setdefault(key, (accusation, filed))
+        self.now += self.rules.window_ms + 3 * self.rules.skew_ms + 86_400_000 * any(self.ledger.lies)
+        span = Span(
+            index,
+            self.ledger.frontiers[index].peaks,
+            tuple(self.ledger.records[index:]),
+            self.ledger.cosigned(self.now).written(),
+        )
+        later = tuple(
+            (one.request, one.accept, one.confirm)
+            for one in listener.past
+            if one.accept.time > subscription.accept.time
+        )
+        case = Case(
+            rules=self.rules,
+            subscription=(subscription.request, subscription.accept, subscription.confirm),
+            missing=Missing(accusation, came.written(), filed, span, tuple(defences), later),
+        )
+        return Quarrel(case, self.cheated(listener, subscription, came) and not repeated)
+
+    def cheated(self, listener: Listener, subscription: Subscription, came: Data) -> bool:
+        link, digest = self.link_of(came), subscription.accept.digest
+        if link is None or came.time <= subscription.accept.time or came.before == subscription.head:
+            return False
+        close = listener.closes.get(digest)
+        if close is not None and close.time <= came.time + self.rules.grace_ms:
+            return False  # it was over
+        if self.acknowledged(digest, self.stream.index(link)):
+            return False  # it came too late, and was taken all the same
+        return link.signature in self.withheld and (listener.name, digest) in self.owed[link.signature]
+
+    def grounds(self, listener: Listener, subscription: Subscription, came: Data, accusation: Accusation):
+        """What the publisher can say for itself; one that bluffs says more."""
+        digest = subscription.accept.digest
+        link = self.link_of(came)
+        close = listener.closes.get(digest)
+        earlier = self.earlier.get((accusation.by, digest, accusation.missing))
+        if earlier is not None:
+            yield Repeated(*earlier)
+        if close is not None:
+            yield Closed(close)
+        if link is not None and link.signature in self.receipts:
+            yield Posted(link.written(), self.receipts[link.signature])
+        if link is not None:
+            at = self.stream.index(link)
+            for given, ack in self.acks:
+                place = self.place_of(ack)
+                if given == digest and place >= at:
+                    yield Acknowledged(tuple(one.written() for one in self.stream[at : place + 1]), ack.written())
+                    break
+        if self.kind == "bluffs":
+            yield from self.lies(listener, subscription, came, link)
+
+    def lies(self, listener: Listener, subscription: Subscription, came: Data, link: Data | None):
+        """Everything that a cheat may try, none of which proves anything."""
+        if link is None:
+            return
+        chain = tuple(one.written() for one in self.stream[self.stream.index(link) :])
+        forged = messages.ack(self.publisher, link, self.now)
+        yield Acknowledged(chain[:1], forged.written())
+        yield Acknowledged(chain[:1], ed25519_public(listener.seed) + forged.written()[32:])
+        for given, ack in self.acks:
+            if given != subscription.accept.digest or ack.of not in {one.signature for one in self.stream}:
+                continue
+            yield Acknowledged((link.written(),), ack.written())
+            break
+        others = [(one, self.receipts[one.signature]) for one in self.stream if one.signature in self.receipts]
+        if others:
+            yield Posted(link.written(), self.dice.choice(others)[1])
+            other, receipt = self.dice.choice(others)
+            yield Posted(other.written(), receipt)
+        for given, ack in self.acks:
+            place = self.place_of(ack) - self.stream.index(link)
+            whose = ack.subscriber == ed25519_public(listener.seed)
+            if whose and given != subscription.accept.digest and place > 0:
+                yield Acknowledged(chain[: place + 1], ack.written())
+                break
+        for before, filed in self.earlier.values():
+            if before.by == listener.did and before.missing != b64url(came.before):
+                yield Repeated(before, filed)
+                break
+        close = Close(time=1, accept=subscription.accept.digest, by=did_of(self.publisher)).signed(self.publisher)
+        yield Closed(close)

@@ -1,0 +1,214 @@
+"""What publishers and subscribers sign, byte by byte (SUPRA, with synchronised signatures).
+
+    data       T | Pub | A | Enc_K(D) | Pre | S
+    share      T | Sub | Pub | A | Enc_Sub(K') | Pre | S
+    overwrite  T | Sub | Pub | A | S_over | Pre | S
+    ack        Sub | A | T_i | S_i | t_ack | S_ack,   S_ack over "zerochat/ack/1" | A | T_i | S_i | t_ack
+
+`T` is the publisher's time, UTC milliseconds in eight bytes, greater with each message; `Pub` and `Sub` are Ed25519
+keys, `A` is what the publisher calls this stream of messages. `S` signs all before it, and is the next message's `Pre`:
+so nothing is left out of a stream unnoticed. An overwrite says which `Pre` comes next instead, when somebody begins to
+listen (`handshake.py`).
+
+Nothing in these forms says which of them it is, and it need not: below the signature of one key no two of them can be
+the same bytes. The key stands in another place in data than in the two others; a share has no sealed key of 64 bytes;
+and the first byte of a time is zero, which no text that is signed elsewhere begins with. Verification is libsodium's:
+it takes one spelling of a signature only, so a signature names its message.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from zerochat.crypto.primitives import ed25519_public, ed25519_sign, ed25519_verify
+from zerochat.errors import Malformed
+
+TIME_BYTES: Final = 8
+KEY_BYTES: Final = 32
+ALIAS_BYTES: Final = 16
+"""The paper has two bytes, of which two streams in three hundred are the same."""
+SIGNATURE_BYTES: Final = 64
+SEALED_KEY_BYTES: Final = 80
+"""A key of 32 bytes in a sealed box."""
+_HEAD = TIME_BYTES + KEY_BYTES + ALIAS_BYTES
+_TAIL = 2 * SIGNATURE_BYTES
+DATA_BYTES_MAX = 160 * 1024
+ACK_CONTEXT: Final = b"zerochat/ack/1"
+TIME_MAX: Final = 2**53 - 1
+
+_M = TypeVar("_M", "Data", "Share", "Overwrite")
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What was published, for all subscribers at once."""
+
+    time: int
+    publisher: bytes
+    alias: bytes
+    sealed: bytes = field(repr=False)
+    """Whatever the group's keys make of the content."""
+    before: bytes = field(repr=False)
+    """`Pre`: the signature of the message before."""
+    signature: bytes = field(default=b"", repr=False)
+
+    def signed_bytes(self) -> bytes:
+        return _time(self.time) + self.publisher + self.alias + self.sealed + self.before
+
+    def written(self) -> bytes:
+        return self.signed_bytes() + self.signature
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A new key for one subscriber, in the paper's form: one message each."""
+
+    time: int
+    subscriber: bytes
+    publisher: bytes
+    alias: bytes
+    sealed: bytes = field(repr=False)
+    before: bytes = field(repr=False)
+    signature: bytes = field(default=b"", repr=False)
+
+    def signed_bytes(self) -> bytes:
+        return _time(self.time) + self.subscriber + self.publisher + self.alias + self.sealed + self.before
+
+    def written(self) -> bytes:
+        return self.signed_bytes() + self.signature
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """One subscriber goes on behind another signature: where the stream is when it begins to listen."""
+
+    time: int
+    subscriber: bytes
+    publisher: bytes
+    alias: bytes
+    then: bytes = field(repr=False)
+    """`S_over`: the `Pre` of the next message."""
+    before: bytes = field(repr=False)
+    signature: bytes = field(default=b"", repr=False)
+
+    def signed_bytes(self) -> bytes:
+        return _time(self.time) + self.subscriber + self.publisher + self.alias + self.then + self.before
+
+    def written(self) -> bytes:
+        return self.signed_bytes() + self.signature
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A subscriber has this message, and all before it in the stream."""
+
+    subscriber: bytes
+    alias: bytes
+    time: int
+    """`T_i` of the message."""
+    of: bytes = field(repr=False)
+    """`S_i` of the message."""
+    at: int
+    """When it was acknowledged, by the subscriber's clock."""
+    signature: bytes = field(default=b"", repr=False)
+
+    def signed_bytes(self) -> bytes:
+        return ACK_CONTEXT + self.alias + _time(self.time) + self.of + _time(self.at)
+
+    def written(self) -> bytes:
+        return self.subscriber + self.signed_bytes()[len(ACK_CONTEXT) :] + self.signature
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def data(seed: bytes, time: int, alias: bytes, sealed: bytes, before: bytes) -> Data:
+    """A message under the publisher's Ed25519 seed."""
+    return _signed(Data(time, ed25519_public(seed), alias, sealed, before), seed)
+
+
+def share(seed: bytes, time: int, subscriber: bytes, alias: bytes, sealed: bytes, before: bytes) -> Share:
+    return _signed(Share(time, subscriber, ed25519_public(seed), alias, sealed, before), seed)
+
+
+def overwrite(seed: bytes, time: int, subscriber: bytes, alias: bytes, then: bytes, before: bytes) -> Overwrite:
+    return _signed(Overwrite(time, subscriber, ed25519_public(seed), alias, then, before), seed)
+
+
+def ack(seed: bytes, message: Data | Share | Overwrite, at: int) -> Ack:
+    """The acknowledgement under the subscriber's Ed25519 seed."""
+    said = Ack(ed25519_public(seed), message.alias, message.time, message.signature, at)
+    return Ack(said.subscriber, said.alias, said.time, said.of, said.at, ed25519_sign(seed, said.signed_bytes()))
+
+
+def _signed(message: _M, seed: bytes) -> _M:
+    fields = {name: getattr(message, name) for name in type(message).__slots__ if name != "signature"}
+    return type(message)(**fields, signature=ed25519_sign(seed, message.signed_bytes()))
+
+
+# --- reading: each raises Malformed for other shapes, and Unauthentic for another signature ---------------------------
+
+
+def parse_data(written: bytes) -> Data:
+    if not _HEAD + _TAIL < len(written) <= DATA_BYTES_MAX:
+        raise Malformed(why="a signed message of another length")
+    time, publisher, alias = _cut(written, TIME_BYTES, KEY_BYTES, ALIAS_BYTES)
+    before, signature = _cut(written[-_TAIL:], SIGNATURE_BYTES, SIGNATURE_BYTES)
+    found = Data(_count(time), publisher, alias, written[_HEAD:-_TAIL], before, signature)
+    ed25519_verify(found.publisher, written[:-SIGNATURE_BYTES], found.signature)
+    return found
+
+
+def parse_share(written: bytes) -> Share:
+    sizes = TIME_BYTES, KEY_BYTES, KEY_BYTES, ALIAS_BYTES, SEALED_KEY_BYTES, SIGNATURE_BYTES, SIGNATURE_BYTES
+    return _for_one(Share, written, sizes)
+
+
+def parse_overwrite(written: bytes) -> Overwrite:
+    sizes = TIME_BYTES, KEY_BYTES, KEY_BYTES, ALIAS_BYTES, SIGNATURE_BYTES, SIGNATURE_BYTES, SIGNATURE_BYTES
+    return _for_one(Overwrite, written, sizes)
+
+
+def parse_ack(written: bytes) -> Ack:
+    sizes = KEY_BYTES, ALIAS_BYTES, TIME_BYTES, SIGNATURE_BYTES, TIME_BYTES, SIGNATURE_BYTES
+    _check(written, sizes)
+    subscriber, alias, time, of, at, signature = _cut(written, *sizes)
+    found = Ack(subscriber, alias, _count(time), of, _count(at), signature)
+    ed25519_verify(found.subscriber, found.signed_bytes(), found.signature)
+    return found
+
+
+_ForOne = TypeVar("_ForOne", Share, Overwrite)
+
+
+def _for_one(kind: type[_ForOne], written: bytes, sizes: tuple[int, ...]) -> _ForOne:
+    _check(written, sizes)
+    time, *rest = _cut(written, *sizes)
+    found = kind(_count(time), *rest)
+    if found.subscriber == found.publisher:
+        raise Malformed(why="a message of somebody to itself")
+    ed25519_verify(found.publisher, written[:-SIGNATURE_BYTES], found.signature)
+    return found
+
+
+def _check(written: bytes, sizes: tuple[int, ...]) -> None:
+    if len(written) != sum(sizes):
+        raise Malformed(why="a signed message of another length")
+
+
+def _cut(written: bytes, *sizes: int) -> list[bytes]:
+    pieces, at = [], 0
+    for size in sizes:
+        pieces.append(written[at : at + size])
+        at += size
+    return pieces
+
+
+def _time(ms: int) -> bytes:
+    return ms.to_bytes(TIME_BYTES, "big")
+
+
+def _count(written: bytes) -> int:
+    number = int.from_bytes(written, "big")
+    if not 0 < number <= TIME_MAX:
+        raise Malformed(why="a time that is none")
+    return number
