@@ -393,6 +393,7 @@ class Story:
             if given != subscription.accept.digest or ack.of not in {one.signature for one in self.stream}:
                 continue
             yield Acknowledged((link.written(),), ack.written())
+            yield Acknowledged((link.written(), self.stream[self.place_of(ack)].written()), ack.written())
             break
         others = [(one, self.receipts[one.signature]) for one in self.stream if one.signature in self.receipts]
         if others:

@@ -283,11 +283,12 @@ class _Delivery:
         return FALSE_ACCUSATION if before else DISMISSED
 
     def _chain(self, written: Sequence[bytes]) -> list[Data]:
-        """The messages from what is missing on, each behind the one before. Raises Malformed or Unauthentic."""
+        """The messages from what is missing on, each behind the one before. Whether their times grow is another
+        question (E2). Raises Malformed or Unauthentic."""
         chain = [self._link(written[0]), *map(parse_data, written[1:])]
         for one, after in pairwise(chain):
             same = (one.publisher, one.alias) == (after.publisher, after.alias)
-            if not same or after.before != one.signature or after.time <= one.time:
+            if not same or after.before != one.signature:
                 raise Malformed(why="a message that does not follow")
         return chain
 
