@@ -29,6 +29,7 @@ from zerochat.group.stimuli import (
     LeaveGroup,
     Moment,
     Received,
+    RemoveMember,
     ResumeGroup,
 )
 from zerochat.group.wire.envelope import pack_to
@@ -142,6 +143,20 @@ def test_whoever_was_away_when_it_was_let_in_learns_of_it_later():
     world.restart("n1")
     world.run(for_ms=10_000)
     assert world.last("n1").phase == "joined"
+
+
+def test_whoever_was_put_out_before_it_heard_that_it_was_in_is_told_so():
+    world = Admitting()
+    world.knock("n1", world.offer())
+    world.faults = Faults(loss=1, duplication=0, delay_ms_max=5)
+    world.answer("n1", True)
+    (member,) = set(world.group("n0").view.members) - {world.group("n0").me}
+    world.ask("n0", RemoveMember(world.id, member))
+    world.run(for_ms=1_000)
+    world.faults = PERFECT
+    world.restart("n1")
+    world.run(for_ms=60_000)
+    assert world.last("n1").phase == "failed" and "put out again" in world.last("n1").text
 
 
 def test_a_request_outlives_both_processes():

@@ -113,6 +113,18 @@ def test_the_time_goes_on_as_before_over_a_restart_too(world):
     assert has(world, "n1", post)
 
 
+def test_nothing_is_said_by_the_clock_of_the_machine_as_it_was_before_it_started_anew(world):
+    """The disk is full when the process begins, and has room again before it is tried again to remember that."""
+    world.set_clock("n0", -YEAR_MS)
+    world.machines["n0"].full = True
+    world.reboot("n0", 0)
+    world.run(for_ms=3_000)
+    world.machines["n0"].full = False
+    post = say(world, "n0")
+    world.run(for_ms=3_000)
+    assert has(world, "n1", post) and abs(world.group("n0").lamport - world.now) < AHEAD_MS_MAX
+
+
 def test_no_deadline_of_another_clock_is_kept(world):
     turn = Turn(world.nodes["n0"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
     name = world.group("n0").id

@@ -27,7 +27,6 @@ from zerochat import __version__
 from zerochat.agent import report, schema
 from zerochat.agent.address import EVERYWHERE, own_address, parse_listen, told
 from zerochat.agent.attention import Attention
-from zerochat.agent.backup import RESTORED_AT
 from zerochat.agent.clock import Clock
 from zerochat.agent.control import ControlServer
 from zerochat.agent.desk import Desk
@@ -40,10 +39,9 @@ from zerochat.agent.net.bans import gravity
 from zerochat.agent.net.transport import Transport
 from zerochat.agent.places import Places
 from zerochat.agent.postman import Postman
-from zerochat.agent.reloading import Reloaded, differences
 from zerochat.agent.settings import Settings, load_settings
 from zerochat.agent.shares import Shares
-from zerochat.agent.vault import lock_profile
+from zerochat.agent.vault import RESTORED_AT, lock_profile
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.errors import InternalFault, LocalError
@@ -87,6 +85,8 @@ from zerochat.group.stimuli import (
     Moment,
     Recalled,
     Received,
+    Say,
+    SendPost,
     Started,
     Stimulus,
     TimerFired,
@@ -96,7 +96,9 @@ from zerochat.group.stimuli import (
 )
 
 if TYPE_CHECKING:
+    from zerochat.agent.reloading import Reloaded
     from zerochat.agent.telemetry.recorder import Recorder
+    from zerochat.agent.telemetry.sight import Step
 
 START_S_MAX = 20.0
 STOP_S_MAX = 5.0
@@ -130,10 +132,13 @@ def _file_rules(settings: Settings) -> FileRules:
 Connectivity: TypeAlias = LinkUp | LinkDown | WebUp | WebDown | Started
 
 
+_START = b""
+
+
 def _subject(news: Connectivity) -> bytes | str:
     match news:
         case Started():
-            return b""
+            return _START
         case WebUp(uri) | WebDown(uri):
             return uri
         case _:
@@ -194,6 +199,10 @@ class AgentThread(threading.Thread):
         self._attention = Attention(places.data)
         self._recorder: Recorder | None = None
         """Records how messages fare; None, unless a person has asked for that."""
+        self._record_fault = ""
+        """Why recording has ended by itself, in a sentence; empty: it has not."""
+        self._steps: list[Step] = []
+        """What the turn that is under way has done, where it is recorded."""
         self._restored = False
         self.failure: BaseException | None = None
 
@@ -370,6 +379,8 @@ class AgentThread(threading.Thread):
 
     def _reload(self) -> None:
         """Read the settings again, and take over what can be."""
+        from zerochat.agent.reloading import Reloaded, differences
+
         self._reload_asked.clear()
         try:
             settings = load_settings(self._places)
@@ -423,7 +434,7 @@ class AgentThread(threading.Thread):
             if moment is not None:
                 timeout = min(timeout, max(0, int((moment - time.monotonic()) * 1000) + 1))
         self._watch_faces()
-        if self._recorder is not None:
+        if self._recorder is not None and self._recorder.is_due(self.beat):
             self._note(lambda recorder: recorder.told(self._agent, faces=bool(self._server.clients)))
         heard, ready = self._transport.poll(timeout)
         if self._recorder is not None:
@@ -442,7 +453,7 @@ class AgentThread(threading.Thread):
                     stimuli.append(ask)
         now = time.monotonic()
         for subject, (when, news) in list(self._deferred.items()):
-            if when <= now:
+            if when <= now and not isinstance(news, Started):
                 del self._deferred[subject]
                 stimuli.append(news)
         while self._timer_heap and self._timer_heap[0][0] <= now:
@@ -450,6 +461,11 @@ class AgentThread(threading.Thread):
             if self._timers.get(key) == when:
                 del self._timers[key]
                 stimuli.append(TimerFired(key))
+        start = self._deferred.get(_START)
+        if start is not None and (stimuli or start[0] <= now):
+            # Until this is remembered the core goes by another process's clock, so nothing is heard before it.
+            del self._deferred[_START]
+            stimuli.insert(0, start[1])
         return stimuli
 
     def _take(self, client: int, request: schema.Request) -> Ask | None:
@@ -510,7 +526,8 @@ class AgentThread(threading.Thread):
             self._warned()
         self._speak(effects)
         if self._recorder is not None:
-            self._note(lambda recorder: recorder.spoke(self._agent))
+            steps, self._steps = self._steps, []
+            self._note(lambda recorder: recorder.spoke(self._agent, steps))
         self._postman.settle(stimuli, kept=True)
 
     def _step(self, stimulus: Stimulus) -> list[Effect]:
@@ -534,8 +551,7 @@ class AgentThread(threading.Thread):
     def _undo(self, before: Agent, stimuli: list[Stimulus], error: LocalError) -> None:
         """The turn could not be remembered, so it has not happened."""
         self._agent = before
-        if self._recorder is not None:
-            self._recorder.undone()
+        self._steps = []
         self._attention.failed(error.sentence())
         self._log.error("a turn could not be remembered: %s", error.code)
         self._postman.settle(stimuli, kept=False)
@@ -626,8 +642,14 @@ class AgentThread(threading.Thread):
     def _record(self, *, end: bool = False, deleted: bool = False) -> None:
         """Record, or do not, as the person and the settings have it. `end`: no more in any case. `deleted`: nothing is
         left of what was recorded, so it begins anew."""
-        if self._recorder is None and (end or not self._journal.meta_get(TELEMETRY)):
-            return
+        try:
+            if self._recorder is not None or (not end and self._journal.meta_get(TELEMETRY)):
+                self._begin_to_record(end, deleted)
+        except Exception as error:  # noqa: BLE001
+            self._record_no_more(error)
+
+    def _begin_to_record(self, end: bool, deleted: bool) -> None:
+        """Or end it. Raises whatever goes wrong."""
         from zerochat.agent.telemetry import serving  # nobody else pays for it
 
         bounds = None if end else serving.bounds(self._journal, self._settings)
@@ -642,41 +664,54 @@ class AgentThread(threading.Thread):
         from zerochat.agent.telemetry.recorder import Outside
 
         counts, server = self._transport.counts, self._server
-        outside = Outside(
-            self._transport.reason, lambda: sum(map(server.backlog, server.clients)), lambda: counts["dropped.full"]
-        )
+        outside = Outside(lambda: sum(map(server.backlog, server.clients)), lambda: counts["dropped.full"])
         self._recorder = serving.recorder(self._journal, self._agent, bounds, outside)
+        self._record_fault = ""
 
     def _recorded(self, stimulus: Stimulus) -> list[Effect]:
-        """A step, and what is to be noted of it."""
-        before, begun = self._agent, time.perf_counter_ns()
+        """A step, and what is to be noted of it. What somebody here says is noted when it goes out, at the end of the
+        turn: there may be hundreds of these."""
+        if isinstance(stimulus, Ask) and isinstance(stimulus.command, SendPost | Say):
+            return self._step(stimulus)
+        before, begun_ns = self._agent, time.time_ns()
         effects = self._step(stimulus)
-        took_us = (time.perf_counter_ns() - begun) // 1000
-        self._note(lambda recorder: recorder.step(stimulus, before, self._agent, effects, took_us))
+        after = self._agent
+        if after is not before or effects:
+            reason = self._transport.reason
+            reasons = {link: reason(link) for link in after.up ^ before.up} if after.up is not before.up else None
+            self._steps.append((stimulus, before, after, effects, begun_ns, time.time_ns(), reasons))
         return effects
 
     def _note(self, work: Callable[["Recorder"], None]) -> None:
-        """Have the recorder do something. Whatever becomes of that, the chat goes on."""
+        """Have the recorder do something, if there is one. Whatever becomes of that, the chat goes on."""
         if self._recorder is None:
             return
         try:
             work(self._recorder)
-        except LocalError as error:
-            self._log.error("telemetry could not be written: %s", error.code)
-        except Exception:  # noqa: BLE001
-            self._log.exception("recording telemetry has ended by a fault of its own")
-            self._recorder = None
+        except Exception as error:  # noqa: BLE001
+            self._record_no_more(error)
+
+    def _record_no_more(self, error: Exception) -> None:
+        """Something went wrong with it, so it ends until somebody turns it on again, or the next start: nobody shall
+        take what has holes for the whole."""
+        self._recorder, self._steps = None, []
+        if isinstance(error, LocalError):
+            self._record_fault = error.sentence()
+            self._log.error("recording telemetry has ended: %s", error.code)
+        else:
+            self._record_fault = "It has ended by a fault of its own, of which the log says more."
+            self._log.error("recording telemetry has ended by a fault of its own", exc_info=error)
 
     def _telemetry(self, method: str, params: Struct) -> Struct:
         """Answer what a face asks about it. Raises LocalError."""
         from zerochat.agent.telemetry import serving
 
-        if self._recorder is not None:
-            self._recorder.flush(self._agent)
+        self._note(lambda recorder: recorder.flush(self._agent))
         answer = serving.answer(method, params, self._journal, self._settings)
         if method in ("telemetry_set", "telemetry_delete"):
+            self._record_fault = ""
             self._record(deleted=method == "telemetry_delete")
-        return serving.now_recording(answer, self._recorder is not None)
+        return serving.now_recording(answer, self._recorder is not None, self._record_fault)
 
     # --- what it says of itself -------------------------------------------------------------------------------------
 

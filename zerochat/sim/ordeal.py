@@ -70,8 +70,8 @@ class Machine:
     """Where its disk is lazy: what would be left after a power cut."""
     unkept: int = 0
     """The turns since then."""
-    ends: int = 0
-    """How often its process has ended: what one has put off is no matter of the next."""
+    start: Started | None = None
+    """That its process has begun, where that could not be remembered yet."""
 
 
 @dataclass
@@ -130,6 +130,8 @@ class Ordeal(World):
             self._look_at_clock(name)
         if machine.off:
             return
+        if machine.start is not None and not isinstance(stimulus, Started):
+            self._start_again(name)
         before = node.agent
         effects = self._step(node, stimulus)
         if machine.full:
@@ -168,13 +170,16 @@ class Ordeal(World):
             case LinkUp(link) | LinkDown(link):
                 self.after(RETRY_MS, lambda: self._tell_again(node, link))
             case Started():
-                self.after(RETRY_MS, partial(self._start_again, node.name, stimulus, self.machines[node.name].ends))
+                self.machines[node.name].start = stimulus
+                self.after(RETRY_MS, partial(self._start_again, node.name))
             case ClockSet(by_ms):
                 self.machines[node.name].known_ms -= by_ms
 
-    def _start_again(self, name: str, stimulus: Started, ends: int) -> None:
-        if self.machines[name].ends == ends:
-            self.hear(name, stimulus)
+    def _start_again(self, name: str) -> None:
+        """Before anything else is heard, if it could not be remembered (`AgentThread._wait`)."""
+        start, self.machines[name].start = self.machines[name].start, None
+        if start is not None:
+            self.hear(name, start)
 
     def _tell_again(self, node: Node, link: bytes) -> None:
         """The last news of a link takes the place of what could not be remembered (`AgentThread._in_order`)."""
@@ -200,8 +205,7 @@ class Ordeal(World):
         node, machine = self.nodes[name], self.machines[name]
         if machine.off:
             return
-        machine.off = True
-        machine.ends += 1
+        machine.off, machine.start = True, None
         self.stop(name)
         if machine.kept is not None:
             node.agent, node.log = machine.kept

@@ -275,10 +275,13 @@ def _hear_join_request(
     group = turn.group(open_.group)
     if body.group != group.id or body.member != relationship.member:
         raise Refused(why="a request to join that does not match its exchange")
-    if body.member in group.view.former:
-        raise Refused(why="a request to join by somebody who has left")  # a late copy: nobody is added twice
     # Also of a member: whoever else has claimed its key in time is told nothing of the group.
     check_proof(body.proof, body.member, group.id, relationship.theirs, open_.invitation.did, group.me)
+    if body.member in group.view.removed:  # perhaps before its welcome came, so that it still waits for that
+        answer(relationship.theirs, problem(turn, open_, relationship, "e.p.req.removed", message.id))
+        return
+    if body.member in group.view.former:
+        raise Refused(why="a request to join by somebody who has left")  # a late copy: nobody is added twice
     if body.member not in group.view.members:
         check_possession(body.possession, body.transport, group.id, body.member)
         consented = (body.member, body.label, body.contact, body.role, body.transport)

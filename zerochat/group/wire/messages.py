@@ -252,6 +252,7 @@ PROBLEMS: Mapping[str, str] = {
     "e.p.req.role": "the invitation lets you read and not write",
     "e.p.req.busy": "too many others wait to be let in",
     "e.p.req.refused": "whoever was asked did not want to let you in",
+    "e.p.req.removed": "you were let in, and put out again before you could hear of it",
     "e.p.req.withdrawn": "whoever has asked does not want to join any more",
     "e.p.req.late": "nobody has answered whether you may come in",
     "e.p.req.older": "whoever invited you has an older copy of its profile in use, and can let nobody in for now",
