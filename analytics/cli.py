@@ -26,6 +26,7 @@ EXAMPLES = {
     "": """\
   zerochat-analytics run --in exports --out study
   zerochat-analytics summary --in study
+  zerochat-analytics thesis --in study
   zerochat-analytics report --in study --html report.html
   zerochat-analytics notebook --in exports --out study-with-notebook""",
     "run": """\
@@ -35,6 +36,9 @@ EXAMPLES = {
   zerochat-analytics run --in exports --out study --within 10 --memory 4g
   spark-submit analytics/submit.py run --in hdfs:///exports --out hdfs:///study""",
     "summary": "  zerochat-analytics summary --in study",
+    "thesis": """\
+  zerochat-analytics thesis --in study
+  zerochat-analytics thesis --in study --beside recorded/measured.json""",
     "report": "  zerochat-analytics report --in study --html report.html",
     "notebook": """\
   zerochat-analytics notebook --in exports --out study
@@ -54,6 +58,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--again", action="store_true", help="make everything anew, also where nothing has changed")
     summary = _add(verbs, "summary", "Say in sentences what a study has found. Spark is not started.")
     summary.add_argument("--in", dest="study", required=True, metavar="PATH", help="the folder that a run has written")
+    thesis = _add(verbs, "thesis", "Print a study's tables as the ZeroComm thesis has them, with its figures beside.")
+    thesis.add_argument("--in", dest="study", required=True, metavar="PATH", help="the folder that a run has written")
+    thesis.add_argument("--beside", type=Path, metavar="FILE", help="what a recorded benchmark has measured itself")
     report = _add(verbs, "report", "Write one HTML file with sentences, pictures and tables. Spark is not started.")
     report.add_argument("--in", dest="study", required=True, metavar="PATH", help="the folder that a run has written")
     report.add_argument("--html", required=True, type=Path, metavar="FILE", help="the file to write")
@@ -94,7 +101,7 @@ def _seconds(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser().parse_args(arguments)
     try:
-        {"run": run, "summary": summary, "report": report, "notebook": notebook}[asked.verb](asked)
+        {"run": run, "summary": summary, "thesis": thesis, "report": report, "notebook": notebook}[asked.verb](asked)
     except ZerochatError as error:
         print(printable_line(error.sentence()), file=sys.stderr)
         return REFUSED
@@ -152,6 +159,17 @@ def summary(asked: argparse.Namespace) -> None:
         print("\nWhat to know before:")
     for line in said:
         print(f"- {printable_line(line)}")
+
+
+def thesis(asked: argparse.Namespace) -> None:
+    from analytics.tables import NOTHING, Measured, tables, words
+
+    measured = Measured.read(asked.beside) if asked.beside is not None else NOTHING
+    made = tables(open_results(asked.study), measured)
+    for number, table in enumerate(made):
+        print(*(["\n"] if number else []), *map(printable_line, words(table)), sep="\n")
+    if not made:
+        print("Nothing in this study is like anything in the thesis.")
 
 
 def report(asked: argparse.Namespace) -> None:

@@ -38,6 +38,11 @@ class NoResults(LocalError):
     """There are no results in {place}: {why}. Make them with `zerochat-analytics run --in EXPORTS --out FOLDER`."""
 
 
+class NotMeasured(LocalError):
+    """{place} has no figures of a benchmark: {why}. `scripts/bench.py group --record FOLDER` writes them as
+    measured.json."""
+
+
 class NotOurs(LocalError):
     """{place} has files in it that no run of this program has written. Choose an empty or new folder for --out."""
 

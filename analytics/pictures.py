@@ -152,12 +152,16 @@ def sizes(results: Results) -> Figure | None:
     if not rows:
         return None
     figure, axes = _blank("Bytes on the wire", "bytes of text, or members told of", "B")
-    for keys in sorted({row["keys"] for row in rows if row["kind"] == "message"}):
-        points = sorted((row["of"], row["sum_b"] / row["envelopes"]) for row in rows if row["keys"] == keys)
+    messages = [row for row in rows if row["kind"] == "message"]
+    for keys in sorted({row["keys"] for row in messages}):
+        points = sorted((row["of"], row["sum_b"] / row["envelopes"]) for row in messages if row["keys"] == keys)
         axes.plot([x for x, _ in points], [y for _, y in points], ".", ms=4, label=f"message, {keys}")
     states = sorted((row["of"], row["sum_b"] / row["rows"]) for row in rows if row["kind"] == "state")
     if states:
         axes.plot([x for x, _ in states], [y for _, y in states], "s-", label="state message")
+    changes = sorted((row["of"] + 2, row["sum_b"] / row["rows"]) for row in rows if row["kind"] == "change")
+    if changes:
+        axes.plot([x for x, _ in changes], [y for _, y in changes], "d", ms=4, label="a change of members, for all")
     axes.plot(list(thesis.MESSAGE_B), list(thesis.MESSAGE_B.values()), "x--", color=FAINT, label="thesis, message")
     axes.plot(
         list(thesis.STATE_B), [after for _, after in thesis.STATE_B.values()], "+--", color=FAINT, label="thesis, state"

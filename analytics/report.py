@@ -9,6 +9,7 @@ from analytics import summary
 from analytics.errors import CannotWrite
 from analytics.pictures import PICTURES, png
 from analytics.results import Results, Row, tag
+from analytics.tables import Table, tables
 from zerochat.terminal import printable_line
 
 ROWS_MAX = 200
@@ -64,6 +65,7 @@ def page(results: Results) -> str:
         ("Joins", "join", JOIN),
     ):
         parts.append(f"<h2>{_text(title)}</h2>{_table(results.rows(name), columns)}")
+    parts += [f"<h2>{_text(table.title)}</h2>{_lines(table)}" for table in tables(results)]
     head = (
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         f'<meta name="viewport" content="width=device-width"><title>How messages fared</title><style>{STYLE}</style>'
@@ -89,6 +91,17 @@ def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:
         f"<tr>{''.join(f'<td>{_cell(row[name], name)}</td>' for name in columns)}</tr>" for row in ordered[:ROWS_MAX]
     )
     more = f"<p>And {len(rows) - ROWS_MAX:,} more.</p>" if len(rows) > ROWS_MAX else ""
+    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>{more}'
+
+
+def _lines(table: Table) -> str:
+    """A table of the thesis', and its own figures in the last column."""
+    head = "".join(f"<th>{_text(name)}</th>" for name in (*table.columns, "times", table.unit, "thesis"))
+    body = ""
+    for line in table.lines[:ROWS_MAX]:
+        cells = (*line.of, line.count, line.figure or "not whole", "" if line.thesis is None else f"{line.thesis:,.1f}")
+        body += f"<tr>{''.join(f'<td>{_text(str(cell))}</td>' for cell in cells)}</tr>"
+    more = f"<p>And {len(table.lines) - ROWS_MAX:,} more.</p>" if len(table.lines) > ROWS_MAX else ""
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>{more}'
 
 

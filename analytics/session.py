@@ -178,6 +178,8 @@ class Wanted:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": str(2 * cores),
+            # Planning anew after each stage pays where partitions are many or uneven; with so few it is twice the jobs.
+            "spark.sql.adaptive.enabled": "false",
         }
 
 

@@ -1,6 +1,7 @@
 """A study in sentences: for the terminal, and for the head of the report."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from statistics import median
@@ -9,8 +10,8 @@ from analytics.results import Results, Row, tag
 
 SHOWN = 10
 """Of anything that there may be thousands of."""
-SLOW_TIMES, SLOW_AMONG = 3, 3
-"""So many times what is usual is slow; and so few members have nothing usual."""
+SLOW_TIMES, SLOW_AMONG, SLOW_US_MIN = 3, 3, 100_000
+"""So many times what is usual is slow, if it is so long at all; and so few members have nothing usual."""
 
 
 def sentences(results: Results) -> list[str]:
@@ -22,7 +23,7 @@ def sentences(results: Results) -> list[str]:
         *_arrival(slo),
         *_service(slo, members),
         *_speed(results, slo),
-        *_slow(members),
+        *_slow(results, members),
         *_outages(results),
         *_order(slo),
         *_clocks(results, members, slo),
@@ -82,18 +83,38 @@ def _speed(results: Results, slo: Row) -> Iterator[str]:
         )
 
 
-def _slow(members: list[Row]) -> Iterator[str]:
-    """Members to whom even what comes directly takes much longer than to most."""
-    known = [member for member in members if member["p99_us"] is not None]
-    if len(known) < SLOW_AMONG:
-        return
-    usual = median(member["p99_us"] for member in known)
-    slow = sorted((one for one in known if one["p99_us"] > SLOW_TIMES * usual), key=lambda one: -one["p99_us"])
-    for member in slow[:SHOWN]:
-        yield (
-            f"{tag(member['member'])} is slow: one in a hundred that come to it directly takes "
-            f"{duration(member['p99_us'])} or more, where {duration(usual)} is usual."
-        )
+def _slow(results: Results, members: list[Row]) -> Iterator[str]:
+    """Members to whom even what comes directly takes much longer, now and then or always, than to most of their
+    group."""
+    p99_us = {member["member"]: member["p99_us"] for member in members if member["p99_us"] is not None}
+    usually_us: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
+    for row in results.rows("edge"):
+        if row["p50_us"] is not None:
+            usually_us[row["group"]][row["sender"], row["observer"]] = row["p50_us"]
+    for pairs in usually_us.values():
+        people = sorted({member for pair in pairs for member in pair} & p99_us.keys())
+        if len(people) < SLOW_AMONG:
+            continue
+        usual = median(p99_us[member] for member in people)
+        slow = [member for member in people if _is_slow(p99_us[member], usual)]
+        for member in sorted(slow, key=lambda one: -p99_us[one])[:SHOWN]:
+            yield (
+                f"{tag(member)} is slow: one in a hundred that come to it directly takes {duration(p99_us[member])} or "
+                f"more, where {duration(usual)} is usual."
+            )
+        # Whoever is at the end of a slow line makes everybody wait, and is not told by what comes to it alone.
+        for member in people:
+            mine = [us for pair, us in pairs.items() if member in pair]
+            others = [us for pair, us in pairs.items() if member not in pair]
+            if mine and others and _is_slow(median(mine), median(others)):
+                yield (
+                    f"{tag(member)} is slow: to it and from it, half of all takes {duration(median(mine))} or more, "
+                    f"where {duration(median(others))} is usual among the others."
+                )
+
+
+def _is_slow(us: float, usual_us: float) -> bool:
+    return us > max(SLOW_TIMES * usual_us, SLOW_US_MIN)
 
 
 def _outages(results: Results) -> Iterator[str]:

@@ -13,6 +13,7 @@ import os
 import pkgutil
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: under a minute, and less to believe")
     arguments, others = parser.parse_known_args()
-    enter_environment(arguments.area)
+    enter_environment(arguments.area, others)
     module = importlib.import_module(f"benchmarks.{arguments.area}")
     further = argparse.ArgumentParser(prog=f"scripts/bench.py {arguments.area}", allow_abbrev=False)
     if hasattr(module, "options"):
@@ -50,15 +51,18 @@ def main() -> int:
     return 0
 
 
-def enter_environment(area: str = "") -> None:
+def enter_environment(area: str = "", options: Sequence[str] = ()) -> None:
     """Go on in this interpreter if it has what the area needs, else begin again in the scripts' environment."""
     needed = ["apsw", "cryptography", "msgspec", "nacl", "textual", "zmq"]
     if area == "analytics":
         needed += ["duckdb", "polars", "pyarrow", "pyspark"]
+    records = any(option.startswith("--record") for option in options)
+    if records:
+        needed += ["pyarrow"]
     if sys.version_info >= (3, 11) and all(importlib.util.find_spec(name) for name in needed):
         sys.path.insert(0, str(ROOT))
         return
-    kind = "analytics" if area == "analytics" else "dev"
+    kind = "analytics" if area == "analytics" or records else "dev"
     prepare = f'root=$1; shift; . "$root/scripts/environment.sh"; prepare {kind}; exec "$python" "$@"'
     os.execv("/bin/sh", ["sh", "-euc", prepare, "enter", str(ROOT), str(Path(sys.argv[0]).resolve()), *sys.argv[1:]])
 

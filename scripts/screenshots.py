@@ -3,8 +3,10 @@
 Nothing in them is real: a double of the agent (tests/fake_agent.py) tells of alice, bob and carol, at times and with
 keys that never change, so that a picture changes only where the chat itself looks different.
 
-    scripts/screenshots.py            draws all of them
-    scripts/screenshots.py invite     draws those whose name has this in it
+    scripts/screenshots.py                  draws all of them
+    scripts/screenshots.py invite           draws those whose name has this in it
+    scripts/screenshots.py --tour           what real agents show in tmux, place by place, into assets/tour
+    scripts/screenshots.py --tour FOLDER    the same, with every screen in colour too (`cat` shows one)
 """
 
 import asyncio
@@ -27,12 +29,14 @@ from msgspec.structs import replace  # noqa: E402
 from tests.fake_agent import CODE, STAMP, FakeAgent, FakeGroup  # noqa: E402
 from tests.pilot import Scene  # noqa: E402
 from zerochat.agent import schema  # noqa: E402
+from zerochat.errors import LocalError  # noqa: E402
 from zerochat.tui.app import ZerochatApp  # noqa: E402
 from zerochat.tui.state.preferences import Choices  # noqa: E402
 
 PICTURES = ROOT / "assets" / "screenshots"
+TOUR = ROOT / "assets" / "tour"
 BYTES_MAX = 400_000
-"""Of all pictures together: they are a part of every clone."""
+"""Of all pictures together, and of the tour's captures: they are a part of every clone."""
 LINK = "https://zerochat.org/?_oob=" + "eyJ0eXBlIjoiaHR0cHM6Ly9kaWRjb21tLm9yZy9vdXQtb2YtYmFuZC8yLjAvaW52aXRhdGlvbiI" * 5
 KEYS = {"alice": "did:key:z6MkhTq7RkW9", "bob": "did:key:z6MkvN3fXb4T", "carol": "did:key:z6MkpL8cJd2H"}
 SAID = (
@@ -172,7 +176,21 @@ def slim(svg: str) -> str:
     return re.sub(r"\n\s+", "\n", svg).strip() + "\n"
 
 
+def go_round(folder: str) -> int:
+    from screens.tour import write
+
+    try:
+        for path in write(Path(folder or TOUR), everything=bool(folder)):
+            print(f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}: {path.stat().st_size:,} bytes")
+    except LocalError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 def main() -> int:
+    if sys.argv[1:2] == ["--tour"]:
+        return go_round("".join(sys.argv[2:3]))
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     os.environ["TZ"] = "UTC"
     time.tzset()

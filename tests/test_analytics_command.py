@@ -114,7 +114,7 @@ def help_of(*words):
     return text.getvalue()
 
 
-@pytest.mark.parametrize("verb", ["", "run", "summary", "report", "notebook"])
+@pytest.mark.parametrize("verb", ["", "run", "summary", "thesis", "report", "notebook"])
 def test_every_verb_has_help_with_examples(verb):
     _, heading, examples = help_of(*filter(None, [verb])).partition("\nexamples:\n")
     assert heading

@@ -8,7 +8,7 @@ import pytest
 
 from zerochat.agent.attention import CLOCKS_DIFFER, OLDER_COPY, ROOM_LOOK_S, ROOM_MIN, SHUT_OUT, Attention
 
-Usage = namedtuple("Usage", "total used free")
+Room = namedtuple("Room", "f_bavail f_frsize")
 
 
 def test_the_most_urgent_comes_first(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_the_most_urgent_comes_first(tmp_path: Path) -> None:
 
 def test_a_disk_that_fills_up_is_told_before_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free, now = ROOM_MIN, 1000.0
-    monkeypatch.setattr("zerochat.agent.attention.shutil.disk_usage", lambda _: Usage(0, 0, free))
+    monkeypatch.setattr("zerochat.agent.attention.os.statvfs", lambda _: Room(free, 1))
     monkeypatch.setattr("zerochat.agent.attention.time.monotonic", lambda: now)
     one = Attention(tmp_path)
     assert one.sentence(older=False, shut_out=False) == ""
@@ -39,7 +39,7 @@ def test_after_a_fault_it_is_looked_anew_how_much_room_there_is(
 ) -> None:
     """Something small may fit where something larger did not; nobody shall then read of room that was there before."""
     free = 3 << 20
-    monkeypatch.setattr("zerochat.agent.attention.shutil.disk_usage", lambda _: Usage(0, 0, free))
+    monkeypatch.setattr("zerochat.agent.attention.os.statvfs", lambda _: Room(free, 1))
     one = Attention(tmp_path)
     assert "only 3 MB" in one.sentence(older=False, shut_out=False)
     free = 0
@@ -50,8 +50,8 @@ def test_after_a_fault_it_is_looked_anew_how_much_room_there_is(
 
 
 def test_a_disk_that_cannot_be_asked_is_not_accused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Path) -> Usage:
+    def broken(_: Path) -> Room:
         raise OSError(errno.EIO, "broken")
 
-    monkeypatch.setattr("zerochat.agent.attention.shutil.disk_usage", broken)
+    monkeypatch.setattr("zerochat.agent.attention.os.statvfs", broken)
     assert Attention(tmp_path).sentence(older=False, shut_out=False) == ""

@@ -150,9 +150,9 @@ def test_what_was_in_the_profile_is_in_the_restored_one(
     assert how_locked(elsewhere) == lock and unlock(elsewhere, said(wanted)) == key
     with Journal.open(elsewhere.journal, key) as journal:
         assert journal.meta_get("what") == b"was there" and journal.meta_get("label") == b"zoe"
-        assert int(journal.meta_get(backup.RESTORED_AT) or 0) >= found.made
+        assert int(journal.meta_get(vault.RESTORED_AT) or 0) >= found.made
     with Journal.open(home.journal, key) as journal:
-        assert journal.meta_get(backup.RESTORED_AT) is None
+        assert journal.meta_get(vault.RESTORED_AT) is None
     assert all(stat.S_IMODE(each.stat().st_mode) == 0o600 for each in elsewhere.data.iterdir())
     assert set(content(elsewhere)) == {"journal.db", "key" if lock == "key" else "vault"}
     if lock == "passphrase":
@@ -542,7 +542,7 @@ def test_a_restored_profile_says_nothing_twice(tmp_path: Path):
         assert bob.ids() == alice.ids() and bob.texts()[-1] == "and on"
         alice.sleep()
         with Journal.open(alice.places.journal, unlock(alice.places, None)) as journal:
-            assert not journal.meta_get(backup.RESTORED_AT)
+            assert not journal.meta_get(vault.RESTORED_AT)
         alice.wake()
         assert alice.client.wait("friends", alice.client.send("friends", "as before").id).complete
     finally:
@@ -576,7 +576,7 @@ def test_a_restored_profile_that_is_alone_goes_on_when_a_person_says_so(tmp_path
         alice.client.new("another")
         alice.sleep()
         with Journal.open(alice.places.journal, unlock(alice.places, None)) as journal:
-            assert not journal.meta_get(backup.RESTORED_AT)
+            assert not journal.meta_get(vault.RESTORED_AT)
         alice.wake()
         alice.client.send("mine", "hello")
         alice.client.send("another", "hello")

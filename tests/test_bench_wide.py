@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,10 +44,11 @@ def test_how_many_rounds_slow_start_takes(messages, rounds):
 
 def test_the_phases_of_a_join_are_the_whole_join():
     began = {"dialling": 0.0, "exchanging": 5.0, "asking": 6.5, "welcomed": 8.0, "connecting": 9.0, "joined": 11.0}
-    whole = Join(began, whole=True)
+    nowhere: Any = None
+    whole = Join(began, whole=True, seat=nowhere)
     assert whole.phase_ms() == {"dialling": 5.0, "exchanging": 1.5, "asking": 1.5, "welcomed": 3.0}
     assert (whole.from_nothing, whole.from_request) == (11.0, 4.5)
-    passed_over = Join({"dialling": 0.0, "exchanging": 5.0, "joined": 7.0}, whole=True)
+    passed_over = Join({"dialling": 0.0, "exchanging": 5.0, "joined": 7.0}, whole=True, seat=nowhere)
     assert passed_over.phase_ms() == {"dialling": 5.0, "exchanging": 2.0, "asking": 0.0, "welcomed": 0.0}
 
 

@@ -128,7 +128,7 @@ def running(bot: Bot):
 def test_a_bot_that_is_killed_at_random_moments_handles_all_and_says_nothing_twice(
     pair, app, tmp_path, seed, commands, kills
 ):
-    """Whatever was acknowledged was handled before; every command has one answer."""
+    """Whatever was acknowledged was handled before, or waits in the bot's own file; every command has one answer."""
     alice, bob = pair
     dice, worked = random.Random(seed), tmp_path / "worked"
     mine: set[str] = set()
@@ -146,8 +146,10 @@ def test_a_bot_that_is_killed_at_random_moments_handles_all_and_says_nothing_twi
             process.wait(20)
             acked = consumer(bob).acked
             handled = {int(line) for line in worked.read_text().split()} if worked.exists() else set()
+            with Store(store_path(bob.places, "worker")) as store:
+                waiting = store.aside_ids()
             for event in heard.look():
-                if event.id in mine and event.seq <= acked:
+                if event.id in mine and event.seq <= acked and event.id not in waiting:
                     assert event.seq in handled, f"{event.seq} was acknowledged and not handled"
             process = started([str(app)], bob, tmp_path)
             until(lambda: connected(bob), "the bot's next beginning")
@@ -223,7 +225,7 @@ def test_an_agent_that_starts_again_under_a_bot_is_hardly_noticed(pair, monkeypa
 def test_one_bot_of_a_name_at_a_time_and_a_bot_that_is_pushed_out_ends(pair, monkeypatch):
     alice, bob = pair
     monkeypatch.setenv("ZEROCHAT_HOME", str(bob.places.config.parent))
-    monkeypatch.setattr("zerochat.bot.runner.BUSY_S", 0.5)
+    monkeypatch.setattr("zerochat.bot.connection.BUSY_S", 0.5)
     first, second = Bot(profile="bob", name="worker"), Bot(profile="bob", name="worker")
     for bot in (first, second):
         bot.on_message(_nothing)
@@ -318,3 +320,107 @@ def test_what_could_not_be_handled_is_listed_tried_again_and_thrown_away(pair, a
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
+
+
+STUCK = """
+import time
+from zerochat import Bot, Message, SyncMessage
+
+bot = Bot(name="worker")
+
+
+@bot.command("sleep", timeout=1)
+def sleep(m: SyncMessage) -> None:
+    m.reply("good night")
+    time.sleep(1000)
+
+
+@bot.command("spin")
+async def spin(m: Message) -> None:
+    while True:
+        pass
+
+
+@bot.on_message(text="^(a+)+$")
+async def endless(m: Message) -> None: ...
+
+
+@bot.command("ping")
+async def ping(m: Message, number: int) -> None:
+    await m.reply(f"pong {number}")
+"""
+
+
+def test_what_finds_no_end_becomes_a_dead_letter_and_the_bot_goes_on(pair, tmp_path):
+    """A pattern and a loop are interrupted; for a thread, which nothing can end, the process ends with 9, once."""
+    alice, bob = pair
+    path = tmp_path / "stuck.py"
+    path.write_text(STUCK)
+
+    def dead() -> dict[str, str]:
+        with Store(store_path(bob.places, "worker")) as store:
+            return {one.handler: one.error for one in store.dead()}
+
+    process = started(["-m", "zerochat", "bot", "run", str(path)], bob, tmp_path)
+    try:
+        until(lambda: connected(bob), "the bot's beginning")
+        for text in ("a" * 50 + "b", "!ping 1", "!spin", "!ping 2"):
+            alice.client.send("friends", text)
+        until(lambda: "pong 2" in alice.texts(), "an answer behind all that", 120)
+        assert "pong 1" in alice.texts() and process.poll() is None
+        assert set(dead()) == {"endless", "spin"} and all("held up the whole bot" in said for said in dead().values())
+        alice.client.send("friends", "!sleep")
+        alice.client.send("friends", "!ping 3")
+        assert process.wait(60) == 9, (tmp_path / "bot.log").read_text()
+        assert "sleep was not done after 1 seconds" in dead()["sleep"]
+        process = started(["-m", "zerochat", "bot", "run", str(path)], bob, tmp_path)
+        until(lambda: "pong 3" in alice.texts(), "what was said behind it")
+        assert alice.texts().count("good night") == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_who_has_had_a_bot_and_retires_it_is_no_bot_any_more(pair, app, tmp_path):
+    """Refused while it runs; another bot of the profile that goes on keeps the mark."""
+    alice, bob = pair
+
+    def retire(name, code):
+        words = [sys.executable, "-m", "zerochat", "bot", "retire", "--bot", name, "--format", "jsonl"]
+        run = subprocess.run(words, env=environment(bob, tmp_path), capture_output=True, text=True, timeout=60)
+        assert run.returncode == code, run.stderr
+        return run.stdout + run.stderr
+
+    def marked() -> bool:
+        return any(one.bot for one in alice.client.members("friends"))
+
+    def said() -> list[bool]:
+        return [event.body["bot"] for event in Heard(alice).look() if event.type == "commands_announced"]
+
+    process = started([str(app)], bob, tmp_path)
+    try:
+        until(lambda: connected(bob) and marked(), "the mark")
+        assert "is in use" in retire("worker", 1) and marked()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0 and marked(), "a bot that starts again says nothing anew"
+        assert len(json.loads(retire("worker", 0))["groups"]) == 1
+        until(lambda: not marked(), "that alice has heard it")
+        assert consumer(bob) is None and not store_path(bob.places, "worker").exists()
+        assert "No bot called worker" in retire("worker", 1)
+        other = Bot(profile="bob", name="other")
+        other.on_message(_nothing)
+        bob.client.subscribe(consumer="gone")
+        bob.client.call("subscribe")  # it reads no more by that name
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("ZEROCHAT_HOME", str(bob.places.config.parent))
+            with running(other):
+                until(marked, "the other one's mark")
+                retire("gone", 0)
+                until(
+                    lambda: said() == [True, False, True, False, True] and marked(), "that the other one says it again"
+                )
+    finally:
+        process.kill()
+        process.wait()

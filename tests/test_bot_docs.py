@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_docs import commands
+from tests.test_docs import README, commands
 from zerochat.bot import bot as bot_module
 from zerochat.bot.launch import load
 from zerochat.cli import bot as cli_bot
@@ -41,6 +41,7 @@ def test_ten_lines(bot_of):
     assert len([line for line in TEN.splitlines() if line.strip()]) <= 10
     guarded = TEN.replace("bot.run()", 'if __name__ == "__main__":\n    bot.run()')
     assert cli_bot.APP.format(name="greeter") == guarded, "what `zerochat bot new` writes is the same"
+    assert f"```python\n{TEN}```" in README, "and so is what the project's first page shows"
     bot = bot_of(TEN)
 
     async def story():
@@ -145,11 +146,11 @@ def test_a_script(monkeypatch):
 
 def test_what_the_manual_says_of_limits_is_so():
     from zerochat.agent.schema import stream
-    from zerochat.bot import handlers, runner, store
+    from zerochat.bot import handlers, runner, store, work
 
     text = MANUAL.read_text(encoding="utf-8")
     assert stream.HAPPENINGS_MAX == stream.KEYS_MAX == store.VALUES_MAX == 10_000 and "10,000" in text
     assert store.VALUE_BYTES_MAX == 64 * 1024 and store.KEY_CHARS_MAX == 256
     assert bot_module.RETRIES == ("1s", "5s", "30s") and "1, 5 and 30 seconds" in text
-    assert runner.BEGUN_MAX == 5 and runner.DRAIN_S == 10 and handlers.COMMANDS_MAX == 32
+    assert work.BEGUN_MAX == 5 and runner.DRAIN_S == 10 and handlers.COMMANDS_MAX == 32
     assert asyncio.iscoroutinefunction(bot_module.Bot.call)

@@ -194,6 +194,32 @@ def test_a_handler_that_fails_is_tried_again_and_then_there_is_a_dead_letter():
     run(story())
 
 
+def test_a_handler_that_waits_for_ever_is_given_up_and_tried_again():
+    bot, begun = Bot(name="robo", timeout="1m", retries=("1s",)), []
+
+    @bot.command("wait")
+    async def wait(m: Message):
+        begun.append(bot.now())
+        await asyncio.Event().wait()
+
+    @bot.command("long", timeout=None)
+    async def long(m: Message):
+        await asyncio.sleep(3600)
+        await m.reply("after an hour")
+
+    async def story():
+        async with Group(2, bots=[bot]) as group:
+            await group.say("alice", "!wait")
+            await group.say("alice", "!long")
+            await group.settle(within="2h")
+            assert await group.texts(by="robo") == ["after an hour"]
+            [letter] = bot.dead_letters()
+            assert letter.error.startswith("TookTooLong: wait was not done after 60 seconds") and letter.attempts == 2
+
+    run(story())
+    assert round(begun[1] - begun[0]) == 61
+
+
 def test_a_dead_letter_that_is_tried_again_and_handled_is_gone():
     bot, broken = Bot(name="robo", retries=()), [True]
 

@@ -236,9 +236,13 @@ def test_nothing_can_be_read_at_rest_or_from_outside(people: list[Person]):
     bring_in(one, two)
     until(lambda: met(one, group), "meeting")
     one.client.rename(group, one.words["label"])
+    for person in people:  # what is recorded of it lies in the same place
+        asked = person.client.call("telemetry")
+        assert person.client.call("telemetry_set", on=True, consent=asked.consent).recording
     say(one, group, two)
     say(two, group, one)
 
+    assert all(person.client.call("telemetry").rows for person in people)
     needles, folders = needles_of(people), folders_of(people)
     for person in people:
         log = person.places.journal.with_name("journal.db-wal")

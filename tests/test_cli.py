@@ -57,7 +57,8 @@ from zerochat.agent.schema import (
 from zerochat.agent.vault import ProfileOwned, create_profile
 from zerochat.cli import main
 from zerochat.cli.exits import ExitCode
-from zerochat.cli.parser import PLACES, parse
+from zerochat.cli.parser import parse
+from zerochat.cli.parser_profile import PLACES
 from zerochat.errors import LocalError, UnknownGroup
 
 ALICE, BOB, CAROL = "did:key:z6MkAlice", "did:key:z6MkBobb", "did:key:z6MkCarol"

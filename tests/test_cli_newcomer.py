@@ -286,3 +286,15 @@ def test_two_invitations_are_one_too_many(run, agent) -> None:
     assert of(served, "join") == []
     run("join -", stdin=f"> here it is: {LINK} see you\n".encode())
     assert of(served, "join") == [JoinParams(LINK, None, "writer")]
+
+
+# --- before there is a profile --------------------------------------------------------------------------------------
+
+
+def test_what_is_wrong_with_a_link_comes_before_that_there_is_no_profile(home: Path, run: Any) -> None:
+    for verb, why in (("join", "it is neither a link nor a code"), ("connect", "it is not a link")):
+        code, out, err = run([verb, "nonsense"])
+        assert (code, out) == (1, "") and why in err and "profile" not in err
+    code, out, err = run(["join", LINK])
+    assert (code, out) == (6, "") and "zerochat init" in err
+    assert not home.exists()

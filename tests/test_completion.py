@@ -12,6 +12,7 @@ from tests.machines import until
 from tests.terminals import terminal
 from tests.test_cli import HIKERS
 from zerochat.agent.places import places
+from zerochat.agent.schema import Attachment, Author, FileInfo, FileList
 from zerochat.cli.outline import outline
 from zerochat.cli.parser import grammar
 
@@ -25,6 +26,7 @@ BEGINNING = {
     "zsh": "autoload -Uz compinit; compinit -u -D; unsetopt beep prompt_cr; . {script}; echo rea''dy",
     "fish": "source {script}; echo rea''dy",
 }
+ODD = "the $(touch never) photo.jpg"
 NAMES = ["hikers", "hiking with Ann", "odd;$(touch never)`x`'q", "\x1b[2Jevil", "-dash", "Ünder"]
 
 
@@ -39,7 +41,7 @@ def world(tmp_path, fake_agent):
     environment = {"ZEROCHAT_HOME": str(tmp_path / "h"), "HOME": str(tmp_path), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
     home = places(None, environment)
     groups = [HIKERS.__class__(**{**as_fields(HIKERS), "id": f"ID{n}", "name": name}) for n, name in enumerate(NAMES)]
-    served = fake_agent(path=home.socket, groups=lambda _: groups)
+    served = fake_agent(path=home.socket, groups=lambda _: groups, files=lambda asked: files_of(asked.group))
     (home.data.parent / "work").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
     stub = tmp_path / "bin" / "zerochat"
@@ -53,6 +55,14 @@ def world(tmp_path, fake_agent):
     here = os.pathsep.join([str(tmp_path / "bin"), os.environ["PATH"]])
     environment |= {"PATH": here, "PYTHONPATH": os.pathsep.join(sys.path)}
     return SimpleNamespace(environment=environment, folder=tmp_path, called=tmp_path / "called", served=served)
+
+
+def files_of(group):
+    """Only one of the groups has files; the first of them has a name that a shell could stumble over."""
+    names = [ODD, "film.mkv", "\x1b[2Jevil", "-dash"] if group == "hiking with Ann" else []
+    files = [Attachment(id=f"F{number}", name=name, size=3) for number, name in enumerate(names)]
+    by = Author("did:key:z6MkBob", "bob")
+    return FileList([FileInfo(group="ID1", event="E1", author=by, posted_at="x", file=one) for one in files])
 
 
 def as_fields(struct):
@@ -79,6 +89,8 @@ def test_a_shell_completes_what_is_typed(world, shell):
         "zerochat send --timeout 3 hiking\t-m x": ["send", "--timeout", "3", "hiking with Ann", "-m", "x"],
         "zerochat send hike\t--file phot\t": ["send", "hikers", "--file", "photo.jpg"],
         "zerochat --profile wor\tstatu\t--che\t": ["--profile", "work", "status", "--check"],
+        "zerochat files save hiking\tfi\t--out phot\t": ["files", "save", NAMES[1], "film.mkv", "--out", "photo.jpg"],
+        "zerochat files get 'hiking with Ann' the\t": ["files", "get", NAMES[1], ODD],
         "zerochat didcomm unp\t": ["didcomm", "unpack"],
         "zerochat send odd\t-m x": ["send", NAMES[2], "-m", "x"],
     }
@@ -143,6 +155,7 @@ def test_names_are_those_that_the_terminal_shows_as_they_are(world):
     shown = sorted(name for name in NAMES if "\x1b" not in name and not name.startswith("-"))
     assert completed(world, "__complete", "groups") == shown, "and none could be taken for an option"
     assert completed(world, "__complete", "profiles") == ["work"]
+    assert completed(world, "__complete", "posted", NAMES[1]) == ["film.mkv", ODD]
 
 
 def test_nothing_is_started_and_nobody_is_asked(world, tmp_path):
@@ -153,6 +166,7 @@ def test_nothing_is_started_and_nobody_is_asked(world, tmp_path):
     create_profile(locked, "a", b"a passphrase of some length")
     assert completed(world, "--profile", "locked", "__complete", "groups") == []
     assert completed(world, "--profile", "nobody", "__complete", "groups") == []
+    assert completed(world, "--profile", "nobody", "__complete", "posted", NAMES[1]) == []
     assert not locked.socket.exists() and not locked.log.exists()
     world.served.answers["groups"] = lambda _: None  # never answered
     assert completed(world, "__complete", "groups") == []

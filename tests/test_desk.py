@@ -14,8 +14,8 @@ from tests.test_connection import ALICE, Two
 from zerochat.agent import report, schema
 from zerochat.agent.control import read_params
 from zerochat.agent.desk import Desk
-from zerochat.agent.pasted import BadLink, ForAGroup, read_pasted
-from zerochat.agent.wishes import BadRequest, ForAConnection, ForAMediator
+from zerochat.agent.pasted import BadLink, ForAConnection, ForAGroup, ForAMediator, read_pasted
+from zerochat.agent.wishes import BadRequest
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation

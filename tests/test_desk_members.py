@@ -11,10 +11,11 @@ from tests.test_members import ADMINS, Ruled
 from tests.test_membership import Book, did
 from zerochat.agent import plain, report, roster, schema
 from zerochat.agent.control import read_params
-from zerochat.agent.desk import Desk, PutOut, _Wait
+from zerochat.agent.desk import Desk, PutOut
 from zerochat.agent.histories import BadHistory
 from zerochat.agent.journal import Row
 from zerochat.agent.stamp import timestamp
+from zerochat.agent.waits import Wait
 from zerochat.agent.wishes import BadRequest, MoreThanTheGroup, OwnWords, command_of
 from zerochat.crypto.words import WORDS
 from zerochat.errors import UnknownGroup
@@ -391,13 +392,13 @@ def test_a_group_that_was_forgotten_is_gone_for_every_face() -> None:
     other = world.group("n1").others[0]
     row = Row(1, world.id, "x", other, 1, 1, "post", b"{}", 1, False)
     wait = schema.Request(method="wait", id="w", params={}, jsonrpc="2.0")
-    desk._waits.append(_Wait(1, wait.id, world.id, row, -1, 1e12))
+    desk._waits.open.append(Wait(1, wait.id, world.id, row, -1, 1e12))
     world.call("n1", "forget", group="friends")
     assert world.call("n1", "groups") == [] and world.heard_news("n1", "view")[-1] == schema.ViewNews(world.id)
     desk.tell([notices.PeerDown(world.id, other), notices.Removed(world.id, other)], node.agent)
     assert not world.heard_news("n1", "removed"), "news of it that were on their way are nobody's"
     desk.review(node.agent)
-    assert "w" in world.servers["n1"].refusals and not desk._waits
+    assert "w" in world.servers["n1"].refusals and not desk._waits.open
     with pytest.raises(UnknownGroup):
         world.call("n1", "history", group="friends")
 

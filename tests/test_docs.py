@@ -60,8 +60,8 @@ def commands(text: str) -> list[list[str]]:
     return found
 
 
-README_BLOCKS = re.findall(r"^```sh\n([^`]*)^```", README, re.MULTILINE)
-README_COMMANDS = [call for block in README_BLOCKS for call in commands(block)]
+README_BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+README_COMMANDS = [call for block in README_BLOCKS for call in commands(block) if call]  # but for files called so
 MODULES = sorted(module.name for module in pkgutil.walk_packages(zerochat.__path__, "zerochat."))
 
 

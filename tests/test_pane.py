@@ -12,7 +12,8 @@ from msgspec.structs import replace as renew
 from rich.cells import cell_len
 from textual.app import App
 from textual.color import Color
-from textual.geometry import Offset
+from textual.geometry import Offset, Region
+from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.theme import BUILTIN_THEMES
 
@@ -596,6 +597,57 @@ def test_a_resize_at_the_end_stays_at_the_end(tmp_path):
                 await pilot.resize_terminal(*size)
                 await until(pilot, lambda w=size[0]: known.timeline.width == w - 1)
                 assert known.place.following and pane.scroll_y == pane.max_scroll_y
+
+    asyncio.run(look())
+
+
+def test_a_line_is_drawn_as_textual_would_draw_it(tmp_path):
+    """Letter by letter, with all its styles; only the places of letters are not in it."""
+    agent = FakeAgent(tmp_path / "s")
+    known = conversation(agent, a_weekend(agent))
+
+    def letters(strips):
+        """Of a blank, only what is behind it."""
+        return [
+            (letter, each.style.bgcolor, *((each.style.color, each.style.bold) if letter != " " else ()))
+            for strip in strips
+            for each in strip
+            for letter in each.text
+        ]
+
+    async def look():
+        async with shown(known, (90, 20)) as (pilot, pane):
+            pane.styles.padding = (0, 0, 0, 1)
+            await pilot.pause()
+            pane.settle()
+            for crop in (Region(0, 0, 90, 20), Region(3, 5, 40, 8)):
+                ours, theirs = pane.render_lines(crop), ScrollView.render_lines(pane, crop)
+                assert {one.cell_length for one in (*ours, *theirs)} == {crop.width} and len(ours) == crop.height
+                assert letters(ours) == letters(theirs)
+
+    asyncio.run(look())
+
+
+def test_a_page_that_comes_in_out_of_sight_draws_nothing_anew(tmp_path, monkeypatch):
+    agent = FakeAgent(tmp_path / "s")
+    group = many(agent)
+    known = Conversation(group.info)
+    known.take_first_page(History(group.events[100:], more=True), line=1)
+
+    async def look():
+        async with shown(known, (61, 15)) as (pilot, pane):
+            pane.scroll_to(y=40, animate=False)
+            await pilot.pause()
+            before, drawn = lines(pane), []
+            monkeypatch.setattr(pane, "refresh", lambda *regions, **options: drawn.append(regions))
+            keys = known.take_older_page(History(group.events[:100], more=False), line=2)
+            pane.settle(keys)
+            assert lines(pane) == before and pane.scroll_y > 40 and drawn == []
+            assert pane.vertical_scrollbar.position == pane.scroll_y
+            pane.settle(known.timeline.keys[-1:])
+            assert drawn == []
+            pane.settle([known.timeline.keys[known.timeline.row_at(round(pane.scroll_y) + 3)[0]]])
+            assert drawn
 
     asyncio.run(look())
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cutting import folders
 from tests.powercut import KINDS, Disk, write_folder
-from zerochat.agent import backup, seal, vault
+from zerochat.agent import seal, vault
 from zerochat.agent.backup import BadBackup, copy_beside, restore, write_backup
 from zerochat.agent.journal import Journal
 from zerochat.agent.mediator.store import Store
@@ -160,7 +160,7 @@ def test_what_is_restored_is_there_whole_or_not_at_all(roots: tuple[Path, Path])
         if found:
             there = home(after, "back")
             with Journal.open(there.journal, unlock(there, None)) as journal:
-                assert journal.meta_get(backup.RESTORED_AT), "it knows that it is older than others may be"
+                assert journal.meta_get(vault.RESTORED_AT), "it knows that it is older than others may be"
 
     assert cut(disk, after, look) > 50
 

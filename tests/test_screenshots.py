@@ -1,10 +1,14 @@
-"""The pictures that the README shows: that they can be drawn anew, always come out the same, and are there."""
+"""The pictures that the README shows, and the tour's captures: that they can be made anew, and are there."""
 
 import asyncio
 import re
 from pathlib import Path
 
-from screenshots import BYTES_MAX, DRAWN, PICTURES, draw
+import pytest
+
+from screens.tmux import NoTmux, Screen
+from screens.tour import IN_COLOUR, SIZES, STATIONS, THEMES, neutral
+from screenshots import BYTES_MAX, DRAWN, PICTURES, TOUR, draw
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,3 +28,36 @@ def test_all_pictures_are_there_and_small() -> None:
 def test_the_readme_shows_pictures_that_there_are() -> None:
     shown = re.findall(r"!\[[^]]+\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert len(shown) >= 2 and all((ROOT / path).is_file() for path in shown)
+
+
+def test_a_capture_says_nothing_of_this_machine_or_the_hour() -> None:
+    folder = Path("/tmp/x1y2z3")  # nothing is put there
+    said = f"""\x1b[38;2;1;2;3m09:58 on 23 Nov, {folder}/alice/config.toml  │ at zmq+tcp://127.0.0.1:43211
+──── Monday 23 November 2026 ────"""
+    told = neutral(said, folder)
+    assert told.splitlines() == [
+        f"\x1b[38;2;1;2;3m14:03 on  5 Mar, {'~/config.toml':31}│ at zmq+tcp://127.0.0.1:44444",
+        "───── Thursday 5 March 2026 ─────",
+    ]
+    assert neutral(told, folder) == told
+
+
+def test_the_tour_is_there_whole_and_small_and_says_nothing_of_anybody() -> None:
+    names = {f"{columns}x{lines}" for columns, lines in SIZES}
+    coloured = {f"{size}-{theme}-{station}" for size in names for theme in THEMES for station in IN_COLOUR}
+    assert {path.stem for path in TOUR.iterdir()} == names | coloured
+    assert sum(path.stat().st_size for path in TOUR.iterdir()) <= BYTES_MAX
+    for path in TOUR.iterdir():
+        text = path.read_text(encoding="utf-8")
+        assert set(re.findall(r"(?<![\d:;])\d\d:\d\d", text)) <= {"14:03"}
+        assert not re.search(r"/(tmp|home|root|Users|var)/", text)
+    for columns, lines in SIZES:
+        text = (TOUR / f"{columns}x{lines}.txt").read_text(encoding="utf-8")
+        assert re.findall(r"^--- (\w+) ", text, re.MULTILINE) == [*(one.name for one in STATIONS), "plain", "first"]
+        assert all(sign in text for sign in ("late", "not here", " new ", "(edited)", "👍 2", "✓2/3"))
+
+
+def test_without_tmux_there_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoTmux, match="needs tmux"):
+        Screen(tmp_path, ["true"], {}, 80, 24)

@@ -329,6 +329,12 @@ def test_config_path_init_show_and_check(run, tmp_path, monkeypatch):
     assert (code, out) == (1, "") and "stays as it is" in err
     assert run("config", "check") == (0, "", "Nothing is wrong.\n")
     monkeypatch.setenv("ZEROCHAT_CHAT__THEME", "light")
+    monkeypatch.setenv("ZEROCHAT_AGENT__DRAIN", "7")
+    told = "ZEROCHAT_AGENT__DRAIN sets agent.drain, ZEROCHAT_CHAT__THEME sets chat.theme.\n"
+    assert run("config", "check") == (0, "", f"Nothing is wrong. {told}")
+    monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path / "bare"))
+    assert run("config", "check") == (0, "", f"There is no settings file. {told}")
+    monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path))
     code, out, err = run("config")
     lines = {line.split()[0]: line.split()[1:] for line in out.splitlines()}
     assert lines["chat.theme"] == ['"light"', "ZEROCHAT_CHAT__THEME"]

@@ -17,9 +17,10 @@ from tests.test_journal import KEY, Tree
 from zerochat.agent import schema
 from zerochat.agent.client import Dialogue, News
 from zerochat.agent.database import Format, open_database
-from zerochat.agent.journal import DiskFull, Journal
+from zerochat.agent.journal import DiskFull, Journal, Row
 from zerochat.agent.protocol import document, json_schema
 from zerochat.agent.rows import APPLICATION_ID, SCHEMA_VERSION
+from zerochat.agent.standings import Fed
 from zerochat.agent.stream import store as stores
 from zerochat.agent.stream import tables
 from zerochat.agent.stream.consumers import Consumers
@@ -345,6 +346,59 @@ def test_what_all_had_heard_is_not_told_again_when_it_comes_anew(journal: Journa
         journal.commit(Tree(f"r{turn}"), [Refute("g", "did:key:a", 1, 2)])
         journal.commit(Tree(f"k{turn}"), [handed(2, "did:key:m")])
     assert heard(journal, 2) == [] and heard(journal, 0) == ["a1", "a2"]
+
+
+def test_what_comes_anew_is_told_to_those_alone_who_had_not_heard_it(journal: Journal) -> None:
+    """One that nobody uses any more does not make all others hear it twice."""
+
+    def told(rows: list[Row]) -> list[Fed]:
+        return [Fed(row, said(row)) for row in rows]
+
+    def said(row: Row) -> schema.Event:
+        return schema.Event(
+            seq=row.seq,
+            type="message",
+            group=row.group,
+            id=row.id,
+            author=schema.Author(row.author, ""),
+            position=row.position,
+            lamport=row.lamport,
+            parents=[],
+            sent_at="",
+            received_at="",
+            body={},
+            delivery=schema.Delivery(0, 0),
+        )
+
+    def begun() -> Reading:
+        desk = Reading(journal)
+        desk.consumers.fed = lambda agent, rows: told(rows)
+        for client, name in enumerate(("ahead", "stale"), 1):
+            desk.subscribe(client, name)
+        return desk
+
+    def heard_by(desk: Reading) -> dict[int, list[str]]:
+        desk.feed()
+        found: dict[int, list[str]] = {1: [], 2: []}
+        for client, _, one in desk.server.told:
+            found[client].append(one.id)
+        return found
+
+    journal.stream.put(consumer("ahead"))
+    journal.stream.put(consumer("stale"))
+    desk = begun()
+    journal.commit(Tree("1"), [handed(1), handed(2, "did:key:m"), handed(3, "did:key:m")])
+    assert heard_by(desk) == {1: ["a1", "a2", "a3"], 2: ["a1", "a2", "a3"]}
+    desk.ack(2, "ahead")
+    for turn in range(3):
+        journal.commit(Tree(f"r{turn}"), [Refute("g", "did:key:a", 1, 3)])
+        notes = Notes((), (replace(journal.stream.consumers["ahead"], updated=2 + turn),))
+        journal.commit(Tree(f"k{turn}"), [handed(2, "did:key:m"), handed(3, "did:key:m")], notes)
+    desk = begun()  # and the agent starts again
+    assert heard_by(desk) == {1: ["a3"], 2: ["a1", "a2", "a3"]}, "it had acknowledged the second one, and no more"
+    desk.ack(max(one.seq for client, _, one in desk.server.told if client == 1), "ahead")
+    assert not journal.stream.unheard and -1 not in journal.stream.consumers["ahead"].attempts.values()
+    assert heard_by(begun()) == {1: [], 2: ["a1", "a2", "a3"]}
 
 
 def test_what_comes_anew_is_still_found_and_a_forgotten_group_leaves_nothing(journal: Journal) -> None:

@@ -208,7 +208,7 @@ def test_what_happens_besides_the_log_is_in_the_stream(people: Any) -> None:
 def test_errors_say_whether_to_ask_again(people: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (alice,) = people("alice")
     alice.client.new("friends")
-    monkeypatch.setattr("zerochat.agent.desk.WAITS_MAX", 0)
+    monkeypatch.setattr("zerochat.agent.waits.WAITS_MAX", 0)
     for method, params, hint in (
         ("wait", {"group": "friends", "id": alice.client.send("friends", "x").id}, ("Overloaded", "later", 1)),
         ("send", {"group": "nobody", "text": "x"}, ("UnknownGroup", "never", 0)),

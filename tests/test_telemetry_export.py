@@ -17,11 +17,12 @@ import pytest
 from tests import test_agent
 from tests.test_agent import Person, meet, until
 from tests.test_telemetry import kept, record
+from zerochat.agent.client import AgentError
 from zerochat.agent.schema import AnnouncedCommand
 from zerochat.agent.telemetry import collecting
 from zerochat.agent.telemetry.export import ExportThere, Name, NoParquet, NothingRecorded, Told, Wanted, dry_run, export
 from zerochat.agent.telemetry.pseudonyms import BadPhrase, Pseudonyms, new_phrase
-from zerochat.agent.telemetry.rows import KINDS, Ack, Fact, Queue, View, columns
+from zerochat.agent.telemetry.rows import KINDS, Ack, Fact, Join, Queue, View, columns
 from zerochat.cli import main
 from zerochat.crypto.words import dictionary
 
@@ -256,14 +257,20 @@ def test_without_pyarrow_it_says_what_to_install_and_a_dry_run_needs_none(tmp_pa
 # --- nothing of anybody -----------------------------------------------------------------------------------------------
 
 
-def forms(word: bytes) -> Iterator[bytes]:
-    """The ways in which a word could stand in a file, also as the beginning of a hash that has no key."""
+def forms(secret: bytes) -> Iterator[bytes]:
+    """The ways in which a word could stand in a file, in any case, also as the beginning of a hash that has no key."""
+    for word in {secret, secret.lower(), secret.upper()}:
+        yield from _forms(word)
+
+
+def _forms(word: bytes) -> Iterator[bytes]:
     yield from (word, word.hex().encode(), word.hex().upper().encode(), word[::-1])
     for shift in range(3):
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             text = encode(bytes(shift) + word).rstrip(b"=")
             yield text[-(-shift * 8 // 6) : len(text) - (1 if (shift + len(word)) % 3 else 0)]
-    digests = [hashlib.new(name, word).digest() for name in ("sha256", "sha512", "md5", "blake2b", "blake2s")]
+    digests = [hashlib.new(name, word).digest() for name in ("sha1", "sha256", "sha512", "sha3_256", "md5")]
+    digests += [hashlib.new(name, word).digest() for name in ("blake2b", "blake2s")]
     digests += [hashlib.blake2b(word, digest_size=size).digest() for size in (8, 16, 32)]
     for digest in digests:
         for size in (8, 16, len(digest)):
@@ -278,7 +285,10 @@ def test_of_what_a_person_has_chosen_nothing_is_in_an_export(people, tmp_path, p
     words = {
         name: f"canary{name}{secrets.token_hex(6)}" for name in ("nick", "other", "group", "text", "topic", "file")
     }
-    words |= {name: f"canary-{name}-{secrets.token_hex(3)}" for name in ("command", "usage", "help", "edited", "key")}
+    words |= {
+        name: f"canary-{name}-{secrets.token_hex(3)}"
+        for name in ("command", "usage", "help", "edited", "key", "label", "guest", "draft", "refused")
+    }
     alice, bob = people(words["nick"], words["other"])
     record(alice, bob)
     group = words["group"]
@@ -292,7 +302,19 @@ def test_of_what_a_person_has_chosen_nothing_is_in_an_export(people, tmp_path, p
     alice.client.call("send", group=group, text="again", key=words["key"])
     alice.client.announce(group, [AnnouncedCommand(words["command"], words["usage"], words["help"], "")])
     bob.client.react(group, sent.id, "👍")
+    alice.client.rename(group, words["label"])
+    bob.client.call("draft", group=group, text=words["draft"])
     link = alice.client.invite(group)
+    (carol,) = people("carol")
+    record(carol)
+    carol.client.subscribe()
+    carol.client.join(link.url, name=words["label"])  # taken, so it fails
+    until(lambda: any(type(row) is Join for row in kept(carol)), "the failure")
+    carol.client.join(link.url, name=words["guest"])
+    until(lambda: [each.state for each in carol.client.groups()] == ["active"], "joining")
+    with contextlib.suppress(AgentError):
+        carol.client.send(words["refused"], words["refused"])
+    until(lambda: all(m.connection in ("self", "connected") for m in bob.client.members(group)), "meeting her")
     last = bob.client.send(group, words["text"])
     assert bob.client.wait(group, last.id).complete
     until(lambda: len(alice.ids(group)) == len(bob.ids(group)), "everything everywhere")
@@ -300,17 +322,17 @@ def test_of_what_a_person_has_chosen_nothing_is_in_an_export(people, tmp_path, p
     needles = {name: word.encode() for name, word in words.items()}
     needles |= {f"id {number}": event.encode() for number, event in enumerate(alice.ids(group))}
     needles |= {"link": link.url[-40:].encode(), "group id": alice.client.groups()[0].id.encode()}
-    for person in (alice, bob):
+    for person in (alice, bob, carol):
         needles |= {f"did {one.nick}": one.did.encode() for one in person.client.members(group)}
         needles |= {f"home {person.name}": str(person.places.data).encode()}
-        needles |= {f"port {person.name}": person.client.status().pair.encode()}
+        needles |= {f"pair {person.name}": person.client.status().pair.encode()}
+        needles |= {f"queue {person.name}": person.client.status().queue.encode()}
     phrase = new_phrase()
     for number, pseudonyms in enumerate((Pseudonyms.alone(), Pseudonyms.of_phrase(phrase))):
-        for person in (alice, bob):
-            out = tmp_path / "exports" / f"{number}-{'ab'[person is bob]}"
-            exported(person, out, pseudonyms)
+        for which, person in enumerate((alice, bob, carol)):
+            exported(person, tmp_path / "exports" / f"{number}-{which}", pseudonyms)
     printed = io.StringIO()
-    printed.write(repr([kept(person) for person in (alice, bob)]))
+    printed.write(repr([kept(person) for person in (alice, bob, carol)]))
     found = {path: path.read_bytes() for path in (tmp_path / "exports").rglob("*") if path.is_file()}
     assert len(found) > 20
     for path in list(found):

@@ -16,7 +16,7 @@ from zerochat.tui.state.preferences import Choices
 pytestmark = pytest.mark.usefixtures("utc")
 HIGH_CONTRAST_MIN = 7.0
 """WCAG 2.2, success criterion 1.4.6."""
-GROUNDS = ("background", "surface", "panel", "boost")
+GROUNDS = ("background", "surface", "panel", "boost", "block-cursor-background")
 TEXTS = (
     "foreground",
     "text",

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from textual.events import Key
 from textual.widgets import Input
 
 from tests.fake_agent import Refusal
@@ -77,6 +78,22 @@ def test_a_toast_goes_at_the_next_key(tmp_path, monkeypatch):
             await it.press("x")
             await it.until(lambda: not it.app._notifications)
             assert it.composer.text == "hellox"
+
+    run(play())
+
+
+def test_a_hand_that_is_faster_than_the_screen_closes_a_sheet_once(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.press("ctrl+k")
+            await it.shows("Go to")
+            await it.type("wo")
+            for _ in range(2):
+                it.app.post_message(Key("enter", "\r"))
+            await it.until(lambda: it.open.info.name == "work")
+            await it.pilot.pause()
+            assert it.app.is_running and it.app.screen is it.app.chat
 
     run(play())
 

@@ -8,7 +8,7 @@ from textual.events import Key
 
 from tests.fake_agent import Refusal
 from tests.pilot import asked, run, scene, weekend
-from zerochat.cli.parser import _parser
+from zerochat.cli.parser import grammar
 from zerochat.tui.writing import commands
 from zerochat.tui.writing.paste import BURST_GOES_ON_S, BURST_S
 
@@ -213,7 +213,7 @@ def test_what_a_line_means(text, meaning):
 
 
 def test_what_a_shell_knows_is_what_its_parser_knows():
-    found = next(each for each in _parser()._actions if isinstance(each, argparse._SubParsersAction)).choices
+    found = next(each for each in grammar()._actions if isinstance(each, argparse._SubParsersAction)).choices
     assert set(found) - commands.COMMANDS.keys() == commands.IN_A_SHELL | {"admit", "refuse", "__complete"}
 
 

@@ -108,7 +108,7 @@ def test_a_disk_that_takes_nothing_is_said(tmp_path, home, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("zerochat.tui.state.preferences.write_setting", full)
+    monkeypatch.setattr("zerochat.agent.rewriting.write_setting", full)
 
     async def play():
         async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:

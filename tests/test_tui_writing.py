@@ -183,6 +183,25 @@ def test_a_terminal_that_pastes_as_keys_sends_nothing(tmp_path):
     run(play())
 
 
+def test_many_lines_that_come_as_keys_are_asked_about_too(tmp_path):
+    """They are taken out of the draft again, wherever in it they came."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            it.composer.put("see and tell")
+            it.composer.cursor_location = (0, 4)
+            for key in keys(LONG + "\n"):
+                it.app.post_message(key)
+            await it.shows("6 lines were pasted: 42 bytes.")
+            assert it.composer.text == "see and tell" and it.composer.cursor_location == (0, 4)
+            await it.press("down", "enter")  # Not "send" first: there is a draft.
+            await it.until(lambda: it.composer.text == f"see {LONG}\nand tell")
+            assert said(it.agent) == []
+
+    run(play())
+
+
 def test_a_fast_line_is_sent(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

@@ -6,6 +6,7 @@ a peer sent: it is counted, never shown in full, and never changes any state.
 """
 
 import shlex
+from collections.abc import Iterable
 from typing import ClassVar, Literal, TypeAlias
 
 Retry: TypeAlias = Literal["never", "later", "now"]
@@ -21,6 +22,13 @@ def quoted(*names: str) -> str:
     if dashed is not None:
         words.insert(dashed, "--")
     return " ".join(words)
+
+
+def beginnings(ids: Iterable[str]) -> list[str]:
+    """The first letters of each of these ids, as many as tell them apart, and at least eight."""
+    known = sorted(set(ids))
+    length = next((n for n in range(8, 256) if len({one[:n] for one in known}) == len(known)), 256)
+    return [one[:length] for one in known]
 
 
 class ZerochatError(Exception):
@@ -95,7 +103,14 @@ class UnknownGroup(LocalError):
 
 
 class AmbiguousGroup(LocalError):
-    """More than one group answers to {group}. Use the first letters of its id: `zerochat status` shows them."""
+    """More than one group answers to {group}{which}. Use the first letters of its id: `zerochat status` shows them."""
+
+    facts: ClassVar[tuple[str, ...]] = ("group", "ids")
+
+    def __init__(self, *, group: str, ids: Iterable[str] = ()) -> None:
+        """`ids`: those of the groups that answer to it, where they are known; their first letters are told."""
+        short = beginnings(ids)
+        super().__init__(group=group, ids=" ".join(short), which=f" ({', '.join(short)})" if short else "")
 
 
 class GroupExists(LocalError):

@@ -3,13 +3,14 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from analytics.pipeline.gold import _of
+from analytics.pipeline.pairs import numbered
 from analytics.pipeline.schema import PHASES
 from analytics.pipeline.silver import Masks
 
 MINUTE_US = 60_000_000
-APART_MIN = 3
-"""Bad minutes that are further apart belong to two episodes."""
+APART_MIN, SILENT_MIN = 3, 15
+"""Bad minutes that are further apart belong to two episodes: so many where something came in good time between them,
+and so many where nothing was said, so that nobody knows."""
 EXPECTED_MIN = 3
 """Messages that somebody missed in an episode, at the least: one loss is no outage."""
 
@@ -21,13 +22,13 @@ def minutes(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Mask
         f.broadcast(authors.select("author", "group", f.col("number").alias("own"))), "author"
     )
     # To everybody who was there, less one's own: so that all authors of a minute are counted together.
-    there = _of("there", masks, timed, ["group", "minute"])
+    there = numbered("there", masks, timed, ["group", "minute"])
     own = (
         timed.where(masks.count("there") > masks.count("exp"))
         .groupBy("group", "minute", f.col("own").alias("number"))
         .agg(f.count(f.lit(1)).alias("own"))
     )
-    otherwise = _of("indirect", masks, timed, ["group", "minute"]).withColumnRenamed("rows", "otherwise")
+    otherwise = numbered("indirect", masks, timed, ["group", "minute"]).withColumnRenamed("rows", "otherwise")
     key = ["group", "minute", "number"]
     return (
         there.join(own, key, "left")
@@ -45,10 +46,16 @@ def outages(minutes: DataFrame) -> DataFrame:
     """Episodes in which less than half of what was said came directly: (observer, t_from_us, t_to_us, bad_minutes,
     expected, direct), by gaps and islands."""
     order = Window.partitionBy("observer").orderBy("minute")
-    apart = f.coalesce(f.col("minute") - f.lag("minute").over(order) > APART_MIN, f.lit(True))
+    before = order.rowsBetween(Window.unboundedPreceding, -1)
+    bad = f.col("direct") * 2 < f.col("expected")
+    last_bad, last_good = (f.max(f.when(when, f.col("minute"))).over(before) for when in (bad, ~bad))
+    apart = f.col("minute") - f.col("last_bad")
+    recovered = f.coalesce(f.col("last_good") > f.col("last_bad"), f.lit(False))
+    begins = ((apart > APART_MIN) & recovered) | (apart > SILENT_MIN)
     return (
-        minutes.where(f.col("direct") * 2 < f.col("expected"))
-        .withColumn("begins", apart.cast("int"))
+        minutes.withColumns({"last_bad": last_bad, "last_good": last_good})
+        .where(bad)
+        .withColumn("begins", f.coalesce(begins, f.lit(True)).cast("int"))
         .withColumn("episode", f.sum("begins").over(order))
         .groupBy("observer", "episode")
         .agg(
@@ -63,8 +70,12 @@ def outages(minutes: DataFrame) -> DataFrame:
     )
 
 
-def joins(rows: DataFrame) -> DataFrame:
-    """Each attempt to join, as the thesis' Tables 6 and 7: its phases, and the whole in round trips of the slowest."""
+def joins(rows: DataFrame, views: DataFrame) -> DataFrame:
+    """Each attempt to join, as the thesis' Tables 6 and 7: its phases, and the whole in round trips of the slowest.
+
+    `members`: besides the newcomer, in the end. `found`: besides it, when it first saw the group; of an acceptor, and
+    where that is not known, null.
+    """
     key = ["observer", "group", "attempt", "role"]
     phases = [f.max(f.when(f.col("phase") == phase, f.col("us"))).alias(f"{phase}_us") for phase in PHASES]
     told = rows.groupBy(*key).agg(
@@ -73,35 +84,55 @@ def joins(rows: DataFrame) -> DataFrame:
         f.max_by("outcome", f.struct(f.col("phase") == "whole", "t_us", "outcome")).alias("outcome"),
         f.max("rtt_us").alias("rtt_us"),
         f.min("t_us").alias("t_us"),
+        f.max("t_us").alias("ended_us"),
         *phases,
+    )
+    first = views.groupBy("observer", "group").agg((f.min_by(f.size("roster"), "t_us") - 1).alias("found"))
+    told = told.join(f.broadcast(first), ["observer", "group"], "left").withColumn(
+        "found", f.when(f.col("role") == "joiner", f.col("found"))
     )
     return told.withColumn("whole_rtts", f.when(f.col("rtt_us") > 0, f.col("whole_us") / f.col("rtt_us")))
 
 
-def sizes(sends: DataFrame, states: DataFrame) -> DataFrame:
-    """Bytes on the wire, as the thesis' Figures 31 and 32. `kind` "message": by keys and length of the text (`of`), one
-    envelope for one member. "state": by number of members told of (`of`), before (`raw`) and after zstd."""
-    each = (f.col("env_b") / f.col("envelopes")).cast("long")
-    of_messages = (
-        sends.where("envelopes > 0")
-        .withColumn("each_b", each)
-        .groupBy(f.lit("message").alias("kind"), "keys", f.col("plain_b").alias("of"))
+def sizes(messages: DataFrame, states: DataFrame) -> DataFrame:
+    """Bytes on the wire, as the thesis' Figures 31 and 32: (kind, keys, of, rows, min_b, max_b, sum_b, envelopes,
+    raw_b).
+
+    `kind` "message": by keys and length of the text (`of`), one envelope for one member. "change": what everyone else
+    is told when somebody comes or goes, by keys and to how many (`of`), all envelopes of it together. "state": what a
+    newcomer is told, by the number of members it is told of (`of`), before (`raw_b`) and after zstd. What only its
+    author tells of counts as a message.
+    """
+    change = f.col("kind") == "membership"
+    sent = messages.where("envelopes > 0 and kind != 'remark'").select(
+        f.when(change, "change").otherwise("message").alias("kind"),
+        "keys",
+        f.when(change, f.col("n").cast("long")).otherwise(f.col("plain_b")).alias("of"),
+        f.when(change, f.col("env_b")).otherwise((f.col("env_b") / f.col("envelopes")).cast("long")).alias("each_b"),
+        *("env_b", f.col("envelopes").cast("long").alias("envelopes")),
+        f.lit(None).cast("long").alias("raw_b"),
+    )
+    told = states.select(
+        f.lit("state").alias("kind"),
+        f.lit(None).cast("string").alias("keys"),
+        f.col("sections").cast("long").alias("of"),
+        f.col("zstd_b").alias("each_b"),
+        f.col("zstd_b").alias("env_b"),
+        f.lit(None).cast("long").alias("envelopes"),
+        "raw_b",
+    )
+    return (
+        sent.unionByName(told)
+        .groupBy("kind", "keys", "of")
         .agg(
             f.count(f.lit(1)).alias("rows"),
             f.min("each_b").alias("min_b"),
             f.max("each_b").alias("max_b"),
             f.sum("env_b").alias("sum_b"),
-            f.sum("envelopes").cast("long").alias("envelopes"),
+            f.sum("envelopes").alias("envelopes"),
+            f.sum("raw_b").alias("raw_b"),
         )
     )
-    of_states = states.groupBy(f.lit("state").alias("kind"), f.col("sections").cast("long").alias("of")).agg(
-        f.count(f.lit(1)).alias("rows"),
-        f.min("zstd_b").alias("min_b"),
-        f.max("zstd_b").alias("max_b"),
-        f.sum("zstd_b").alias("sum_b"),
-        f.sum("raw_b").alias("raw_b"),
-    )
-    return of_messages.unionByName(of_states, allowMissingColumns=True)
 
 
 def repairs(rows: DataFrame) -> DataFrame:

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from analytics.pipeline.gold import QUANTILES, percentiles, ratio
+from analytics.pipeline.speed import QUANTILES, percentiles, ratio
 
 
 def members(
@@ -11,8 +11,8 @@ def members(
 ) -> DataFrame:
     """What is to be said of each member: as a reader, as an author, its clock, and what it explains.
 
-    Latencies (`p50_us`, …) are of what came directly to it. `slow_in`: messages that did not reach it in time.
-    `explains`: those of them that all others had in time.
+    Latencies (`p50_us`, …) are of what came directly to it, `clock_us` is of the middle of its time. `slow_in`:
+    messages that did not reach it in time. `explains`: those of them that all others had in time.
     """
     reader = (
         edge.where("evidence = 'receipts'")
@@ -36,7 +36,8 @@ def members(
     )
     slow = blamed.groupBy("member").agg(f.count(f.lit(1)).alias("slow_in"), f.sum("alone").alias("explains"))
     came = histogram.where("not dup and path = 'direct'").select(f.col("observer").alias("member"), "bin", "rows")
-    clock = lines.select("member", f.round("base_us").cast("long").alias("clock_us"), "slope", "windows", "peers")
+    ahead_us = f.col("base_us") + f.col("slope") * (f.col("at_us") - f.col("start_us")).cast("double")
+    clock = lines.select("member", f.round(ahead_us).cast("long").alias("clock_us"), "slope", "windows", "peers")
     away = outage.groupBy(f.col("observer").alias("member")).agg(
         f.count(f.lit(1)).alias("outages"), f.sum(f.col("t_to_us") - f.col("t_from_us")).alias("outage_us")
     )

@@ -14,18 +14,33 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics.errors import NoExports, NotOurs
-from analytics.pipeline import facts, gold, levels, quality, silver, skew
+from analytics.pipeline import batches, facts, levels, messages, pairs, quality, silver, skew, who
 from analytics.pipeline.read import Bronze, bronze
 from analytics.pipeline.schema import WORDS
 from analytics.pipeline.silver import Masks
 from analytics.pipeline.store import Store
 from analytics.progress import Progress
 
-FORMAT, VERSION = "zerochat-analytics", 1
+FORMAT, VERSION = "zerochat-analytics", 2
 """Of what a run writes. Another version makes everything anew."""
-STEPS = 22
+STEPS = 23
+COMPILED_ROWS = 100_000
+"""Over fewer rows than that, making a program of a plan takes longer than going through the plan itself."""
 GOLD = (
-    *("message", "edge", "edge_hist", "keys_path_size", "minute", "outage", "join", "sizes", "repair", "member", "slo"),
+    *(
+        "message",
+        "edge",
+        "edge_hist",
+        "keys_path_size",
+        "burst",
+        "minute",
+        "outage",
+        "join",
+        "sizes",
+        "repair",
+        "member",
+        "slo",
+    ),
 )
 WITHIN_S = 30
 
@@ -45,8 +60,12 @@ class Run:
         self.spark, self.store, self.progress, self.state = spark, store, progress, state
         self.watch = quality.Watch()
 
-    def table(self, layer: str, name: str, make: Callable[[], DataFrame], files: int = 1) -> DataFrame:
+    def table(self, layer: str, name: str, make: Callable[[], DataFrame], files: int = 1, over: int = 0) -> DataFrame:
+        """`over`: about so many rows are gone through for it."""
         known = f"{layer}/{name}"
+        compiled = over >= COMPILED_ROWS
+        self.spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
+        self.spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if compiled else "NO_CODEGEN")
         with self.progress.step(known):
             if known in self.state["done"] and self.store.has_table(layer, name):
                 return self.store.table(layer, name)
@@ -120,6 +139,8 @@ def _notes(found: Bronze) -> list[str]:
 def _make(run: Run, found: Bronze, options: Options) -> None:
     spark, watch, within_us = run.spark, run.watch, options.within_s * 1_000_000
     repeated = quality.tell_twice(found)
+    # Receipts by the million, messages by the thousand; whatever else there is, is little beside them.
+    receipts, sent = found.rows("recv"), found.rows("send")
 
     def counted(kind: str) -> DataFrame:
         table = found.read(spark, kind)
@@ -135,8 +156,9 @@ def _make(run: Run, found: Bronze, options: Options) -> None:
         "silver",
         "pair",
         lambda: skew.pairs(silver.receipts(counted("recv"), False), direct),
+        over=receipts,
     )
-    send = run.table("silver", "send", lambda: silver.sends(counted("send")))
+    send = run.table("silver", "send", lambda: silver.sends(counted("send")), over=sent)
     view = silver.views(spark, found)
     people = run.table(
         "silver",
@@ -152,41 +174,44 @@ def _make(run: Run, found: Bronze, options: Options) -> None:
     line = run.table("silver", "skew", lambda: skew.lines(skew.differences(pair)))
     covered = run.table("silver", "coverage", lambda: silver.coverage(spark, found, view))
     known = people.agg(f.max("number").alias("value")).union(line.agg(f.max("start_us"))).collect()
-    masks, start_us = Masks((known[0]["value"] or 0) // silver.BITS + 1), known[1]["value"] or 0
+    last, start_us = (row["value"] or 0 for row in known)
+    masks = Masks(last // silver.BITS + 1, last + 1)
     roster = run.table("silver", "roster", lambda: silver.rosters(view, covered, people, masks))
     viewers = view.select("group", f.col("observer").alias("viewer")).distinct()
-    author = run.table("silver", "author", lambda: gold.authors(pair, send, people, viewers))
-    pairs = run.table("silver", "edge", lambda: gold.edges(pair, author, people, line))
+    author = run.table("silver", "author", lambda: who.authors(pair, send, people, viewers))
+    edges = run.table("silver", "edge", lambda: who.edges(pair, author, people, line))
     # --- gold
     received = silver.receipts(found.read(spark, "recv"), repeated)
-    delivered = gold.deliveries(received, pairs, start_us)
+    delivered = who.deliveries(received, edges, start_us)
     reach = run.table(
-        "silver", "reach", lambda: gold.reach(send, gold.heard(delivered, masks, within_us), author, roster, masks), 0
+        "silver",
+        "reach",
+        lambda: messages.reach(send, messages.heard(delivered, masks, within_us), author, roster, masks),
+        files=0,
+        over=receipts,
     )
-    message = run.table("gold", "message", lambda: gold.messages(reach, author, people, masks), 0)
-    histogram = run.table("gold", "edge_hist", lambda: gold.histogram(delivered, pairs), 0)
+    message = run.table("gold", "message", lambda: messages.messages(reach, author, people, masks), files=0, over=sent)
+    histogram = run.table("gold", "edge_hist", lambda: pairs.histogram(delivered, edges), files=0, over=receipts)
     acks = found.read(spark, "ack").where(silver.believable("ack"))
     edge = run.table(
         "gold",
         "edge",
-        lambda: gold.edge(
+        lambda: pairs.edge(
             histogram,
-            gold.expectations(reach, masks),
-            gold.acknowledged(reach, acks, author, people, masks),
-            pairs,
+            pairs.expectations(reach, masks),
+            pairs.acknowledged(reach, acks, author, people, masks),
+            edges,
             author,
             people,
         ),
+        over=sent,
     )
-    run.table("gold", "keys_path_size", lambda: gold.keys_path_size(message, histogram))
-    minute = run.table("gold", "minute", lambda: facts.minutes(reach, author, people, masks))
+    run.table("gold", "keys_path_size", lambda: batches.keys_path_size(message, histogram), over=sent)
+    run.table("gold", "burst", lambda: batches.bursts(message), over=sent)
+    minute = run.table("gold", "minute", lambda: facts.minutes(reach, author, people, masks), over=sent)
     outage = run.table("gold", "outage", lambda: facts.outages(minute))
-    run.table("gold", "join", lambda: facts.joins(rows("join")))
-    run.table("gold", "sizes", lambda: facts.sizes(_worded(send), rows("state")))
+    run.table("gold", "join", lambda: facts.joins(rows("join"), view))
+    run.table("gold", "sizes", lambda: facts.sizes(message, rows("state")), over=sent)
     run.table("gold", "repair", lambda: facts.repairs(rows("repair")))
-    run.table("gold", "member", lambda: levels.members(message, edge, histogram, line, covered, outage))
-    run.table("gold", "slo", lambda: levels.levels(message, edge, within_us))
-
-
-def _worded(send: DataFrame) -> DataFrame:
-    return send.withColumn("keys", silver.word("send", "keys", f.col("keys")))
+    run.table("gold", "member", lambda: levels.members(message, edge, histogram, line, covered, outage), over=sent)
+    run.table("gold", "slo", lambda: levels.levels(message, edge, within_us), over=sent)

@@ -77,6 +77,7 @@ WORDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("send", "path"): ("direct", "mediator", "mixed"),
     ("recv", "keys"): ("pairwise-multi", "pairwise-single", "sender-key"),
     ("recv", "path"): ("direct", "repair", "history", "mediator"),
+    ("recv", "kind"): ("message", "membership", "remark"),
     ("join", "phase"): ("request", "view", "exchanges", "subscriptions", "announce", "whole"),
     ("join", "outcome"): ("joined", "failed", "cancelled"),
     ("repair", "outcome"): ("answered", "unanswered"),

@@ -31,7 +31,7 @@ ALWAYS_US = TIME_US_MIN
 RECEIPT = (
     *("observer", "group", "sender", "seq", "keys", "n", "t_send_us", "t_recv_us", "hold_us", "path", "dup", "late"),
 )
-"""What of `recv` the pipeline uses."""
+"""What of `recv` every part of the pipeline uses; nothing else of a row is looked at before it is believed."""
 
 
 def code(kind: str, column: str) -> Column:
@@ -100,10 +100,14 @@ def receipts(rows: DataFrame, repeated: bool) -> DataFrame:
         *("observer", "group", "sender", "seq", "n", "t_send_us", "t_recv_us", "hold_us", "dup", "late"),
         code("recv", "keys").alias("keys"),
         code("recv", "path").alias("path"),
+        code("recv", "kind").alias("kind"),
+        # Of no face that was there, or of none that can be believed: as if it had been told at once.
+        f.when(f.col("display_us").between(0, DURATION_US_MAX), f.col("display_us")).otherwise(0).alias("display_us"),
     )
     if not repeated:
         return told
-    least = [f.min(f.struct("t_recv_us", "t_send_us", "n", "hold_us", "late", "keys", "path")).alias("row")]
+    rest = ("t_recv_us", "t_send_us", "n", "hold_us", "late", "keys", "path", "kind", "display_us")
+    least = [f.min(f.struct(*rest)).alias("row")]
     return (
         told.groupBy("observer", "group", "sender", "seq", "dup")
         .agg(*least)
@@ -116,9 +120,11 @@ def receipts(rows: DataFrame, repeated: bool) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """How many words a roster has in this run, and what is done with them."""
+    """How many words a roster has in this run, and what is done with them. `people`: how many bits of all of them are
+    used at the most; 0: that is not known."""
 
     words: int
+    people: int = 0
 
     def names(self, prefix: str) -> list[str]:
         return [f"{prefix}{number}" for number in range(self.words)]
@@ -146,6 +152,18 @@ class Masks:
 
     def count(self, prefix: str) -> Column:
         return reduce(Column.__add__, [f.bit_count(one) for one in self.cols(prefix)]).cast("int")
+
+    def everybody(self) -> Column:
+        """All numbers that there are, as an array."""
+        return f.sequence(f.lit(0), f.lit((self.people or self.words * BITS) - 1))
+
+    def has(self, prefix: str, number: Column) -> Column:
+        """Whether the one with this number is in."""
+        there = f.lit(False)
+        for place, one in enumerate(self.cols(prefix)):
+            mine = number.between(place * BITS, place * BITS + BITS - 1)
+            there = f.when(mine, f.getbit(one, number - place * BITS) == 1).otherwise(there)
+        return there
 
     def numbers(self, prefix: str) -> Column:
         """The numbers of those who are in, as an array."""

@@ -74,11 +74,11 @@ def differences(pairs: DataFrame) -> DataFrame:
 
 
 def lines(differences: DataFrame) -> DataFrame:
-    """The clock of each member: (member, peers, windows, base_us, slope, start_us).
+    """The clock of each member: (member, peers, windows, base_us, slope, start_us, at_us).
 
     At a time t (µs) it is ahead of the mean by base_us + slope * (t - start_us); a slope of 1e-6 is one part in a
-    million. `start_us`, the middle of all windows, is the same for everybody. Whoever has fewer than PEERS_MIN peers is
-    left out.
+    million. `start_us`, the middle of all windows, is the same for everybody, and may be far from when this member said
+    anything; `at_us` is the middle of its own. Whoever has fewer than PEERS_MIN peers is left out.
     """
     exact = "decimal(38,0)"
     everywhere = Window.partitionBy()
@@ -90,6 +90,7 @@ def lines(differences: DataFrame) -> DataFrame:
         .groupBy("member", "peer", "start2_s")
         .agg(
             f.count(f.lit(1)).cast("int").alias("windows"),
+            *(f.min("window").alias("first"), f.max("window").alias("last")),
             f.sum("x").cast("double").alias("sx"),
             f.sum("diff2_us").cast("double").alias("sy"),
             f.sum((x * x).cast(exact)).cast("double").alias("sxx"),
@@ -102,7 +103,7 @@ def lines(differences: DataFrame) -> DataFrame:
     step = f.when(spread <= 0, f.lit(0.0)).otherwise((n * f.col("sxy") - f.col("sx") * f.col("sy")) / spread)
     base = (f.col("sy") - f.col("step") * f.col("sx")) / n / 2.0
     of_pairs = sums.withColumn("step", step).select(
-        *("member", "start2_s", "windows"),
+        *("member", "start2_s", "windows", "first", "last"),
         rounded(base).alias("base_us"),
         rounded(f.col("step") / float(SECOND_US) * float(SLOPE_PARTS)).alias("slope"),
     )
@@ -115,9 +116,10 @@ def lines(differences: DataFrame) -> DataFrame:
             (f.sum("base_us").cast("double") / shares).alias("base_us"),
             (f.sum("slope").cast("double") / shares / float(SLOPE_PARTS)).alias("slope"),
             (f.col("start2_s") * f.lit(SECOND_US // 2)).alias("start_us"),
+            ((f.min("first") + f.max("last") + 1).cast("long") * f.lit(WINDOW_US // 2)).alias("at_us"),
         )
         .where(f.col("peers") >= PEERS_MIN)
-        .select("member", "peers", "windows", "base_us", "slope", "start_us")
+        .select("member", "peers", "windows", "base_us", "slope", "start_us", "at_us")
     )
 
 

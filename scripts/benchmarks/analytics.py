@@ -4,7 +4,7 @@ Exports are simulated (members x messages, with outages, losses, repairs, clocks
 of all are compared, row by row: where they differ, there are no figures. Every engine is a process of its own, timed
 from its start to its end. On one machine Spark is several times slower than the others: its reason here is that the
 same code runs on a cluster. Beside it stands the same work as one writes it first (`ours/naive.py`), and how time grows
-from a quarter of the data to all of it.
+from a quarter of the data to all of it, and how long the notebook takes over the sample that comes with the project.
 
 `--members N --messages N` make it smaller (64 and 200,000), and with `--keep FOLDER` exports are made once.
 """
@@ -28,6 +28,7 @@ HOURS = 7 * 24.0
 PARTS = (4, 2, 1)
 """Which part of the messages: for how time grows."""
 TIMES_DUCKDB_MAX, OF_NAIVE_MAX, GROWTH_MAX, JAVA_MB_MAX = 8.0, 0.7, 4.0, 2_560.0
+NOTEBOOK_S_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,11 @@ def measure(quick: bool, members: int | None = None, messages: int | None = None
     members = members or (MEMBERS_QUICK if quick else MEMBERS)
     messages = messages or (MESSAGES_QUICK if quick else MESSAGES)
     with tempfile.TemporaryDirectory(prefix="zerochat-study-") as folder:
-        return _measure(Path(folder), keep or Path(folder), members, messages)
+        rows = _measure(Path(folder), keep or Path(folder), members, messages)
+        return Report(rows if quick else [*rows, notebook_row(Path(folder))])
 
 
-def _measure(work: Path, data: Path, members: int, messages: int) -> Report:
+def _measure(work: Path, data: Path, members: int, messages: int) -> list[Row]:
     from benchmarks.ours.exports import Plan, write
     from benchmarks.ours.same import differences, table
 
@@ -87,7 +89,16 @@ def _measure(work: Path, data: Path, members: int, messages: int) -> Report:
     counted = [sum(table(work / "duckdb-1", "message")[column].to_pylist()) for column in ("expected", "delivered")]
     if naive_counts(work / "naive-1") != counted:
         raise Unequal(f"the naive form has found {naive_counts(work / 'naive-1')}, and not {counted}")
-    return Report(list(rows_of(members, messages, rows, ended)))
+    return list(rows_of(members, messages, rows, ended))
+
+
+def notebook_row(work: Path) -> Row:
+    """From the command to the report, over the sample; a process of its own."""
+    command = [sys.executable, "-m", "analytics", "notebook", "--out", str(work / "notebook"), "--quiet"]
+    begun = time.monotonic()
+    subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+    took = exactly(time.monotonic() - begun)
+    return Row("the sample's notebook, from the command to the report", "s", "lower", took, goal=NOTEBOOK_S_MAX)
 
 
 def process(engine: str, exports: Path, out: Path) -> Ended:

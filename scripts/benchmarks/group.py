@@ -7,6 +7,9 @@ envelope (the floor), the lean form (our keys and envelopes over such sockets: n
 acknowledged or shown), and the peers that are installed. Sixty-four idle agents are never quite idle, so the others are
 measured while no agent of ours runs: before them, and, but for `--quick`, once more after them.
 
+With `--record DIR` our agents record their telemetry too (`ours/recording.py`), and are quiet for longer between
+bursts.
+
 Nothing is waited for but all copies, or that no more come; the success rate is of the final count. Bytes are those that
 the publisher's (or the server's) TCP connections have sent by then, as Linux counts them, for one message to one
 member. Whatever fails on the way is named as missing, and everything else is measured all the same.
@@ -25,8 +28,10 @@ from pathlib import Path
 from types import FrameType
 
 from benchmarks import Figure, Report, Row
+from benchmarks.ours import recording
 from benchmarks.ours.agents import Agents, NotReady
 from benchmarks.ours.core import MULTI, SINGLE, Star, has_keys
+from benchmarks.ours.recording import Recording
 from benchmarks.peers import rooms
 from benchmarks.peers.rooms import Burst, NotHere, Room
 from zerochat.errors import LocalError
@@ -38,7 +43,8 @@ TEXT_BYTES = 7
 """What makes the thesis' message of 773 B."""
 ROUNDS, ROUNDS_TWICE = 3, 2
 """Bursts of a case; and where there are some before and some after ours, so many each time."""
-WARM_UP = 10
+WARM_UP = 12
+"""Messages; as many as no case has, so that whoever looks at a recording can tell."""
 CASE_S_MAX = 15.0
 """Whoever has taken longer than this over one case is not asked again in it; its range tells from how little it is."""
 GOAL_MEMBERS, GOAL_BATCH, GOAL_LEAN = 8, 100, 2.0
@@ -52,7 +58,11 @@ Bursts = dict[str, dict[Case, list[Burst]]]
 FAILURES = (NotHere, NotReady, LocalError, OSError, subprocess.SubprocessError)
 
 
-def measure(quick: bool) -> Report:
+options = recording.options
+
+
+def measure(quick: bool, record: Path | None = None) -> Report:
+    recorded = Recording(record) if record is not None else None
     members = sorted({min(count, MEMBERS_MAX - 1) for count in (MEMBERS_QUICK if quick else MEMBERS)})
     batches = BATCHES_QUICK if quick else BATCHES
     bursts: Bursts = defaultdict(lambda: defaultdict(list))
@@ -64,9 +74,11 @@ def measure(quick: bool) -> Report:
         others = partial(measure_others, members, batches, rounds, kinds, Path(folder), bursts, missing)
         others()
         for keys in kinds:
-            measure_ours(keys, members, batches, Path(folder) / keys, bursts, missing)
+            measure_ours(keys, members, batches, Path(folder) / keys, bursts, missing, recorded)
         if not quick:
             others()
+    if recorded is not None:
+        recorded.close("group")
     return Report([row for keys in kinds for row in rows_of(keys, bursts)], list(missing))
 
 
@@ -92,17 +104,32 @@ def say(text: str) -> None:
 
 
 def measure_ours(
-    keys: str, members: Sequence[int], batches: Sequence[int], folder: Path, bursts: Bursts, missing: dict[str, None]
+    keys: str,
+    members: Sequence[int],
+    batches: Sequence[int],
+    folder: Path,
+    bursts: Bursts,
+    missing: dict[str, None],
+    recorded: Recording | None = None,
 ) -> None:
     """The same agents all along: the group grows from one size to the next."""
-    with Agents(folder, None if keys == MULTI else keys, lambda text: say(f"{keys}: {text}")) as agents:
-        ours: dict[str, Callable[[int], Burst]] = {keys: partial(burst_of, agents)}
+    with (
+        Agents(folder, None if keys == MULTI else keys, lambda text: say(f"{keys}: {text}")) as agents,
+        recorded.ended() if recorded is not None else contextlib.nullcontext(),
+    ):
+        one_burst = (
+            partial(burst_of, agents) if recorded is None else partial(recorded_burst_of, agents, keys, recorded)
+        )
+        ours: dict[str, Callable[[int], Burst]] = {keys: one_burst}
         for count in members:
             try:
                 agents.grow(count)
             except FAILURES as error:
                 missing[f"{keys} groups of ours with {several(count, 'member')} ({error})"] = None
                 return
+            if recorded is not None:
+                for number, member in enumerate((agents.publisher, *agents.listeners)):
+                    recorded.begin(f"{keys}-{number}", member.client)
             in_turn(ours, count, batches, ROUNDS, bursts, missing)
             if not ours:
                 return
@@ -144,6 +171,15 @@ def in_turn(
 def burst_of(agents: Agents, batch: int) -> Burst:
     agents.rest()
     return agents.burst(batch, TEXT_BYTES)
+
+
+def recorded_burst_of(agents: Agents, keys: str, recorded: Recording, batch: int) -> Burst:
+    agents.rest()
+    recorded.pause()
+    burst = agents.burst(batch, TEXT_BYTES)
+    size = {"keys": keys, "members": len(agents.listeners), "batch": batch}
+    recorded.runs.append({**size, "ms": burst.ms, "came": burst.came, "wanted": burst.wanted})
+    return burst
 
 
 def measure_others(

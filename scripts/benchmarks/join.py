@@ -11,14 +11,20 @@ is the only member, the thesis makes no difference between the two, and neither 
 agent that is in another group with all members, and connected with them there. It knows them in less than the thesis'
 sense: DIDs are made for one pair in one group, so it exchanges them with every member all the same, as a fresh agent
 does, but over the lines that are open.
+
+With `--record DIR` the joiners record their telemetry too (`ours/recording.py`).
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 from benchmarks import Figure, Report, Row, wide
+from benchmarks.ours import recording
+from benchmarks.ours.recording import Recording
 from benchmarks.wide.agents import Agents, Seat, Stuck, drain, grow, listen, until
 from benchmarks.wide.line import Line, NoLine
 from benchmarks.wide.thesis import (
@@ -61,6 +67,7 @@ class Join:
     began_ms: dict[str, float]
     whole: bool
     """Whether every member was connected when it counted as done."""
+    seat: Seat
 
     @property
     def from_nothing(self) -> float:
@@ -77,7 +84,11 @@ class Join:
         return {phase: took.get(phase, 0.0) for phase in PHASES}
 
 
-def measure(quick: bool) -> Report:
+options = recording.options
+
+
+def measure(quick: bool, record: Path | None = None) -> Report:
+    recorded = Recording(record) if record is not None else None
     sizes = SIZES_QUICK if quick else SIZES
     at_once = () if quick else AT_ONCE
     rows: list[Row] = []
@@ -93,41 +104,61 @@ def measure(quick: bool) -> Report:
             attempts = range(1 if quick else ATTEMPTS)
             for size in sizes:
                 seats += [agents.start(host) for host in member_names(size)[len(seats) :]]
-                alone = [join for _ in attempts for join in join_afresh(agents, seats, 1, missing) if join.whole]
+                alone = [
+                    join for _ in attempts for join in join_afresh(agents, seats, 1, missing, recorded) if join.whole
+                ]
                 peer, goal = (UNKNOWN, RTTS_MAX) if size > 1 else (KNOWN, RTTS_MAX_KNOWN)
                 rows += rows_of_one(size, "", alone, peer, goal)
-                known = join_acquainted(agents, seats, len(attempts), missing)
+                known = join_acquainted(agents, seats, len(attempts), missing, recorded)
                 rows += rows_of_one(size, ACQUAINTED, known, KNOWN, RTTS_MAX_KNOWN)
                 for joiners in (many for there, many in at_once if there == size):
-                    together = join_afresh(agents, seats, joiners, missing)
+                    together = join_afresh(agents, seats, joiners, missing, recorded)
                     if len(together) == joiners:
                         rows += rows_at_once(size, together, alone)
     except (Stuck, LocalError) as error:
         missing.append(f"everything from here on ({error})")
+    if recorded is not None:
+        recorded.close("join")
     return Report([*wide.rows_of(line), *rows], missing)
 
 
-def join_afresh(agents: Agents, seats: Sequence[Seat], joiners: int, missing: list[str]) -> list[Join]:
+def join_afresh(
+    agents: Agents, seats: Sequence[Seat], joiners: int, missing: list[str], recorded: Recording | None = None
+) -> list[Join]:
     """Have so many fresh agents join a new group of all these, and end. What did not end well is said in `missing`.
     Raises Stuck."""
     newcomers = [agents.start(TESTER, f"{TESTER}-{number}") for number in range(joiners)]
-    joins = join_new_group(seats, newcomers, missing)
+    joins = join_new_group(seats, newcomers, missing, recorded)
     for seat in newcomers:
-        agents.stop(seat)
+        stop(agents, seat, recorded)
     return joins
 
 
-def join_acquainted(agents: Agents, seats: Sequence[Seat], attempts: int, missing: list[str]) -> list[Join]:
+def join_acquainted(
+    agents: Agents, seats: Sequence[Seat], attempts: int, missing: list[str], recorded: Recording | None = None
+) -> list[Join]:
     """Have an agent that is connected with all these in another group join new groups of theirs, one after the other,
     and end; gives the joins that ended well. What did not is said in `missing`. Raises Stuck."""
     neighbours = new_group(seats)
     newcomer = agents.start(TESTER, f"{TESTER}-known")
     grow(neighbours, seats[0], [newcomer], len(seats) + 1)
     until(f"{len(seats)} neighbours", lambda: newcomer.connected(neighbours) == len(seats))
-    joins = [join for _ in range(attempts) for join in join_new_group(seats, [newcomer], missing) if join.whole]
+    tries = [join_new_group(seats, [newcomer], missing, recorded) for _ in range(attempts)]
+    joins = [join for joins in tries for join in joins if join.whole]
     leave(neighbours, [*seats, newcomer])
-    agents.stop(newcomer)
+    stop(agents, newcomer, recorded)
     return joins
+
+
+def stop(agents: Agents, seat: Seat, recorded: Recording | None) -> None:
+    """End an agent; what it has recorded is exported first."""
+    if recorded is not None:
+        recorded.end(recording_name(seat))
+    agents.stop(seat)
+
+
+def recording_name(seat: Seat) -> str:
+    return f"joiner-{seat.process.pid}"
 
 
 def new_group(seats: Sequence[Seat]) -> str:
@@ -146,16 +177,35 @@ def leave(group: str, seats: Sequence[Seat]) -> None:
         seat.client.leave(group)
 
 
-def join_new_group(seats: Sequence[Seat], newcomers: Sequence[Seat], missing: list[str]) -> list[Join]:
+def join_new_group(
+    seats: Sequence[Seat], newcomers: Sequence[Seat], missing: list[str], recorded: Recording | None
+) -> list[Join]:
     """Have the newcomers join a new group of all these agents at once, which everybody leaves again afterwards: a group
     that others had joined and left before would have more to tell. Raises Stuck."""
     group = new_group(seats)
+    if recorded is not None:
+        for seat in newcomers:
+            recorded.begin(recording_name(seat), seat.client)
     joins = join_at_once(group, seats[0], newcomers)
+    if recorded is not None:
+        recorded.runs += [run_of(join, group, len(seats), len(newcomers), recorded) for join in joins]
     if partly := len(newcomers) - sum(join.whole for join in joins):
         case = case_of(len(seats), "")
         missing.append(f"{case}: {partly} of {len(newcomers)} at once did not end with every member connected")
     leave(group, seats)
     return joins
+
+
+def run_of(join: Join, group: str, members: int, at_once: int, recorded: Recording) -> dict[str, Any]:
+    """A join as it is written beside the exports. `joiner`: its pseudonym in them."""
+    me = next(one.did for one in join.seat.client.members(group) if one.connection == "self")
+    return {
+        "joiner": recorded.member(group, me),
+        "members": members,
+        "at_once": at_once,
+        "from_nothing_ms": join.from_nothing,
+        "from_request_ms": join.from_request,
+    }
 
 
 def join_at_once(group: str, inviter: Seat, newcomers: Sequence[Seat]) -> list[Join]:
@@ -178,13 +228,13 @@ def join_at_once(group: str, inviter: Seat, newcomers: Sequence[Seat]) -> list[J
 
     listen(faces, all_ended, JOIN_S_MAX)
     joins = []
-    for begun, one in zip(asked, told, strict=True):
+    for seat, begun, one in zip(newcomers, asked, told, strict=True):
         began_ms: dict[str, float] = {}
         for when, phase, _ in one:
             began_ms.setdefault(phase, (when - begun) * 1000)
         end = next((status for _, phase, status in one if status is not None and phase == "joined"), None)
         if end is not None and "asking" in began_ms:
-            joins.append(Join(began_ms, end.connected == end.members))
+            joins.append(Join(began_ms, end.connected == end.members, seat))
     return joins
 
 

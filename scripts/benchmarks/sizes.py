@@ -2,13 +2,19 @@
 
 The thesis' forms are built again, with its encryption, and stand beside the figures that it published of them. Ours are
 the bytes of what the real core says. Nothing here takes time from anybody: the figures are the same on every machine.
+
+With `--record DIR` such cores really say it, and the product's own recorder looks on (`ours/recording.py`).
 """
 
 import random
+from pathlib import Path
 
 from analytics.thesis import MESSAGE_B, STATE_B
 from benchmarks import Figure, Report, Row
+from benchmarks.ours import recording
 from benchmarks.ours.core import MULTI, SINGLE, Star, has_keys, sample_text
+from benchmarks.ours.recorded import RecordedStar
+from benchmarks.ours.recording import Recording
 from benchmarks.peers import thesis
 from zerochat.errors import LocalError
 
@@ -17,8 +23,16 @@ GOAL_MEMBERS, GOAL_BYTES = 25, 5000
 """A state message for 25 members, the thesis' own example."""
 
 
-def measure(quick: bool) -> Report:
+options = recording.options
+
+
+def measure(quick: bool, record: Path | None = None) -> Report:
     samples = SAMPLES_QUICK if quick else SAMPLES
+    if record is not None:
+        recorded = Recording(record)
+        for keys in filter(has_keys, (MULTI, SINGLE)):
+            say_all(keys, max(STATE_B), samples, recorded)
+        recorded.close("sizes")
     rows, missing = message_rows(samples)
     return Report([*rows, *state_rows(samples)], missing)
 
@@ -42,6 +56,21 @@ def message_rows(samples: int) -> tuple[list[Row], list[str]]:
             ours = Figure.of([star.post_bytes(text) for _ in range(samples)])
             rows.append(Row(f"a message of {size} B to one member, {keys}", "B", "lower", ours, peers=peers))
     return rows, missing
+
+
+def say_all(keys: str, members: int, samples: int, recorded: Recording) -> None:
+    """Say every text in a group of two, and then have it grow to so many members."""
+    with RecordedStar(members, keys) as star:
+        star.grow(2)
+        for size in MESSAGE_B:
+            for _ in range(samples):
+                said = star.post(sample_text(size))
+                recorded.runs.append({"kind": "message", "keys": keys, "of": size, "bytes": said})
+        for told in range(1, members - 1):
+            star.grow(told + 2)
+            recorded.runs.append({"kind": "change", "keys": keys, "of": told, "bytes": star.state_bytes()})
+        for name, batches, names in star.recorded():
+            recorded.export(f"{keys}-{name}", batches, names)
 
 
 def founded(keys: str) -> Star | None:

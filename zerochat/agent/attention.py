@@ -1,6 +1,6 @@
 """What a person should know of the agent, in one sentence: the most urgent of what there is."""
 
-import shutil
+import os
 import time
 from pathlib import Path
 from typing import Final
@@ -72,9 +72,10 @@ class Attention:
 
     def _free(self) -> int:
         try:
-            return shutil.disk_usage(self._folder).free
+            disk = os.statvfs(self._folder)
         except OSError:
             return ROOM_MIN
+        return disk.f_bavail * disk.f_frsize
 
 
 def _lead(ms: int) -> str:

@@ -44,14 +44,11 @@ from zerochat.agent.seal import (
     seal,
     write_secret,
 )
-from zerochat.agent.vault import PassphraseNeeded, building
+from zerochat.agent.vault import RESTORED_AT, PassphraseNeeded, building
 from zerochat.crypto.encoding import Count, b64url
 from zerochat.errors import LocalError
 from zerochat.group.state import Agent
 
-RESTORED_AT: Final = "restored_at"
-"""In a journal's meta: when it was restored from a backup, UTC milliseconds in decimal; absent or empty: never, or an
-agent has started with it since, and each group's own state says that it must not go on yet."""
 MANIFEST, COPY = "backup.json", "backup.db"
 VERSION: Final = 1
 

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from zerochat.agent import (
     delivery,
     drafts,
-    finding,
     invitations,
     ledger,
     plain,
@@ -25,14 +24,13 @@ from zerochat.agent import (
     roster,
     schema,
     speech,
-    tuning,
     wishes,
 )
-from zerochat.agent.backup import copy_beside
 from zerochat.agent.control import ControlServer, read_params
-from zerochat.agent.files import clerk, shown
+from zerochat.agent.files import shown
+from zerochat.agent.files.counter import Counter
 from zerochat.agent.files.room import FileRoom
-from zerochat.agent.journal import Journal, Row
+from zerochat.agent.journal import Journal
 from zerochat.agent.pages import page_of
 from zerochat.agent.places import Places
 from zerochat.agent.schema import Request
@@ -41,7 +39,8 @@ from zerochat.agent.standings import Standings
 from zerochat.agent.stream.followers import FEED_ROWS
 from zerochat.agent.stream.store import Notes
 from zerochat.agent.stream.stream import Stream
-from zerochat.errors import InternalFault, LocalError, NotAMember, Overloaded, UnknownGroup
+from zerochat.agent.waits import Waits
+from zerochat.errors import AmbiguousGroup, InternalFault, LocalError, NotAMember
 from zerochat.group import notices
 from zerochat.group.contact import knock_link
 from zerochat.group.effects import (
@@ -49,7 +48,6 @@ from zerochat.group.effects import (
     Asked,
     Changed,
     Connected,
-    DropFile,
     Effect,
     FileChanged,
     Forgotten,
@@ -66,16 +64,12 @@ from zerochat.group.effects import (
 )
 from zerochat.group.find import find_connection, find_group
 from zerochat.group.state import Agent, Group
-from zerochat.group.stimuli import Ask, ChangeRole, Command, ImportEvents, SendPost, VerifyMember
+from zerochat.group.stimuli import Ask, ChangeRole, Command, ImportEvents, VerifyMember
 
 EVENTS_BYTES_MAX = 960 * 1024
 """Of a page of history as it is told: it is one line of the control socket."""
-FILE_NEWS_S = 0.25
-"""How far apart it is told how files get on."""
 FEATURES = ("consumers", "keys", "retry")
 """What `hello` says that there is besides the methods."""
-WAITS_MAX = 1024
-WAIT_S_MAX = 24 * 3600.0
 
 
 class Undone(LocalError):
@@ -100,16 +94,6 @@ class PutOut(LocalError):
 
 
 @dataclass(slots=True)
-class _Wait:
-    client: int
-    request: object
-    group: str
-    row: Row
-    count: int
-    deadline: float
-
-
-@dataclass(slots=True)
 class Desk:
     """What the faces have asked for and not yet got. Owned by the agent thread."""
 
@@ -126,14 +110,9 @@ class Desk:
     """Answers what is asked about it; None: there is none."""
     _tickets: dict[int, tuple[int, Request, Command]] = field(default_factory=dict)
     _next_ticket: int = 1
-    _waits: list[_Wait] = field(default_factory=list)
     _names: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     _joins: dict[str, schema.JoinStatus] = field(default_factory=dict)
     """What was last told of each join, by its id."""
-    _filed: list[Ask] = field(default_factory=list)
-    _moved: dict[tuple[str, str], None] = field(default_factory=dict)
-    """The files of which there is news, by group and id."""
-    _moved_at: float = 0.0
     stopping: bool = False
     ending: bool = False
     """Nothing new is done any more (`begin_to_stop`)."""
@@ -141,10 +120,15 @@ class Desk:
     """The journal, with messages as they stand now."""
     stream: Stream = field(init=False)
     """Who is told what is new."""
+    _waits: Waits = field(init=False)
+    _files: Counter = field(init=False)
 
     def __post_init__(self) -> None:
         self.log = Standings(self.journal)
         self.stream = Stream(self.server, self.journal, self.log, self._labels, lambda: int(time.time() * 1000))
+        self._waits = Waits(self.server, self.journal, self._labels)
+        known = (self.server, self.journal, self.files, self.log, self.stream, self._labels)
+        self._files = Counter(*known, self._ticketed, self._refuse)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -155,7 +139,7 @@ class Desk:
             if self.ending and command is not None:
                 raise AgentStopping
         except LocalError as error:
-            self._refuse(client, request, error)
+            self._refuse(client, request, _told_apart(error, agent))
             return None
         except Exception:
             self.stream.keys.refused(request, InternalFault(what=request.method))
@@ -199,14 +183,17 @@ class Desk:
                 | schema.PictureParams()
                 | schema.FilesParams()
             ):
-                return self._serve_files(client, request, agent, params)
+                if self.ending and isinstance(params, schema.AttachParams):
+                    raise AgentStopping
+                return self._files.serve(client, request, agent, find_group(agent, params.group), params)
             case schema.AnnounceParams():
                 said = speech.announcement(self.log, find_group(agent, params.group), params)
                 if not isinstance(said, schema.Announced):
                     return said
                 self.server.respond(client, request.id, said)
             case schema.WaitParams():
-                self._await(client, request, agent, params)
+                self._waits.add(client, request.id, agent, params, time.monotonic())
+                self.review(agent)
             case schema.EventParams(wanted, event):
                 self.server.respond(client, request.id, self._about(request.method, agent, wanted, event))
             case schema.RowsParams():
@@ -215,6 +202,8 @@ class Desk:
             case schema.GroupParams(wanted) if request.method == "ledger":
                 self.server.respond(client, request.id, ledger.ledger(self.journal, find_group(agent, wanted)))
             case schema.SetParams():
+                from zerochat.agent import tuning  # like all that hardly anybody asks for: not before it is wanted
+
                 self.server.respond(client, request.id, tuning.change(self.places, params))
             case _ if request.method.startswith("telemetry"):
                 if self.telemetry is None:
@@ -223,6 +212,8 @@ class Desk:
             case schema.HistoryParams():
                 self.server.respond(client, request.id, self._history(find_group(agent, params.group), params))
             case schema.SearchParams():
+                from zerochat.agent import finding
+
                 self.server.respond(client, request.id, finding.search(self.journal, agent, params))
             case schema.SubscribeParams():
                 self.server.respond(client, request.id, self.stream.subscribe(client, params, agent))
@@ -254,62 +245,9 @@ class Desk:
                 return wishes.command_of(request.method, params, agent, int(time.time()))
         return None
 
-    def _serve_files(
-        self,
-        client: int,
-        request: Request,
-        agent: Agent,
-        params: schema.AttachParams | schema.FileParams | schema.SaveParams | schema.PictureParams | schema.FilesParams,
-    ) -> Command | None:
-        """What is wanted with files; what takes long comes back by `take_filed`."""
-        group = find_group(agent, params.group)
-        match params:
-            case schema.FilesParams(_, after):
-                self.server.respond(client, request.id, shown.page(group, after, self._labels(group)))
-            case schema.FileParams(_, wanted):
-                return clerk.wish(self.journal, group, request.method, wanted)
-            case schema.SaveParams() if self.files is not None:
-                clerk.save_file(self.files, self.journal, group, params, partial(self._file_done, client, request))
-            case schema.PictureParams() if self.files is not None:
-                clerk.show_picture(self.files, self.journal, group, params, partial(self._file_done, client, request))
-            case schema.AttachParams() if self.ending:
-                raise AgentStopping
-            case schema.AttachParams() if self.files is not None:
-                if not self.stream.keys.claim(client, request, group.id, params):
-                    return None
-                wish = schema.SendParams(group.id, params.text, params.reply_to, params.action)
-                command = speech.command_of(self.log, group, wish)
-                assert isinstance(command, SendPost)
-                then = partial(self._file_done, client, request, command=command)
-                clerk.attach(self.files, agent, group, params, then)
-        return None
-
-    def _file_done(self, client: int, request: Request, result: object, command: SendPost | None = None) -> None:
-        """Something that took long is over."""
-        if isinstance(result, LocalError):
-            self._refuse(client, request, result)
-        elif command is None:
-            self.server.respond(client, request.id, result)
-        else:
-            assert isinstance(result, tuple)
-            self._filed.append(self._ticketed(client, request, replace(command, files=result)))
-
     def _refuse(self, client: int, request: Request, error: LocalError) -> None:
         self.server.refuse_error(client, request.id, error)
         self.stream.keys.refused(request, error)
-
-    def _unsent(self, command: Command, agent: Agent) -> None:
-        """A message was not said, so what was taken in for it goes."""
-        if isinstance(command, SendPost) and command.files and self.files is not None:
-            kept = agent.groups[command.group].files if command.group in agent.groups else {}
-            for file in command.files:
-                if file.id not in kept or kept[file.id].state == "offered":
-                    self.files.perform(DropFile(command.group, file.id))
-
-    def take_filed(self) -> list[Ask]:
-        """The messages whose files are here now."""
-        filed, self._filed = self._filed, []
-        return filed
 
     def _ticketed(self, client: int, request: Request, command: Command) -> Ask:
         ticket = self._next_ticket
@@ -331,8 +269,12 @@ class Desk:
             case "consumers":
                 self.server.respond(client, request.id, self.stream.consumers.infos())
             case "settings":
+                from zerochat.agent import tuning
+
                 self.server.respond(client, request.id, tuning.settings(self.places))
             case "backup":
+                from zerochat.agent.backup import copy_beside
+
                 self.server.respond(client, request.id, schema.Copied(str(copy_beside(self.journal))))
             case "stop":
                 self.server.respond(client, request.id, schema.NoParams())
@@ -360,7 +302,7 @@ class Desk:
         """The core has answered a command."""
         client, request, command = self._tickets.pop(effect.ticket)
         if isinstance(effect, Refuse):
-            self._unsent(command, agent)
+            self._files.unsent(command, agent)
             self._refuse(client, request, _why(effect.error, command, agent))
         else:
             try:
@@ -375,7 +317,7 @@ class Desk:
         """A command could not be carried out, for a reason that the core knows nothing of."""
         if ask.ticket in self._tickets:
             client, request, command = self._tickets.pop(ask.ticket)
-            self._unsent(command, agent)
+            self._files.unsent(command, agent)
             self._refuse(client, request, error)
 
     def _result(self, answer: Answer, request: Request, command: Command, agent: Agent) -> object:
@@ -454,46 +396,17 @@ class Desk:
         told = delivery.report(agent, group, row, held, names, self.log.event(group, row, names))
         return delivery.fate(group, row, held, names, told) if method == "why" else told
 
-    def _await(self, client: int, request: Request, agent: Agent, params: schema.WaitParams) -> None:
-        group = find_group(agent, params.group)
-        row = ledger.find_row(self.journal, group, params.id)
-        if len(self._waits) >= WAITS_MAX:
-            raise Overloaded(what="The number of waiting requests", limit=WAITS_MAX)
-        seconds = max(0.0, min(params.timeout_s, WAIT_S_MAX))
-        self._waits.append(_Wait(client, request.id, group.id, row, params.count, time.monotonic() + seconds))
-        self.review(agent)
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def take_filed(self) -> list[Ask]:
+        """The messages whose files are here now."""
+        return self._files.take_filed()
 
     def review(self, agent: Agent) -> float | None:
-        """Answer every wait that is over; the next deadline of those that are not, on the monotonic clock."""
-        now, left = time.monotonic(), []
-        for wait in self._waits:
-            if (group := agent.groups.get(wait.group)) is None:  # it was forgotten
-                self.server.refuse_error(wait.client, wait.request, UnknownGroup(group=wait.group))  # type: ignore[arg-type]
-                continue
-            outcome = delivery.waited_for(group, wait.row, self._labels(group), wait.count)
-            if outcome.complete or now >= wait.deadline:
-                self.server.respond(wait.client, wait.request, outcome)  # type: ignore[arg-type]
-            elif wait.client in self.server.clients:
-                left.append(wait)
-        self._waits = left
-        deadlines = [wait.deadline for wait in left]
-        if self._moved and now >= self._moved_at:
-            self._moved_at = now + FILE_NEWS_S
-            self._tell_files(agent)
-        elif self._moved:
-            deadlines.append(self._moved_at)
-        return min(deadlines, default=None)
-
-    def _tell_files(self, agent: Agent) -> None:
-        """How the files stand of which there is news."""
-        moved, self._moved = self._moved, {}
-        for name, key in moved:
-            group = agent.groups.get(name)
-            one = group.files.get(key) if group is not None else None
-            if group is None or one is None:
-                continue
-            file = shown.attachment(group, one.file, one, self._labels(group))
-            self.server.notify(self.stream.listeners("file", name), "file", schema.FileNews(name, one.event, file))
+        """Answer every wait that is over, and tell how files get on; when to look again, on the monotonic clock."""
+        now = time.monotonic()
+        deadlines = (self._waits.review(agent, now), self._files.review(agent, now))
+        return min((one for one in deadlines if one is not None), default=None)
 
     # --- news -------------------------------------------------------------------------------------------------------
 
@@ -517,7 +430,7 @@ class Desk:
         """Pass the core's notices on to whoever subscribed."""
         here = {"", *agent.groups}  # but for what was forgotten since
         news = list(news)
-        self._moved |= {(one.group, one.file): None for one in news if isinstance(one, notices.FileMoved)}
+        self._files.note(news)
         told_anyway = (notices.JoinProgress, notices.ViewChanged)
         news = [one for one in news if isinstance(one, told_anyway) or getattr(one, "group", "") in here]
         self._names = {group: names for group, names in self._names.items() if group in here}
@@ -538,8 +451,19 @@ class Desk:
                         yield "amended", group.id, schema.Amended(event)
 
 
+def _told_apart(error: LocalError, agent: Agent) -> LocalError:
+    """Where a name is several groups', with their ids."""
+    if not isinstance(error, AmbiguousGroup):
+        return error
+    wanted = str(error.fields["group"])
+    named = [one for one in agent.groups.values() if one.name == wanted]
+    meant = [one.id for one in named if one.state != "left"] or [one.id for one in named]
+    return AmbiguousGroup(group=wanted, ids=meant or [name for name in agent.groups if name.startswith(wanted)])
+
+
 def _why(error: LocalError, command: Command, agent: Agent) -> LocalError:
     """Why we are no longer in a group, where others have seen to that."""
+    error = _told_apart(error, agent)
     wanted = getattr(command, "group", "")
     if not isinstance(error, NotAMember) or not wanted:
         return error

@@ -208,6 +208,12 @@ def shown(places: Places, environ: Mapping[str, str]) -> Iterator[tuple[str, str
         yield name, "" if value is None else written(value), source
 
 
+def said_by_variables(environ: Mapping[str, str]) -> str:
+    """Which variables of the environment set what, as a sentence; empty where none does."""
+    told = [f"{variable_of(name)} sets {name}" for name in from_environment(environ) if name in OPTIONS]
+    return f"{', '.join(told)}." if told else ""
+
+
 def complaints(places: Places, environ: Mapping[str, str]) -> list[str]:
     """What is wrong with the settings file, in any profile's part of it, and with the environment, in sentences."""
     try:

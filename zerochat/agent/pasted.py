@@ -13,10 +13,12 @@ from typing import Final
 
 from zerochat.didcomm.invitation import CODE_PREFIX, GOAL_CODE, Invitation, parse_invitation
 from zerochat.didcomm.protocols.oob import OutOfBand, ShortLink, read_invitation
-from zerochat.errors import LocalError, RemoteError
+from zerochat.errors import BadInvitation, LocalError, RemoteError
 
 PIECES_MAX: Final = 80
 """So many lines a mail program makes of one link at the most."""
+MEDIATE: Final = "request-mediate"
+"""The goal code that mediators of several makers write into their invitations."""
 TRIES_MAX: Final = 1_000
 """So many pieces are tried in all: a page of links takes a few hundred, and who writes "ZC:" ten thousand times shall
 not have the agent busy for the better part of a second."""
@@ -40,6 +42,14 @@ class ForAGroup(LocalError):
     """This is an invitation to a group. Join it with `zerochat join`, or with /join in the chat."""
 
 
+class ForAMediator(LocalError):
+    """This link is a mediator's, and leads into no group. `zerochat route add` asks it to take in what is for you."""
+
+
+class ForAConnection(LocalError):
+    """This link leads to a connection with one agent, and into no group. Use it with `zerochat connect`."""
+
+
 def read_pasted(text: str, now_s: int) -> OutOfBand:
     """The Out-of-Band invitation in a link, or in JSON; `now_s` in UTC seconds. Raises BadLink, ForAGroup or
     SeveralInvitations."""
@@ -58,6 +68,24 @@ def read_pasted(text: str, now_s: int) -> OutOfBand:
         ended = datetime.fromtimestamp(max(found.expires_time, 0), UTC)
         raise BadLink(why=f"it expired at {ended:%Y-%m-%d %H:%M} UTC")
     return found
+
+
+def read_for_group(text: str, now_s: int) -> Invitation:
+    """The invitation to a group that was pasted; `now_s` in UTC seconds. Raises BadInvitation, InvitationExpired,
+    SeveralInvitations, ForAMediator or ForAConnection."""
+    text = only_invitation(text)
+    try:
+        return parse_invitation(text, now_s)
+    except BadInvitation:
+        try:
+            other: OutOfBand | ShortLink | None = read_invitation(text)
+        except RemoteError:
+            other = None
+        if isinstance(other, OutOfBand) and other.goal_code == MEDIATE:
+            raise ForAMediator from None
+        if isinstance(other, OutOfBand) and other.goal_code != GOAL_CODE:
+            raise ForAConnection from None
+        raise
 
 
 def only_invitation(text: str) -> str:

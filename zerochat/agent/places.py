@@ -5,7 +5,6 @@ as little as possible on the environment that a program happens to be started wi
 XDG_RUNTIME_DIR and a desktop does; whichever place a socket has already been put in is the one.
 """
 
-import hashlib
 import os
 import re
 import stat
@@ -148,8 +147,10 @@ def _short(path: Path, profile: str) -> Path:
     It is in /tmp whatever TMPDIR says, so that every program finds the same one; and it is made here and now, closed
     to others, so that nobody else can make it first and listen there in our place.
     """
+    from hashlib import sha256  # and with it all of OpenSSL, for a path that hardly anybody has
+
     uid = os.geteuid()
-    mark = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    mark = sha256(os.fsencode(path)).hexdigest()[:16]
     folder = SHORT / f"zerochat-{uid}-{mark}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

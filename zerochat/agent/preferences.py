@@ -4,7 +4,6 @@ The agent does nothing with it; it is here because every face may read it, and n
 value costs nobody the chat: it is told, and the usual one holds.
 """
 
-import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -131,7 +130,9 @@ def _one_of(value: object, choices: Sequence[str]) -> str:
     if isinstance(value, str) and value in choices:
         return value
     many = isinstance(value, str) and len(choices) > CHOICES_FEW
-    nearest = difflib.get_close_matches(str(value), choices, n=1) if many else []
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(str(value), choices, n=1) if many else []
     if nearest:
         raise ValueError(f"did you mean {nearest[0]}?")
     raise ValueError(f"it must be {', '.join(choices[:-1])} or {choices[-1]}")

@@ -79,7 +79,9 @@ An error has one of JSON-RPC's numbers, or {schema.REFUSED} for all that zerocha
 person, and in the latter case `data`: `code`, a stable name; `exit_code`, with which a verb of the command line would
 end; `retry`, which is `never` (it will be refused again until somebody has changed something), `later` (it may well do
 after a while, after `retry_after_s` seconds where that is known) or `now`. `KeyReused` also has the `group` and the
-`id` of what was said under that key.
+`id` of what was said under that key; `AmbiguousGroup` has `ids`: the first letters of the ids of all groups that answer
+to that name, with a space between them. Wherever a `group` is asked for, its name is taken, its id, or four or more of
+an id's first letters.
 
 ## What a consumer can rely on
 

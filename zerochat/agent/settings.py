@@ -4,7 +4,6 @@ A wrong value stops the agent with a sentence, because going on with another one
 not exist only warns, because the file may belong to a newer version too.
 """
 
-import difflib
 import ipaddress
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -276,6 +275,8 @@ TOGETHER: Final = "network.web_certificate and network.web_key belong together"
 
 def unknown(name: str, names: Iterable[str]) -> str:
     """What to say of a setting that there is not, with the name that may be meant."""
-    nearest = difflib.get_close_matches(name, list(names), n=1)
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name, list(names), n=1)
     hint = f" Did you mean {nearest[0]}?" if nearest else ""
     return f"There is no setting {name}.{hint}"

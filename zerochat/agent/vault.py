@@ -9,8 +9,6 @@ place, which is then renamed.
 import errno
 import fcntl
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -46,6 +44,7 @@ from zerochat.names import checked_name
 __all__ = [
     "CREATED",
     "LABEL",
+    "RESTORED_AT",
     "SERVER_SECRET",
     "BadPassphrase",
     "BadSecretFile",
@@ -71,6 +70,9 @@ __all__ = [
 LABEL, SERVER_SECRET, CREATED = "label", "server_secret", "created"
 """What a new journal's meta holds: the name that others see, the CURVE secret key of the agent's bound sockets (32
 bytes), and when it was made (UTC milliseconds, in decimal)."""
+RESTORED_AT = "restored_at"
+"""In a journal's meta: when it was restored from a backup, UTC milliseconds in decimal; absent or empty: never, or an
+agent has started with it since, and each group's own state says that it must not go on yet."""
 
 
 class NoProfile(LocalError):
@@ -145,6 +147,9 @@ def create_profile(places: Places, label: str, passphrase: bytes | None, *, keyr
 def building(places: Places) -> Iterator[Path]:
     """A folder for the things of a profile that does not exist yet. What is in it is the profile when the context ends,
     and gone when anything raises in it. Raises ProfileExists, ReadOnly, DiskFull or DiskFailed."""
+    import shutil  # An agent that starts makes no profile.
+    import tempfile
+
     if profile_exists(places):
         raise ProfileExists(profile=places.profile, path=places.data)
     parent = places.data.parent

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from msgspec import Struct, to_builtins
 
 from zerochat.agent import histories, plain, schema
-from zerochat.agent.pasted import only_invitation, read_pasted
-from zerochat.didcomm.invitation import ENVELOPES, GOAL_CODE, Invitation, parse_invitation
-from zerochat.didcomm.protocols.oob import OutOfBand, ShortLink, read_invitation
-from zerochat.errors import BadInvitation, LocalError, RemoteError
+from zerochat.agent.pasted import read_for_group, read_pasted
+from zerochat.didcomm.invitation import ENVELOPES
+from zerochat.errors import LocalError
 from zerochat.group.find import find_group, find_member
 from zerochat.group.membership import Policy
 from zerochat.group.modes import MODES
@@ -43,8 +42,6 @@ from zerochat.group.stimuli import (
 )
 
 EXPIRES_S_MAX = 30 * 24 * 3600
-MEDIATE = "request-mediate"
-"""The goal code that mediators of several makers write into their invitations."""
 
 
 class BadRequest(LocalError):
@@ -58,14 +55,6 @@ class OwnWords(LocalError):
 
 class MoreThanTheGroup(LocalError):
     """An invitation cannot give more of what was said before than the group does: newcomers to {group} get {given}."""
-
-
-class ForAMediator(LocalError):
-    """This link is a mediator's, and leads into no group. `zerochat route add` asks it to take in what is for you."""
-
-
-class ForAConnection(LocalError):
-    """This link leads to a connection with one agent, and into no group. Use it with `zerochat connect`."""
 
 
 def command_of(method: str, params: Struct, agent: Agent, now: int) -> Command | None:
@@ -84,7 +73,7 @@ def command_of(method: str, params: Struct, agent: Agent, now: int) -> Command |
             given = "all" if history is None else _given(find_group(agent, group), history)
             return CreateInvitation(group, expires_s, uses, _joining_role(role), given)
         case schema.JoinParams(invitation, name, role):
-            return AcceptInvitation(_to_a_group(invitation, now), name or agent.label, _joining_role(role))
+            return AcceptInvitation(read_for_group(invitation, now), name or agent.label, _joining_role(role))
         case schema.CancelParams(join):
             return CancelJoin(join)
         case schema.DismissParams(group, member):
@@ -183,24 +172,6 @@ def _about_peers(method: str, params: object, now: int) -> Command | None:
                 raise BadRequest(why="an invitation is good for 1 second to 30 days")
             return OfferConnection(_envelope(envelope), "", expires_s)
     return None
-
-
-def _to_a_group(text: str, now: int) -> Invitation:
-    """The invitation to a group that was pasted. Raises BadInvitation, InvitationExpired, SeveralInvitations,
-    ForAMediator or ForAConnection."""
-    text = only_invitation(text)
-    try:
-        return parse_invitation(text, now)
-    except BadInvitation:
-        try:
-            other: OutOfBand | ShortLink | None = read_invitation(text)
-        except RemoteError:
-            other = None
-        if isinstance(other, OutOfBand) and other.goal_code == MEDIATE:
-            raise ForAMediator from None
-        if isinstance(other, OutOfBand) and other.goal_code != GOAL_CODE:
-            raise ForAConnection from None
-        raise
 
 
 def _envelope(name: str) -> str:

@@ -18,7 +18,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -40,8 +40,6 @@ _UNSPACED: Final = (
     "\U00020000-\U0003fffd"
 )
 _SIGNS: Final = "\u00a6\u00a9\u00ae\u00b0\u2190-\u2bff\U0001f000-\U0001faff"
-_ALONE: Final = re.compile(f"[{_UNSPACED}{_SIGNS}]")
-"""What is a word by itself, wherever it stands."""
 _A_MARK: Final = "[\u0300-\u036f\ufe0f\u200d]"
 _MARKS: Final = f"{_A_MARK}*"
 _MARK: Final = re.compile(_A_MARK)
@@ -141,14 +139,20 @@ def _ms(moment: datetime) -> int:
 # --- as the index has it --------------------------------------------------------------------------------------------
 
 
+@cache  # To compile it takes a hundredth of an agent's start, and nothing that is plain ASCII needs it.
+def _alone() -> re.Pattern[str]:
+    """What is a word by itself, wherever it stands."""
+    return re.compile(f"[{_UNSPACED}{_SIGNS}]")
+
+
 def spaced(text: str) -> str:
     """`text` with spaces around everything that is a word by itself."""
-    return text if text.isascii() else _ALONE.sub(r" \g<0> ", text)
+    return text if text.isascii() else _alone().sub(r" \g<0> ", text)
 
 
 def has_words(text: str) -> bool:
     """Whether there is anything in it that can be found."""
-    return _WORD.search(text) is not None or _ALONE.search(text) is not None
+    return _WORD.search(text) is not None or _alone().search(text) is not None
 
 
 # --- where it stands ------------------------------------------------------------------------------------------------
@@ -168,15 +172,15 @@ def _pattern(term: Term) -> str:
     parts = ["".join(re.escape(letter) + _MARKS for letter in words[0])]
     for before, word in pairwise(words):
         # It does not begin with a mark, which the letter before it takes: else they could be shared out in many ways.
-        gap = rf"(?:(?!{_A_MARK})[\W_][\W_]*)" + ("?" if _ALONE.match(before) or _ALONE.match(word) else "")
+        gap = rf"(?:(?!{_A_MARK})[\W_][\W_]*)" + ("?" if _alone().match(before) or _alone().match(word) else "")
         parts += [gap, "".join(re.escape(letter) + _MARKS for letter in word)]
-    start = "" if _ALONE.match(words[0]) else rf"(?:(?<![^\W_])|(?<=[{_UNSPACED}]))"
-    end = "" if _ALONE.match(words[-1]) else rf"(?=[{_UNSPACED}]|[\W_]|\Z)"
+    start = "" if _alone().match(words[0]) else rf"(?:(?<![^\W_])|(?<=[{_UNSPACED}]))"
+    end = "" if _alone().match(words[-1]) else rf"(?=[{_UNSPACED}]|[\W_]|\Z)"
     return start + "".join(parts) + (end if term.whole else "")
 
 
 def _split(part: str) -> list[str]:
-    return [part] if _ALONE.fullmatch(part) else _WORD.findall(part)
+    return [part] if _alone().fullmatch(part) else _WORD.findall(part)
 
 
 def folded(text: str) -> str:

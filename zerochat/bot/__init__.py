@@ -3,8 +3,14 @@
 bot         `Bot`: decorators, and how it is run
 events      what a handler is given
 sync        the same without `await`
-runner      a bot at work: items in, handlers called, acknowledgements out
-intake      what may be acknowledged
+plan        what a bot is, for whoever runs it
+runner      a bot at work: what runs side by side, and how it ends
+connection  its connection with the agent, made again as often as it ends (known: the groups, and what a name means)
+work        items in, handlers called, acknowledgements out
+queues      what waits for each group, in memory and put aside (intake: what may be acknowledged)
+calling     calls of handlers, and how long they may take
+watch       interrupts what computes and never waits
+letters     dead letters
 handlers    which handlers an event is for, and who may have a command done
 arguments   the arguments of a command, read off a signature
 times       spans, times of day, rates

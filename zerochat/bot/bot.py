@@ -15,12 +15,15 @@ from typing import Any, ClassVar
 from zerochat.agent import schema
 from zerochat.agent.places import Places, places
 from zerochat.agent.schema.stream import CREDIT
+from zerochat.bot.calling import HandlerStuck
+from zerochat.bot.connection import Connection
 from zerochat.bot.events import Event, Group, Message, Sent
 from zerochat.bot.handlers import Command, Handler, Include, Start, Timer
 from zerochat.bot.holding import held_back
 from zerochat.bot.line import Line
 from zerochat.bot.listening import Listener, included
-from zerochat.bot.runner import Plan, Runner
+from zerochat.bot.plan import Plan
+from zerochat.bot.runner import Runner
 from zerochat.bot.store import DeadLetter, Store, Values
 from zerochat.bot.sync import SyncVoice, blocking_view
 from zerochat.bot.times import seconds_of
@@ -29,6 +32,7 @@ from zerochat.errors import LocalError
 
 NAME = re.compile(r"[a-z0-9._-]{1,64}")
 RETRIES = ("1s", "5s", "30s")
+TIMEOUT = "10m"
 
 
 class BadBot(LocalError):
@@ -54,6 +58,7 @@ class Bot(Listener):
         prefix: str = "!",
         include: Sequence[Include] = (),
         retries: Sequence[str | float] = RETRIES,
+        timeout: str | float | None = TIMEOUT,
         credit: int = CREDIT,
         help: bool = True,
     ) -> None:
@@ -61,18 +66,20 @@ class Bot(Listener):
         has come; two bots of one profile have two names. `groups`: only these (names or ids). `include`: what handlers
         get that they otherwise would not: what the profile itself has said (`self`), what other bots say (`bots`), and,
         the first time that a bot of this name runs, all that was said before (`replayed`). `retries`: how long it waits
-        before it tries a handler again that has raised something; after the last one there is a dead letter. `credit`:
-        how many things may be on their way to it. `help`: whether it answers `!help`."""
+        before it tries a handler again that has raised something; after the last one there is a dead letter. `timeout`:
+        how long a handler or a timer may take (None: as long as it likes). `credit`: how many things may be on their
+        way to it. `help`: whether it answers `!help`."""
         if not NAME.fullmatch(name):
             raise BadBot(why=f"its name {name!r} is not 1 to 64 of a-z, 0-9, dots, dashes and underscores")
         if not prefix or not prefix.isprintable() or " " in prefix:
             raise BadBot(why=f"the prefix {prefix!r} is nothing that a word can begin with")
         self.profile, self.name, self.groups = profile, name, groups
-        super().__init__(prefix, included("this bot", include))
         try:
             self._retries = tuple(seconds_of(one) for one in retries)
+            limit_s = None if timeout is None else seconds_of(timeout)
         except ValueError as error:
             raise BadBot(why=error) from None
+        super().__init__(prefix, included("this bot", include), limit_s)
         self._credit, self._help = credit, help
         self._store: Store | None = None
         self._runner: Runner | None = None
@@ -154,14 +161,27 @@ class Bot(Listener):
         if not logging.getLogger().handlers:
             logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         try:
-            asyncio.run(self.serve(signals=True))
+            asyncio.run(self.live())
         except LocalError as error:
             print(f"zerochat: {error.sentence()}", file=sys.stderr)
             raise SystemExit(error.exit_code) from None
 
+    async def live(self) -> None:
+        """Run as a program does: until a signal comes. Where a thread is left that nothing can end, this ends the
+        process at once, with exit code 9."""
+        try:
+            await self.serve(signals=True)
+        except HandlerStuck as error:
+            print(f"zerochat: {error.sentence()}", file=sys.stderr)
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(error.exit_code)
+
     async def serve(self, line: Line | None = None, *, store: Store | None = None, signals: bool = False) -> None:
         """Run in this event loop until `stop`, or until the task is cancelled. `line`, `store`: in the place of the
-        profile's socket and folder, for tests. `signals`: end on SIGTERM and SIGINT. Raises LocalError."""
+        profile's socket and folder, for tests. `signals`: end on SIGTERM and SIGINT, and interrupt what holds
+        everything up; for the main thread. Raises LocalError."""
         if self._runner is not None:
             raise BadBot(why="it runs already")
         loop = asyncio.get_running_loop()
@@ -181,7 +201,7 @@ class Bot(Listener):
         try:
             for one in ends:
                 loop.add_signal_handler(one, self._end, loop, one)
-            await self._runner.serve()
+            await self._runner.serve(watched=signals)
         finally:
             for one in ends:
                 loop.remove_signal_handler(one)
@@ -211,9 +231,9 @@ class Bot(Listener):
         self.stop()
         loop.remove_signal_handler(number)
 
-    def _voice_for(self, runner: Runner) -> Voice:
+    def _voice_for(self, connection: Connection) -> Voice:
         start = os.urandom(12).hex()
-        return Voice(self.name, runner.ask, lambda: f"{start}.{next(self._numbers)}")
+        return Voice(self.name, connection.ask, lambda: f"{start}.{next(self._numbers)}")
 
     def _plan(self) -> Plan:
         handlers = list(self._handlers)

@@ -17,6 +17,9 @@ from zerochat.agent.schema.stream import Item
 if TYPE_CHECKING:
     from zerochat.bot.voice import Voice
 
+PREFIX_MIN = 4
+"""The letters of an id that may stand for all of it, as everywhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -25,9 +28,19 @@ class Group:
     id: str
     name: str
     _voice: "Voice" = field(repr=False, compare=False)
+    shared: bool = field(default=False, compare=False)
+    """Another group here is called the same: then only its id says that it is meant."""
+    me: str = field(default="", repr=False, compare=False)
+    """The DID of the bot's own profile in it."""
 
     def __str__(self) -> str:
         return self.name
+
+    def answers_to(self, wanted: str) -> bool:
+        """Whether it is meant by this name, this id, or the first letters of an id."""
+        if wanted in (self.id, self.name):
+            return wanted == self.id or not self.shared
+        return len(wanted) >= PREFIX_MIN and self.id.startswith(wanted)
 
     async def say(self, text: str, *, files: Sequence[str | Path] = (), key: str | None = None) -> "Sent":
         """Say something there."""
@@ -183,7 +196,7 @@ class Reaction(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined(Event):
-    """Somebody has come into a group."""
+    """Somebody has come into a group. It is `own` where that is the bot's own profile, whoever has let it in."""
 
     member: Author
 
@@ -257,6 +270,7 @@ def event_of(item: Item | schema.Event, group: Group, voice: "Voice", bots: Coll
         case "reacted":
             return Reaction(**told, message=body.get("of", ""), emoji=body.get("emoji", ""), on=body.get("on", True))
         case "member_joined":
+            told["own"] = group.me != "" and body.get("did") == group.me
             return Joined(**told, member=Author(body.get("did", ""), body.get("nick", "")))
         case "delivery":
             whose = Author(body.get("member", ""), body.get("nick", ""))

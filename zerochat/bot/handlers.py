@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from zerochat.agent.schema import AnnouncedCommand
 from zerochat.bot.arguments import BadArguments, BadHandler, Parameter, read_arguments, usage_of
-from zerochat.bot.events import Delivered, Event, JoinRequest, Message, Reaction
+from zerochat.bot.events import Delivered, Event, Joined, JoinRequest, Message, Reaction
 from zerochat.bot.times import Rate, Schedule
 
 Include = Literal["self", "bots", "replayed"]
@@ -45,16 +45,20 @@ class Handler:
     """It is no coroutine function: it gets a thread."""
     include: frozenset[Include] = frozenset()
     group: str = ""
-    """Only there; a name or an id; empty: everywhere."""
+    """Only there; a name, an id or its first letters; empty: everywhere."""
+    limit_s: float | None = None
+    """How long it may take; None: as long as it likes."""
 
     def heeds(self, event: Event) -> bool:
         """Whether it wants to hear of this at all."""
         if event.type not in self.types:
             return False
-        if self.group and self.group not in (event.group.id, event.group.name):
+        if self.group and not event.group.answers_to(self.group):
             return False
         if event.own and "self" not in self.include and not isinstance(event, JoinRequest | Delivered):
             return False
+        if isinstance(event, Joined):  # its author is who has let the newcomer in
+            return True
         return not event.author.bot or event.own or "bots" in self.include
 
     def match(self, event: Event) -> Call | None:
@@ -185,6 +189,8 @@ class Timer:
     blocking: bool
     late_s: float
     """How late it may be, where nobody was there at the time."""
+    limit_s: float | None = None
+    """As a handler has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,16 @@ class Intake:
         self._done = {one for one in self._done if one > upto}
 
     @property
+    def held(self) -> int:
+        """How many items were told, over this connection, that are not given out for acknowledgement."""
+        return len(self._told)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last number of these; (0, 0): there is none."""
+        return (self._told[0], self._told[-1]) if self._told else (0, 0)
+
+    @property
     def idle(self) -> bool:
         """Nothing is told that is not handled and given out for acknowledgement."""
         return not self._told and not self._begun

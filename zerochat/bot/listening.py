@@ -32,8 +32,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Listener:
     """Keeps what the decorators have collected. A `Bot` is one."""
 
-    def __init__(self, prefix: str, include: frozenset[Include]) -> None:
-        self._include = include
+    def __init__(self, prefix: str, include: frozenset[Include], limit_s: float | None) -> None:
+        """`limit_s`: how long a handler may take for which nothing else is said; None: as long as it likes."""
+        self._include, self._limit_s = include, limit_s
         self._handlers: list[Handler] = []
         self._timers: list[Timer] = []
         self._starts: list[Start] = []
@@ -51,13 +52,15 @@ class Listener:
         max_age: str | float | None = None,
         group: str = "",
         include: Sequence[Include] | None = None,
+        timeout: str | float | None = "",
     ) -> Callable[[F], F]:
         """Call this for messages that begin with `!name` (None: the function's own name). What stands behind it becomes
         the function's arguments, by their annotations (`arguments.py`); what does not fit is answered with the usage.
 
         `role`: what one has to be at least. `allow`: the DIDs of those who may. `verified`: only members whose words
         were compared. `rate`: how often each may, such as `5/min`. `max_age`: what came longer ago is not done any more
-        (`10m`). `help`: one line; None said, the first of the docstring."""
+        (`10m`). `help`: one line; None said, the first of the docstring. `timeout`: how long it may take (None: as long
+        as it likes; nothing said: what the bot's is)."""
 
         def add(call: F) -> F:
             label = getattr(call, "__name__", repr(call))
@@ -80,7 +83,7 @@ class Listener:
             except ValueError as error:
                 raise BadHandler(name=label, why=error) from None
             command = Command(
-                **self._handler(call, {"message"}, include, group),
+                **self._handler(call, {"message"}, include, group, timeout),
                 word=word,
                 parameters=parameters,
                 role=role,
@@ -101,7 +104,12 @@ class Listener:
     def on_message(self, call: F) -> F: ...
     @overload
     def on_message(
-        self, *, text: str | re.Pattern[str] | None = None, group: str = "", include: Sequence[Include] | None = None
+        self,
+        *,
+        text: str | re.Pattern[str] | None = None,
+        group: str = "",
+        include: Sequence[Include] | None = None,
+        timeout: str | float | None = "",
     ) -> Callable[[F], F]: ...
     def on_message(
         self,
@@ -110,12 +118,13 @@ class Listener:
         text: str | re.Pattern[str] | None = None,
         group: str = "",
         include: Sequence[Include] | None = None,
+        timeout: str | float | None = "",
     ) -> F | Callable[[F], F]:
         """Call this for messages that are none of the bot's commands. `text`: a regular expression that has to be found
-        in it; `m.match` has what was."""
+        in it; `m.match` has what was. `timeout`: as `command` has it."""
 
         def add(call: F) -> F:
-            parts = self._handler(call, {"message"}, include, group)
+            parts = self._handler(call, {"message"}, include, group, timeout)
             try:
                 pattern = re.compile(text) if text is not None else None
             except re.error as error:
@@ -172,11 +181,18 @@ class Listener:
         """Call this when somebody asks to be let in, or does so no longer."""
         return self._on("request", call, group)
 
-    def on(self, *types: str, group: str = "", include: Sequence[Include] | None = None) -> Callable[[F], F]:
-        """Call this for events of these types (`Item` in `zerochat/agent/schema/stream.py` lists them): `on("gap")`."""
+    def on(
+        self,
+        *types: str,
+        group: str = "",
+        include: Sequence[Include] | None = None,
+        timeout: str | float | None = "",
+    ) -> Callable[[F], F]:
+        """Call this for events of these types (`Item` in `zerochat/agent/schema/stream.py` lists them): `on("gap")`.
+        `timeout`: as `command` has it."""
 
         def add(call: F) -> F:
-            self._handlers.append(Handler(**self._handler(call, set(types), include, group)))
+            self._handlers.append(Handler(**self._handler(call, set(types), include, group, timeout)))
             return call
 
         return add
@@ -195,25 +211,41 @@ class Listener:
         return call
 
     def every(
-        self, span: str | float, *, at: str = "", zone: str = "", late: str | float | None = None
+        self,
+        span: str | float,
+        *,
+        at: str = "",
+        zone: str = "",
+        late: str | float | None = None,
+        timeout: str | float | None = "",
     ) -> Callable[[F], F]:
         """Call this again and again: `every("10m")`, or `every("6h", at="03:00")` for 03:00, 09:00, 15:00 and 21:00.
-        What was due while the bot did not run is done once when it runs again."""
-        return self._timer(late, every=span, at=at, zone=zone)
+        What was due while the bot did not run is done once when it runs again. `timeout`: as `command` has it."""
+        return self._timer(late, timeout, every=span, at=at, zone=zone)
 
-    def at(self, clock: str, *, days: str = "daily", zone: str = "", late: str | float = LATE) -> Callable[[F], F]:
+    def at(
+        self,
+        clock: str,
+        *,
+        days: str = "daily",
+        zone: str = "",
+        late: str | float = LATE,
+        timeout: str | float | None = "",
+    ) -> Callable[[F], F]:
         """Call this at a time of day: `at("09:00", days="mon-fri")`. `zone`: an IANA name; empty: this machine's own.
-        `late`: how much later it may still be done, where the bot did not run at the time."""
-        return self._timer(late, at=clock, days=days, zone=zone)
+        `late`: how much later it may still be done, where the bot did not run at the time. `timeout`: as `command` has
+        it."""
+        return self._timer(late, timeout, at=clock, days=days, zone=zone)
 
-    def _timer(self, late: str | float | None, **schedule: Any) -> Callable[[F], F]:
+    def _timer(self, late: str | float | None, timeout: str | float | None, **schedule: Any) -> Callable[[F], F]:
         def add(call: F) -> F:
             name = unique_name(call, self._names())
             if inspect.signature(call).parameters:
                 raise BadHandler(name=name, why="nobody calls it with anything: a timer has no parameters")
             try:
                 late_s = float("inf") if late is None else seconds_of(late)
-                timer = Timer(name, schedule_of(**schedule), call, not inspect.iscoroutinefunction(call), late_s)
+                blocking, limit_s = not inspect.iscoroutinefunction(call), self._limit_of(timeout)
+                timer = Timer(name, schedule_of(**schedule), call, blocking, late_s, limit_s)
             except ValueError as error:
                 raise BadHandler(name=name, why=error) from None
             self._timers.append(timer)
@@ -222,11 +254,20 @@ class Listener:
         return add
 
     def _handler(
-        self, call: Callable[..., Any], types: set[str], include: Sequence[Include] | None, group: str
+        self,
+        call: Callable[..., Any],
+        types: set[str],
+        include: Sequence[Include] | None,
+        group: str,
+        timeout: str | float | None = "",
     ) -> dict[str, Any]:
         name = unique_name(call, self._names())
         if not inspect.signature(call).parameters:
             raise BadHandler(name=name, why="its first parameter is what has happened")
+        try:
+            limit_s = self._limit_of(timeout)
+        except ValueError as error:
+            raise BadHandler(name=name, why=error) from None
         return {
             "name": name,
             "types": frozenset(types),
@@ -234,7 +275,14 @@ class Listener:
             "blocking": not inspect.iscoroutinefunction(call),
             "include": self._include if include is None else included(name, include),
             "group": group,
+            "limit_s": limit_s,
         }
+
+    def _limit_of(self, timeout: str | float | None) -> float | None:
+        """Raises ValueError."""
+        if timeout == "":
+            return self._limit_s
+        return None if timeout is None else seconds_of(timeout)
 
     def _names(self) -> set[str]:
         parts: list[Handler | Timer | Start] = [*self._handlers, *self._timers, *self._starts]

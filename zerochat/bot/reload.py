@@ -1,4 +1,5 @@
-"""Runs a bot's file in a process of its own, and runs it anew whenever a Python file beside it changes."""
+"""Runs a bot's file in a process of its own, and runs it anew whenever a Python file beside it changes, or where one of
+its handlers could not be ended otherwise."""
 
 import signal
 import subprocess
@@ -8,6 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
+
+from zerochat.bot.calling import STUCK_EXIT
 
 LOOK_S = 0.5
 END_S_MAX = 20.0
@@ -38,11 +41,14 @@ def watch(command: Sequence[str], folder: Path, say: Callable[[str], None]) -> N
             known = stamps(folder)
             child = subprocess.Popen(command)
             told = False
-            while (now := stamps(folder)) == known:
+            while (now := stamps(folder)) == known and child.poll() != STUCK_EXIT:
                 if child.poll() is not None and not told:
                     told = True
                     say(f"It has ended with {child.returncode}. It is run again when a file changes.")
                 time.sleep(LOOK_S)
+            if now == known:
+                say("One of its handlers found no end, so it is run again.")
+                continue
             changed = sorted({path.name for path, _ in set(now.items()) ^ set(known.items())})
             say(f"{', '.join(changed[:3])}{'…' if len(changed) > 3 else ''} has changed, so it is run again.")
             end(child)

@@ -44,7 +44,7 @@ class SyncBot:
         include: Sequence[Include] = (),
     ) -> None:
         """As `Bot` has them."""
-        self._bot = Bot(profile, name, groups=groups, include=include)
+        self._bot = Bot(profile, name, groups=groups, include=include, timeout=None)
         self._bot.on_message(self._give)
         self._given: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._open: dict[str, asyncio.Future[None]] = {}

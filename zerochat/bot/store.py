@@ -1,15 +1,15 @@
-"""What a bot keeps on disk: its values, its dead letters, and when its timers last ran.
+"""What a bot keeps on disk: its values, its dead letters, what waits to be handled, and when its timers last ran.
 
 One small SQLite file for each consumer, in the profile's folder, closed to other users (0600). It is **not
 encrypted**: no secrets in `bot.kv`. What was said in a group stays in the agent's encrypted journal; a dead letter
-names the event and says what went wrong, and has nobody's text in it.
+names the event and says what went wrong, and has nobody's text in it; what waits is named alone.
 """
 
 import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ ERROR_CHARS_MAX = 2_000
 FILE_PAGES_MAX = 1 << 18
 """Of 4 kB: a gigabyte, which nothing above comes to."""
 BUSY_S = 10.0
-FORMAT = 1
+FORMAT = 2
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS kv (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -39,6 +39,10 @@ CREATE TABLE IF NOT EXISTS dead (
 CREATE TABLE IF NOT EXISTS timers (name TEXT PRIMARY KEY, ran REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS begun (event TEXT PRIMARY KEY, times INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS aside (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, group_id TEXT NOT NULL, event TEXT NOT NULL UNIQUE, body TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS aside_of ON aside (group_id, number);
 """
 
 
@@ -70,6 +74,17 @@ class DeadLetter:
     """UTC seconds."""
     body: str
     """Of what is told besides the log, as JSON; empty for what is in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Something that is acknowledged and not handled yet."""
+
+    group: str
+    event: str
+    """The event's id."""
+    body: str
+    """Of what is told besides the log, the whole item as JSON; empty for what is in the log."""
 
 
 class Values(MutableMapping[str, Any]):
@@ -231,6 +246,35 @@ class Store:
     def ended(self, event: str) -> None:
         with self.using() as db:
             db.execute("DELETE FROM begun WHERE event = ?", (event,))
+
+    # --- what is put aside ------------------------------------------------------------------------------------------
+
+    def put_aside(self, found: Iterable[Aside]) -> None:
+        """Keep what waits, behind what is kept already; it is on disk when this returns."""
+        with self.using() as db:
+            rows = [(one.group, one.event, one.body) for one in found]
+            db.executemany("INSERT OR IGNORE INTO aside (group_id, event, body) VALUES (?, ?, ?)", rows)
+
+    def aside(self, group: str, limit: int) -> list[Aside]:
+        """The first of what waits for a group, in its order."""
+        with self.using() as db:
+            rows = db.execute(
+                "SELECT group_id, event, body FROM aside WHERE group_id = ? ORDER BY number LIMIT ?", (group, limit)
+            ).fetchall()
+        return [Aside(*row) for row in rows]
+
+    def aside_groups(self) -> list[str]:
+        """For which groups something waits."""
+        with self.using() as db:
+            return [group for (group,) in db.execute("SELECT DISTINCT group_id FROM aside ORDER BY group_id")]
+
+    def aside_ids(self) -> set[str]:
+        with self.using() as db:
+            return {event for (event,) in db.execute("SELECT event FROM aside")}
+
+    def drop_aside(self, events: Iterable[str]) -> None:
+        with self.using() as db:
+            db.executemany("DELETE FROM aside WHERE event = ?", [(event,) for event in events])
 
     # --- timers -----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from zerochat.cli.agents import places_of
+from zerochat.cli.agents import attached, places_of
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, name_of, narrate, table
 from zerochat.cli.parser import Options
@@ -84,6 +84,8 @@ def bot(options: Options, out: Output) -> ExitCode:
             return _dead(options, out)
         case "retry":
             return _retry(options, out)
+        case "retire":
+            return _retire(options, out)
     from zerochat.cli import bot_units
 
     return {"unit": bot_units.unit, "container": bot_units.container}[options.bot_action](options, out)
@@ -136,7 +138,7 @@ def _run(options: Options) -> ExitCode:
     if options.console:
         asyncio.run(_try(found))
     else:
-        asyncio.run(found.serve(signals=True))
+        asyncio.run(found.live())
     return ExitCode.OK
 
 
@@ -214,6 +216,30 @@ def _retry(options: Options, out: Output) -> ExitCode:
     with _store(options) as store:
         wanted = _found(options, store.want(options.letter or None))
     narrate(f"{wanted} will be tried again as soon as the bot runs, or in a moment where it does.")
+    return ExitCode.OK
+
+
+def _retire(options: Options, out: Output) -> ExitCode:
+    from zerochat.bot.bot import store_path
+
+    name = options.name or "bot"
+    path, taken_back = store_path(places_of(options), name), []
+    with attached(options) as agent:
+        client = agent.client
+        known = any(one.consumer == name for one in client.call("consumers"))
+        if not known and not path.exists():
+            raise NoSuchBot(name=printable_line(name))
+        if known:
+            client.call("forget_consumer", consumer=name)  # refused while it runs
+        for group in client.groups():
+            own = next((one for one in client.members(group.id) if one.did == group.me), None)
+            if group.state == "active" and own is not None and own.bot:
+                client.call("announce", group=group.id, bot=False, commands=[])
+                taken_back.append(group)
+    for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+        file.unlink(missing_ok=True)
+    said = [f"You are no bot in {name_of(one.name)} any more." for one in taken_back]
+    out.data({"bot": name, "groups": [one.id for one in taken_back]}, said)
     return ExitCode.OK
 
 

@@ -1,8 +1,9 @@
 """The verbs completion and __complete: scripts for shells, made from the grammar, and the names that they ask for.
 
-Such a script knows the verbs and options by heart. For groups and profiles it asks `zerochat __complete`, which says
-nothing where no agent answers at once, starts none, and never asks for a passphrase. What others have named a group is
-completed only where the terminal can show it as it is, and is taken by no shell for anything but a name.
+Such a script knows the verbs and options by heart. For groups, their files and profiles it asks `zerochat __complete`,
+which says nothing where no agent answers at once, starts none, and never asks for a passphrase. What others have named
+a group or a file is completed only where the terminal can show it as it is, and is taken by no shell for anything but a
+name.
 """
 
 import os
@@ -18,7 +19,7 @@ from zerochat.cli.exits import ExitCode
 from zerochat.cli.outline import Value, Verb, outline
 from zerochat.cli.output import Output
 from zerochat.cli.parser import Options, grammar
-from zerochat.errors import LocalError
+from zerochat.errors import LocalError, beginnings
 from zerochat.terminal import printable_line
 
 ANSWER_S_MAX: Final = 1.0
@@ -38,21 +39,31 @@ def completion(options: Options, out: Output) -> ExitCode:
 def complete(options: Options, out: Output) -> ExitCode:
     """Names, one a line; none where that would take long."""
     with suppress(LocalError, OSError):
-        names = _profiles(options) if options.what == "profiles" else _groups(options)
+        names = _profiles(options) if options.what == "profiles" else _of_the_agent(options)
         for name in sorted(set(names)):
             if name and name == printable_line(name) and not name.startswith("-"):  # else it would be an option
                 out.exactly(name)
     return ExitCode.OK
 
 
-def _groups(options: Options) -> list[str]:
+def _of_the_agent(options: Options) -> list[str]:
     from zerochat.agent.client import Client
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(ANSWER_S_MAX)
         line.connect(os.fspath(places_of(options).socket))
-        found = Client(line).call("groups", within_s=ANSWER_S_MAX)
-        return [group.name for group in found if group.state != "left"]
+        client = Client(line)
+        if options.what == "posted":
+            return [one.file.name for one in client.call("files", within_s=ANSWER_S_MAX, group=options.group).files]
+        groups = client.call("groups", within_s=ANSWER_S_MAX)
+        return _told_apart({group.id: group.name for group in groups if group.state != "left"})
+
+
+def _told_apart(groups: dict[str, str]) -> list[str]:
+    """What groups are asked for by: their names, and where several have one name, the first letters of their ids."""
+    names = list(groups.values())
+    shared = [group for group, name in groups.items() if names.count(name) > 1]
+    return [*(name for name in names if names.count(name) == 1), *beginnings(shared)]
 
 
 def _profiles(options: Options) -> list[str]:
@@ -99,7 +110,7 @@ _WALK: Final = """\
             verb="$verb $word" place=0
             _zerochat_grammar "$verb"
         else
-            place=$((place + 1))
+            place=$((place + 1)) group=$word
         fi
     done
 """
@@ -109,7 +120,7 @@ _BASH: Final = """\
 
 %s
 _zerochat() {
-    local word cur=${COMP_WORDS[COMP_CWORD]} verb='' pending='' rest='' kind='' name plain quote
+    local word cur=${COMP_WORDS[COMP_CWORD]} verb='' pending='' rest='' kind='' group='' name plain quote
     local options valued verbs place=0
     local -a places names ask=(zerochat __complete) before=("${COMP_WORDS[@]:1:COMP_CWORD-1}")
     COMPREPLY=()
@@ -131,12 +142,16 @@ _zerochat() {
             compopt -o filenames 2>/dev/null
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             ;;
-        groups | profiles)
+        groups | profiles | posted)
+            quote=${group:0:1}
+            [[ $quote == [\\"\\'] ]] || quote=''
+            group=${group#"$quote"} group=${group%%"$quote"}
+            [[ -z $quote ]] && group=${group//\\\\/}
             quote=${cur:0:1}
             [[ $quote == [\\"\\'] ]] || quote=''
             plain=${cur#"$quote"}
             [[ -z $quote ]] && plain=${plain//\\\\/}
-            mapfile -t names < <("${ask[@]}" "$kind" 2>/dev/null </dev/null)
+            mapfile -t names < <("${ask[@]}" "$kind" "$group" 2>/dev/null </dev/null)
             for name in "${names[@]}"; do
                 [[ $name == "$plain"* && $name != *[=:]* && $name != *"${quote:-/}"* ]] || continue
                 if [[ $quote == "'" ]]; then
@@ -168,7 +183,7 @@ _zerochat_meaning() {
 }
 
 _zerochat() {
-    local word cur=${words[CURRENT]} verb='' pending='' rest='' kind='' options valued verbs
+    local word cur=${words[CURRENT]} verb='' pending='' rest='' kind='' group='' options valued verbs
     local -i place=0
     local -a places names told before ask
     ask=(zerochat __complete) before=("${(@Q)words[2,CURRENT-1]}")
@@ -195,8 +210,8 @@ _zerochat() {
             if (( $#names )); then _describe zerochat names; else compadd -- ${=kind#words}; fi
             ;;
         files) _files ;;
-        groups | profiles)
-            names=("${(@f)$("${ask[@]}" "$kind" 2>/dev/null </dev/null)}")
+        groups | profiles | posted)
+            names=("${(@f)$("${ask[@]}" "$kind" "$group" 2>/dev/null </dev/null)}")
             compadd -- "${(@)names:#}"
             ;;
     esac
@@ -256,6 +271,7 @@ _FISH: Final = """\
 function __zerochat_walk
     set -l verb ''
     set -l place 0
+    set -l group ''
     set -l pending ''
     for word in (commandline -opc)[2..-1]
         if test -n "$pending"
@@ -267,10 +283,12 @@ function __zerochat_walk
             set place 0
         else
             set place (math $place + 1)
+            set group $word
         end
     end
     echo $verb
     echo $place
+    echo $group
 end
 
 function __zerochat_at
@@ -284,6 +302,7 @@ end
 function __zerochat_names
     set -l words (commandline -opc)
     set -l ask zerochat
+    set -l group (__zerochat_walk)[3]
     for place in (seq 2 (count $words))
         if test "$words[$place]" = --profile; and test $place -lt (count $words)
             set ask zerochat --profile $words[(math $place + 1)]
@@ -291,7 +310,7 @@ function __zerochat_names
             set ask zerochat $words[$place]
         end
     end
-    $ask __complete $argv[1] 2>/dev/null </dev/null
+    $ask __complete $argv[1] "$group" 2>/dev/null </dev/null
 end
 
 """

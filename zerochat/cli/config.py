@@ -30,17 +30,18 @@ def config(options: Options, out: Output) -> ExitCode:
 
 
 def _check(options: Options, out: Output) -> ExitCode:
-    from zerochat.agent.options import complaints
+    from zerochat.agent.options import complaints, said_by_variables
 
     home = places_of(options)
-    said = complaints(home, os.environ)
+    said, variables = complaints(home, os.environ), said_by_variables(os.environ)
     if out.jsonl:
         out.data({"path": str(home.config), "wrong": said}, ())
     else:
         out.data({}, [printable_line(each) for each in said])
     if said:
         return ExitCode.USAGE
-    narrate("Nothing is wrong." if home.config.exists() else "There is no settings file: all defaults hold.")
+    none = "There is no settings file." if variables else "There is no settings file: all defaults hold."
+    narrate(f"{'Nothing is wrong.' if home.config.exists() else none} {variables}".rstrip())
     return ExitCode.OK
 
 

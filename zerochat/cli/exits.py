@@ -24,5 +24,6 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 6, "No agent answers for this profile, or the profile cannot be opened."
     INTEGRITY = 7, "What is stored or was received contradicts itself."
     REMOVED = 8, "Others have put you out of this group; its history stays readable."
+    STUCK = 9, "A handler of a bot found no end; run the bot again."
     INTERRUPTED = 130, "Ctrl+C ended it."
     TERMINATED = 143, "SIGTERM ended it."

@@ -261,6 +261,23 @@ def timeout_option(parser: Parser, default: float, text: str) -> None:
     parser.add_argument("--timeout", dest="timeout_s", type=seconds_of, default=default, metavar="S", help=text)
 
 
+def network_options(parser: Parser) -> None:
+    parser.add_argument(
+        "--listen",
+        type=_listened,
+        metavar="HOST[:PORT[:PORT]]",
+        help="the address to accept peers on, and the ports for pairs and for queues (default: the settings', or as"
+        " last time, or all addresses of this machine: 0.0.0.0)",
+    )
+    parser.add_argument(
+        "--advertise",
+        type=_advertised,
+        metavar="ADDRESS",
+        help="the IP address, not a name, under which peers reach this machine (default: the settings', or as last"
+        " time, or found out)",
+    )
+
+
 # --- values ---------------------------------------------------------------------------------------------------------
 
 
@@ -312,3 +329,22 @@ def lifetime(text: str) -> int:
     if unit is None or not number.isdecimal() or not 0 < int(number[:12]) * unit <= EXPIRES_S_MAX or len(number) > 12:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time like 90s, 30m, 24h or 7d, of at most 30 days")
     return int(number) * unit
+
+
+def _listened(text: str) -> str:
+    from zerochat.agent.address import BadAddress, parse_listen
+
+    try:
+        parse_listen(text)
+    except BadAddress as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be used: {error.fields['why']}") from None
+    return text
+
+
+def _advertised(text: str) -> str:
+    from zerochat.agent.settings import advertise_address
+
+    try:
+        return advertise_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be used: {error}") from None

@@ -3,6 +3,7 @@ printed with a QR code where one fits."""
 
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -43,12 +44,16 @@ class NoInvitationBehind(LocalError):
 
 def invitation_text(options: Options, verb: str) -> str:
     """The invitation that was given, asked for or piped in; a short link is followed first. Raises a LocalError."""
-    from zerochat.agent.pasted import only_invitation
+    from zerochat.agent.pasted import only_invitation, read_for_group, read_pasted
 
     pictured = getattr(options, "image", None)  # only `join` looks at pictures
     given = _pictured(pictured) if pictured is not None else _given(options.invitation, verb)
     text = only_invitation(given)
-    return _behind(options, text) if _is_short(text) else text
+    text = _behind(options, text) if _is_short(text) else text
+    if not places_of(options).data.is_dir():  # What is wrong with it matters more than that there is no profile yet.
+        now_s = int(time.time())
+        _ = read_for_group(text, now_s) if verb == "join" else read_pasted(text, now_s)
+    return text
 
 
 def _pictured(path: str) -> str:

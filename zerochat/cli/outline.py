@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["", "words", "groups", "profiles", "files"]
-"""What a value can be completed from: nothing, its own choices, or what there is now."""
+Kind: TypeAlias = Literal["", "words", "groups", "profiles", "posted", "files"]
+"""What a value can be completed from: nothing, its own choices, or what there is now; `posted`: the files that were
+sent in the group that stands before it."""
 
 KINDS: dict[str, Kind] = {"GROUP": "groups", "FILE": "files", "PATH": "files"}
 """By metavar."""
@@ -89,6 +90,8 @@ def _value(action: argparse.Action) -> Value:
     kind: Kind = "words" if choices else KINDS.get(metavar, "")
     if "--profile" in action.option_strings:
         kind = "profiles"
+    if action.dest == "wanted":
+        kind = "posted"
     if metavar == "any|all|N":
         kind, choices = "words", ("any", "all")
     return Value(metavar, kind, choices, action.nargs not in ("?", "*"), action.nargs in ("*", "+"))

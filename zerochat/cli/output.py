@@ -421,7 +421,7 @@ def find_group(known: Sequence[GroupInfo], wanted: str) -> GroupInfo:
     if not found:
         raise UnknownGroup(group=wanted)
     if len(found) > 1:
-        raise AmbiguousGroup(group=wanted)
+        raise AmbiguousGroup(group=wanted, ids=[one.id for one in found])
     return found[0]
 
 

@@ -24,6 +24,7 @@ zerochat bot run greeter.py --console
 zerochat bot run greeter.py --reload
 zerochat bot dead
 zerochat bot retry 7
+zerochat bot retire --bot greeter
 zerochat bot unit greeter
 """,
     )
@@ -32,6 +33,7 @@ zerochat bot unit greeter
     _run(actions)
     _dead(actions)
     _retry(actions)
+    _retire(actions)
     add_bot_units(actions)
 
 
@@ -104,6 +106,23 @@ zerochat bot retry all --bot ci
     )
     retry.add_argument("letter", type=_letter, metavar="ID|all", help="which one, as `zerochat bot dead` shows, or all")
     _whose(retry)
+
+
+def _retire(actions: "Verbs[Parser]") -> None:
+    retire = add_verb(
+        actions,
+        "retire",
+        "end a bot for good: nobody takes you for one any more",
+        "End a bot for good, which does not run any more. What it has announced is taken back in every group, so that\n"
+        "nobody takes you for a bot, or completes its commands. How far it has come is forgotten, and so is all that\n"
+        "it has kept: its values (`bot.kv`), its dead letters and what it had still to do.",
+        """
+zerochat bot retire --bot greeter
+zerochat --profile ci bot retire --format jsonl
+""",
+        FORMATS,
+    )
+    _whose(retire)
 
 
 def _whose(parser: Parser) -> None:

@@ -5,7 +5,7 @@ import argparse
 from zerochat.cli.grammar import Parser, Verbs, add_verb
 
 SHELLS = ("bash", "zsh", "fish")
-COMPLETED = ("groups", "profiles")
+COMPLETED = ("groups", "profiles", "posted")
 LOG_FORMATS = ("text", "json")
 JSON_TOO = ("text", "jsonl", "json")
 """A verb that prints one piece of data is fine with either name for it."""
@@ -55,8 +55,8 @@ zerochat doctor --format json | jq '.checks[] | select(.state != "ok")'
         verbs,
         "completion",
         "print what makes a shell complete zerochat's words",
-        "Print a script that has a shell complete verbs, options, their values, profiles, and the groups of the agent\n"
-        "that runs (it never starts one, and never asks for a passphrase).",
+        "Print a script that has a shell complete verbs, options, their values, profiles, and the groups and\n"
+        "files of the agent that runs (it never starts one, and never asks for a passphrase).",
         """
 zerochat completion bash >~/.local/share/bash-completion/completions/zerochat
 zerochat completion zsh >~/.zfunc/_zerochat
@@ -68,6 +68,7 @@ zerochat completion fish >~/.config/fish/completions/zerochat.fish
     complete = verbs.add_parser("__complete", add_help=False, allow_abbrev=False)
     complete.add_argument("--profile", default=argparse.SUPPRESS)
     complete.add_argument("what", choices=COMPLETED)
+    complete.add_argument("group", nargs="?", default="")
     add_verb(
         verbs,
         "man",

@@ -86,9 +86,10 @@ def _on(options: Options, out: Output) -> ExitCode:
 
 
 def _say(status: TelemetryStatus, out: Output, sentence: str = "") -> ExitCode:
+    why = status.forbidden or status.fault
     facts = [
         ("telemetry", "on" if status.on else "off"),
-        ("recording", "yes" if status.recording else f"no: {status.forbidden}" if status.forbidden else "no"),
+        ("recording", "yes" if status.recording else f"no: {why}" if why else "no"),
         ("since", status.since or "-"),
         ("rows", f"{status.rows:,}"),
         ("size", f"{status.bytes / (1 << 20):.1f} MiB of {status.mebibytes_max}, {status.days_max} days at the most"),
@@ -101,6 +102,8 @@ def _say(status: TelemetryStatus, out: Output, sentence: str = "") -> ExitCode:
         narrate(sentence)
     if status.on and status.forbidden:
         narrate(f"{status.forbidden}, although somebody has turned it on.")
+    elif status.on and status.fault:
+        narrate("It was turned on, and has ended by itself. `zerochat telemetry on` begins it again.")
     return ExitCode.OK
 
 

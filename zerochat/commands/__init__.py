@@ -36,7 +36,7 @@ _ROLES = ("reader", "writer", "admin")
 COMMANDS = {
     info.name: info
     for info in (
-        CommandInfo("help", "", "show the keys and the commands"),
+        CommandInfo("help", "[COMMAND|keys]", "show the commands, all about one, or the keys"),
         CommandInfo("new", "NAME", "create a group"),
         CommandInfo("join", "INVITATION", "join a group with a link or a ZC: code"),
         CommandInfo("cancel", "[GROUP]", "give a join up that is under way", title="Give a join up"),
@@ -95,8 +95,9 @@ COMMANDS = {
 
 PREFIX_LETTERS_MIN = 3
 """Fewer letters of a command are a habit from elsewhere (`/w`, `/op`) as often as they are ours."""
-ELSEWHERE = {"msg": "", "nick": "rename", "kick": "remove", "ban": "remove", "op": "role"}
-ELSEWHERE |= {"admit": "requests", "refuse": "requests"}
+ELSEWHERE = {"msg": "", "query": "", "dm": "", "nick": "rename", "kick": "remove", "ban": "remove", "op": "role"}
+ELSEWHERE |= {"part": "leave", "who": "members", "names": "members", "whois": "members"}
+ELSEWHERE |= {"admit": "requests", "refuse": "requests", "ignore": "mute", "exit": "quit"}
 """Commands that people know from other chats or from a shell, and what they are called here, if they are."""
 IN_A_SHELL = {
     *("agent", "audit", "backup", "bot", "chat", "completion", "config", "connect", "demo", "didcomm", "disconnect"),

@@ -14,7 +14,6 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from zerochat.crypto import encoding, primitives
 from zerochat.crypto.encoding import b64url, b64url_bytes
@@ -190,6 +189,9 @@ _kept_private = lru_cache(maxsize=primitives.KEYS_CACHED)(_private)
 
 
 def _compressed(kind: KeyKind, public: ec.EllipticCurvePublicKey) -> PublicKey:
+    # Only here, because with it comes every format of a key that there is.
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
     return PublicKey(kind, public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint))
 
 

@@ -24,7 +24,6 @@ quarter of an hour.
 The hash needs some 20 ms and 16 MiB. It is meant for the one member whose words somebody looks at, not for all at once.
 """
 
-import pkgutil
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
@@ -54,6 +53,8 @@ def dictionary() -> tuple[str, ...]:
     The file is a part of the package's code, and is read the way in which Python reads the code. A word's place is its
     meaning: whoever changes a line changes what other versions read aloud, and must change `_DOMAIN` too.
     """
+    import pkgutil
+
     data = pkgutil.get_data("zerochat.crypto", "words.txt")
     assert data is not None
     return tuple(data.decode("ascii").split())

@@ -3,8 +3,10 @@
 The first frame does not wait for anything: the agent is started, or found, while the empty screen is already there.
 """
 
+import asyncio
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -31,9 +33,10 @@ from zerochat.tui.looks.keymaps import merged
 from zerochat.tui.looks.themes import NO_COLOUR, OWN
 from zerochat.tui.state.link import Link, LinkState, in_thread
 from zerochat.tui.state.preferences import Choices
-from zerochat.tui.writing.commands import COMMANDS
 from zerochat.tui.writing.composer import is_letter
 
+TERMINATED = 128 + signal.SIGTERM
+"""The exit code for SIGTERM, and for a terminal that is gone."""
 LOOK_S = 5.0
 """How often it is looked whether anybody is still there."""
 TOAST_S_MIN = 1.0
@@ -143,6 +146,7 @@ class ZerochatApp(App[str]):
         return self.chat
 
     def on_mount(self) -> None:
+        self._heed_signals()
         self.apply_mouse()
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         self.call_after_refresh(self._warn_of_choices)
@@ -152,6 +156,19 @@ class ZerochatApp(App[str]):
             from zerochat.tui.sheets.first_run import FirstRunScreen
 
             self.push_screen(FirstRunScreen(self._make_profile, demo=self._demo), self._begin)
+
+    def _heed_signals(self) -> None:
+        """Let a terminal that is closed, and SIGTERM, end the chat in good order. Without this they would raise inside
+        whatever task runs just then, which may keep that to itself and go on without a terminal."""
+        with suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread, or no such system
+            for one in (signal.SIGHUP, signal.SIGTERM):
+                if signal.getsignal(one) is not signal.SIG_IGN:
+                    asyncio.get_running_loop().add_signal_handler(one, lambda: self.run_worker(self._terminate()))
+
+    async def _terminate(self) -> None:
+        if self.chat.is_mounted:
+            await self.chat.keeper.end()
+        self.exit(return_code=TERMINATED)
 
     def _go_on(self) -> None:
         """The first frame is there: the agent may start, and then there is time for what the first key will need."""
@@ -399,7 +416,7 @@ class ZerochatApp(App[str]):
 
     def action_help(self) -> None:
         if self.screen is self.chat:
-            self.chat.do("help")
+            self.chat.do("help", "keys")
 
     def action_interrupt(self) -> None:
         """Ctrl+C on a screen other than the chat."""
@@ -409,7 +426,7 @@ class ZerochatApp(App[str]):
             self.call_next(self.run_action, "app.quit")
         else:
             self._interrupted = monotonic()
-            self.notify("Ctrl+C again quits.", markup=False)
+            self.notify("Ctrl+C again quits.", markup=False, timeout=AGAIN_S)
 
     async def _copy(self, text: str) -> None:
         from zerochat.tui.host.clipboard import copy
@@ -450,6 +467,8 @@ class ZerochatApp(App[str]):
                 if str(binding.id).startswith("message."):
                     name = str(binding.id).removeprefix("message.")
                     yield SystemCommand(binding.description, key_text(binding.key), partial(self.chat.act, name))
+            from zerochat.tui.writing.commands import COMMANDS
+
             for info in COMMANDS.values():
                 if info.title:
                     yield SystemCommand(info.title, f"/{info.name}", partial(self.chat.action_begin, info.name))

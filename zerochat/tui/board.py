@@ -20,11 +20,10 @@ from zerochat.terminal import Printable, cells, printable, printable_line
 from zerochat.tui.host.notify import Crier, Herald, Tidings
 from zerochat.tui.looks.keymaps import LETTERS_STAY
 from zerochat.tui.looks.text import name_of
-from zerochat.tui.messages.about import About
 from zerochat.tui.messages.pane import MessagePane
 from zerochat.tui.messages.selecting import Messages
 from zerochat.tui.messages.timeline import Key
-from zerochat.tui.panels.bars import Banner, Notice, StatusLine, TopBar, activity
+from zerochat.tui.panels.bars import SAID_S, Banner, Notice, StatusLine, TopBar, activity
 from zerochat.tui.panels.lists import GroupList, MemberList
 from zerochat.tui.state.answers import Answers
 from zerochat.tui.state.conversation import Conversation, Conversations
@@ -32,16 +31,16 @@ from zerochat.tui.state.feed import Feed, Watcher
 from zerochat.tui.state.hints import asks, attention, placeholder, under_way
 from zerochat.tui.state.link import AgentError, Link, LinkState
 from zerochat.tui.state.trail import Trail
-from zerochat.tui.writing.completing import Asking, asking, hints
 from zerochat.tui.writing.composer import Composer
 from zerochat.tui.writing.drafts import KEEP_S, DraftKeeper
 from zerochat.tui.writing.offers import Offers
 
 if TYPE_CHECKING:
     from zerochat.tui.app import ZerochatApp
+    from zerochat.tui.messages.about import About
+    from zerochat.tui.writing.completing import Asking
 
 FRAME_S = 1 / 60
-FLASH_S = 6.0
 STATUS_EVERY_S = 20.0
 """How often the agent is asked whether something needs attention (a full disk, say)."""
 BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (80, "-medium"), (100, "-wide")]
@@ -122,7 +121,7 @@ class Board(Screen[None]):
         """What Tab can make of the composer's text."""
         self.connections: list[str] = []
         self.composer = Composer(
-            doing.submit, self._recall, self.names, lambda: self.connections, self._bots, id="composer"
+            doing.submit, self._recall, self.names, lambda: self.connections, self._bots, self._files, id="composer"
         )
         self.composer.disabled = True
         self.status_line = StatusLine(id="status")
@@ -238,7 +237,7 @@ class Board(Screen[None]):
         self.member_list.tell(conversation)
         self.top_bar.verified = conversation.verified if conversation else None
         self.top_bar.changed = len(conversation.names.changed) if conversation else 0
-        self._draw_hints()
+        self.redraw_hints()
         self.alarms_changed()
         self._renew_sheets()
 
@@ -352,15 +351,15 @@ class Board(Screen[None]):
         self.status_line.asking = len(self.conversations.asking_elsewhere())
         self.status_line.me = name_of(conversation.info.nick) if conversation else self.nick
         self.pane.set_tail(conversation.tail if conversation else EMPTY)
-        self._draw_hints()
+        self.redraw_hints()
 
-    def _draw_hints(self) -> None:
+    def redraw_hints(self) -> None:
         """What the open group asks of its reader: who wants in, and what can be said."""
         conversation = self.conversations.open
         self.notice.tell(asks(conversation.info) if conversation else Printable(""), trouble=False)
         nothing = Printable("/new NAME or /join INVITATION")
         hint = placeholder(conversation.info, conversation.members) if conversation else nothing
-        self.composer.placeholder = Content(hint)
+        self.composer.placeholder = Content(hint if not self.status_line.keys else "A message is selected; its keys:")
 
     def _draw_joins(self) -> None:
         self.status_line.joining = under_way(list(self.joins.values()))
@@ -377,8 +376,9 @@ class Board(Screen[None]):
             conversation.read()
             self._draw_lists()
 
-    def flash(self, sentence: Printable, *, trouble: bool = False) -> None:
-        """Say something in the status line for some seconds."""
+    def flash(self, sentence: Printable, *, trouble: bool = False, seconds: float = SAID_S) -> None:
+        """Say something in the status line for some seconds, or until the next line is sent or another conversation is
+        opened."""
         self._flashes += 1
         number = self._flashes
         self.status_line.trouble = trouble
@@ -388,7 +388,12 @@ class Board(Screen[None]):
             if self._flashes == number:
                 self.status_line.flash = ""
 
-        self.set_timer(FLASH_S, over)
+        self.set_timer(seconds, over)
+
+    def unflash(self, sentence: Printable | None = None) -> None:
+        """What the status line says is over; `sentence`: if it is this."""
+        if sentence is None or self.status_line.flash == sentence:
+            self.status_line.flash = ""
 
     # --- conversations ---------------------------------------------------------------------------------------------
 
@@ -412,6 +417,7 @@ class Board(Screen[None]):
             before.draft = self.composer.text if before.recalled == 0 else before.draft
             before.recalled = 0
             before.leave()
+        self.unflash()
         self.conversations.open_id = group
         conversation = self.conversations.by_id[group]
         conversation.enter()
@@ -445,16 +451,27 @@ class Board(Screen[None]):
         if (conversation := self.conversations.open) is not None:
             conversation.edited(self.composer.text)
         if self.composer.offers_over():
+            from zerochat.tui.writing.completing import hints
+
             goes_on = hints(self.composer.text, self._bots())
             self.offers.tell(goes_on, -1)
         if self.composer.text in ("/tell ", "/letters "):
             self.attempt(self._read_connections())
         self.keep_drafts()
 
-    def _bots(self) -> list[Asking]:
+    def _bots(self) -> "list[Asking]":
         """What can be asked of the bots of the open group."""
+        from zerochat.tui.writing.completing import asking
+
         here = self.conversations.open
         return asking(here.members) if here is not None else []
+
+    def _files(self) -> list[str]:
+        """What the files are called that came with the messages here, the newest first."""
+        here = self.conversations.open
+        rows = reversed(here.timeline.rows) if here is not None else ()
+        names = dict.fromkeys(file.name for row in rows for file in row.files)
+        return [name for name in names if name == printable_line(name)]
 
     async def _read_connections(self) -> None:
         found = await self.link.ask("connections", NoParams(), list[ConnectionInfo])
@@ -487,12 +504,12 @@ class Board(Screen[None]):
         self.set_focus(self.composer)  # At once: the next key may be waiting.
 
     @property
-    def about(self) -> About | None:
+    def about(self) -> "About | None":
         """What the composer's text is about; None: it is a message of its own."""
         conversation = self.conversations.open
         return conversation.about if conversation else None
 
-    def set_about(self, about: About | None) -> None:
+    def set_about(self, about: "About | None") -> None:
         """Let the composer's text be about this, and go there; a message that was to be changed gives place again to
         what had been begun."""
         if (conversation := self.conversations.open) is None:

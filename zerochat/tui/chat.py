@@ -10,7 +10,7 @@ from typing import ClassVar
 from textual import events, on
 from textual.binding import Binding, BindingType
 
-from zerochat.terminal import Printable
+from zerochat.terminal import Printable, printable_line
 from zerochat.tui.board import Board, app_of
 from zerochat.tui.looks.keymaps import LETTERS_STAY
 from zerochat.tui.panels.lists import MemberList
@@ -18,9 +18,10 @@ from zerochat.tui.state.answers import PeerNews
 from zerochat.tui.state.feed import GroupNews, LogNews
 from zerochat.tui.state.hints import NOTHING_HERE
 from zerochat.tui.state.link import Link
-from zerochat.tui.writing.commands import Command, Refusal, Say, parse
 from zerochat.tui.writing.composer import Composer, is_letter
 
+SAY_THEMSELVES = ("me", "reply", "edit", "send")
+"""Commands that keep what they say for Ctrl+Up."""
 AGAIN_S = 3.0
 """Within this, the second Ctrl+C or Ctrl+Q means it."""
 
@@ -68,6 +69,23 @@ class ChatScreen(Board):
     def __init__(self, link: Link, *, open_group: str = "", drafts: Mapping[str, str] | None = None) -> None:
         super().__init__(link, self, open_group=open_group, drafts=drafts)
         self._interrupted = -AGAIN_S
+        self._put_away = False
+        """A draft has given place to a command."""
+
+    def on_mount(self) -> None:
+        self.bindings_updated_signal.subscribe(self, lambda _: self._show_keys())
+
+    def _show_keys(self) -> None:
+        """While a message is selected, letters are its keys: then the status line says which."""
+        row = self.pane.selected_row if self.focused is self.pane else None
+        keys: tuple[str, ...] = ()
+        if row is not None:
+            from zerochat.tui.actions import messages
+
+            keys = messages.keys_of(self, row)
+        if keys != self.status_line.keys:
+            self.status_line.keys = keys
+            self.redraw_hints()
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
@@ -95,11 +113,20 @@ class ChatScreen(Board):
         """Say it, or do it, or say why not."""
         from zerochat.tui.actions import saying
 
+        self.unflash()
+
+        from zerochat.tui.writing.commands import Command, Refusal, Say, parse
+
         match parse(text):
             case Say(words):
                 saying.say(self, words)
             case Command(name, rest):
                 self.composer.put("")
+                if name not in SAY_THEMSELVES and (conversation := self.conversations.open) is not None:
+                    draft = conversation.sent[-1:] if self._put_away else []
+                    for each in (text.strip(), *draft):  # Ctrl+Up brings it back, to be mended; the draft goes first.
+                        conversation.said(each)
+                self._put_away = False
                 self.do(name, rest)
             case Refusal(sentence):
                 self.complain(sentence)
@@ -137,13 +164,21 @@ class ChatScreen(Board):
         self.write(event)
 
     def write(self, event: events.Key) -> None:
-        """Letters go to the composer from wherever the focus is, unless they are bound there."""
-        if app_of(self).choices.now.keymap in LETTERS_STAY:
+        """Letters go to the composer from wherever the focus is, unless they are bound there, or the keymap keeps
+        them: then it is said that they mean nothing."""
+        if self.closed or not is_letter(event) or not event.character or event.key in self.active_bindings:
             return
-        if not self.closed and is_letter(event) and event.character and event.key not in self.active_bindings:
+        event.stop()
+        if app_of(self).choices.now.keymap in LETTERS_STAY:
+            from zerochat.tui.sheets.help import keys_of_all
+
+            back = keys_of_all(self)["view.composer"]
+            self.complain(Printable(f"{printable_line(event.character)} is no key here: {back} leads to the composer."))
+        else:
+            if self.focused is not self.composer and event.character != "/":  # a command may be about the message
+                self.pane.select(None)
             self.set_focus(self.composer)
             self.composer.insert(event.character)
-            event.stop()
 
     def do(self, command: str, rest: str = "") -> None:
         """Do one of the commands."""
@@ -227,6 +262,7 @@ class ChatScreen(Board):
         """Put the beginning of a command into the composer; the draft that was there comes back with Ctrl+Up."""
         if self.composer.text and (conversation := self.conversations.open) is not None:
             conversation.said(self.composer.text)
+            self._put_away = True
         self.composer.put(f"/{command} " if command else "/")
         self.composer.focus()
 
@@ -295,7 +331,7 @@ class ChatScreen(Board):
             self.call_next(self.app.run_action, "app.quit")
         else:
             self._interrupted = monotonic()
-            self.flash(Printable("Ctrl+C again quits."))
+            self.flash(Printable("Ctrl+C again quits."), seconds=AGAIN_S)
 
     def lost_drafts(self) -> list[Printable]:
         """Names of the conversations that have something unsent in them which is not kept on disk."""

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +40,8 @@ TRIES_MAX = 4
 OUTPUT = "output"
 """Where an agent's output goes, in its folder."""
 READ_BYTES = 1 << 18
+ZEROCHAT = ("-m", "zerochat")
+"""What Python is to run."""
 
 
 class NotReady(Exception):
@@ -60,9 +62,12 @@ class Member:
 class Agents:
     """A publisher and the members of its group. `grow` has more of them join; everything ends with the context."""
 
-    def __init__(self, folder: Path, keys: str | None, say: Callable[[str], None]) -> None:
-        """`keys`: as `zerochat new --keys` takes it; None: whatever a group has that does not say."""
-        self._folder, self._keys, self._say = folder, keys, say
+    def __init__(
+        self, folder: Path, keys: str | None, say: Callable[[str], None], program: Sequence[str] = ZEROCHAT
+    ) -> None:
+        """`keys`: as `zerochat new --keys` takes it; None: whatever a group has that does not say. `program`: what
+        Python runs as an agent."""
+        self._folder, self._keys, self._say, self._program = folder, keys, say, program
         self._stack = contextlib.ExitStack()
         self._members: list[Member] = []
         self._bursts = 0
@@ -158,7 +163,9 @@ class Agents:
         for number in range(len(self._members), len(self._members) + count):
             home = places(f"a{number}", {"ZEROCHAT_HOME": str(self._folder / f"{number}")})
             create_profile(home, f"a{number}", None)
-            started.append((self._stack.enter_context(running(["agent", "--listen", "127.0.0.1"], home)), home))
+            started.append(
+                (self._stack.enter_context(running(["agent", "--listen", "127.0.0.1"], home, self._program)), home)
+            )
         for process, home in started:
             client = self._stack.enter_context(connected(process, home))
             news = self._stack.enter_context(connect(home, "benchmark"))
@@ -238,25 +245,30 @@ def connected(process: "subprocess.Popen[bytes]", home: Places) -> Client:
 
 
 @contextlib.contextmanager
-def running(verb: list[str], home: Places) -> Iterator["subprocess.Popen[bytes]"]:
+def running(verb: list[str], home: Places, program: Sequence[str] = ZEROCHAT) -> Iterator["subprocess.Popen[bytes]"]:
     """A process of zerochat's, killed in the end."""
-    with (home.data / OUTPUT).open("wb") as output, _open(verb, home, output) as process:
+    with (home.data / OUTPUT).open("wb") as output, _open([*program, *verb], home, output) as process:
         try:
             yield process
         finally:
             process.kill()
 
 
-def _open(verb: list[str], home: Places, output: IO[bytes]) -> "subprocess.Popen[bytes]":
+def _open(words: list[str], home: Places, output: IO[bytes]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        _command(verb), env=_environment(home), cwd=home.data, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        [sys.executable, *words],
+        env=_environment(home),
+        cwd=home.data,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
     )
 
 
 def zerochat(verb: list[str], home: Places) -> str:
     """Run a verb to its end, and give its output. Raises CalledProcessError."""
     done = subprocess.run(
-        _command(verb),
+        [sys.executable, *ZEROCHAT, *verb],
         env=_environment(home),
         cwd=home.data,
         stdin=subprocess.DEVNULL,
@@ -265,10 +277,6 @@ def zerochat(verb: list[str], home: Places) -> str:
         check=True,
     )
     return done.stdout.decode()
-
-
-def _command(verb: list[str]) -> list[str]:
-    return [sys.executable, "-m", "zerochat", *verb]
 
 
 def _environment(home: Places) -> dict[str, str]:

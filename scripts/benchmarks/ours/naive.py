@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from analytics.pipeline import skew
-from analytics.pipeline.gold import bin_of
 from analytics.pipeline.silver import code
+from analytics.pipeline.speed import bin_of
 from benchmarks.peers.delivery_duckdb import MINUTE_US, SETTLE_US, manifests
 
 EDGE = ["group", "sender", "observer"]

@@ -131,7 +131,7 @@ FROM delivery GROUP BY ALL;
 CREATE TABLE edge AS
 WITH bins AS (
     SELECT "group", sender, observer, bin, sum(rows) AS rows
-    FROM edge_hist WHERE NOT dup AND path <> 'history' GROUP BY ALL
+    FROM edge_hist WHERE NOT dup AND path = 'direct' GROUP BY ALL
 ), upto AS (
     SELECT *, sum(rows) OVER (PARTITION BY "group", sender, observer ORDER BY bin) AS upto,
            sum(rows) OVER (PARTITION BY "group", sender, observer) AS total FROM bins
@@ -170,9 +170,16 @@ LEFT JOIN own o ON o."group" = t."group" AND o.minute = t.minute AND o.observer 
 LEFT JOIN otherwise w ON w."group" = t."group" AND w.minute = t.minute AND w.number = t.number
 WHERE rows - coalesce(own, 0) > 0 GROUP BY p.member, t.minute;
 CREATE TABLE outage AS
-WITH bad AS (
-    SELECT *, coalesce(minute - lag(minute) OVER (PARTITION BY observer ORDER BY minute) > 3, true) AS begins
-    FROM minute WHERE direct * 2 < expected
+WITH known AS (
+    SELECT *, max(minute) FILTER (direct * 2 < expected) OVER before AS last_bad,
+           max(minute) FILTER (direct * 2 >= expected) OVER before AS last_good
+    FROM minute
+    WINDOW before AS (PARTITION BY observer ORDER BY minute ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+), bad AS (
+    SELECT *, coalesce(
+        minute - last_bad > 3 AND coalesce(last_good > last_bad, false) OR minute - last_bad > 15, true
+    ) AS begins
+    FROM known WHERE direct * 2 < expected
 ), numbered AS (SELECT *, sum(begins::INT) OVER (PARTITION BY observer ORDER BY minute) AS episode FROM bad)
 SELECT observer, min(minute) * {MINUTE_US} AS t_from_us, (max(minute) + 1) * {MINUTE_US} AS t_to_us,
        count(*) AS bad_minutes,

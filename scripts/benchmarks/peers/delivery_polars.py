@@ -257,7 +257,7 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
 def _edge(edge_hist: pl.DataFrame, reach: pl.DataFrame, person: pl.DataFrame) -> pl.DataFrame:
     rows = pl.col("rows")
     upto = (
-        edge_hist.filter(~pl.col("dup") & (pl.col("path") != "history"))
+        edge_hist.filter(~pl.col("dup") & (pl.col("path") == "direct"))
         .group_by(*EDGE, "bin")
         .agg(rows.sum())
         .sort("bin")
@@ -302,11 +302,18 @@ def _minute(reach: pl.DataFrame, person: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outage(minute: pl.DataFrame) -> pl.DataFrame:
-    gap = (pl.col("minute") - pl.col("minute").shift().over("observer")) > 3
+    bad = pl.col("direct") * 2 < pl.col("expected")
+    last = {
+        name: pl.when(when).then(pl.col("minute")).forward_fill().shift().over("observer")
+        for name, when in (("last_bad", bad), ("last_good", ~bad))
+    }
+    gap = pl.col("minute") - pl.col("last_bad")
+    recovered = (pl.col("last_good") > pl.col("last_bad")).fill_null(value=False)
     return (
-        minute.filter(pl.col("direct") * 2 < pl.col("expected"))
-        .sort("observer", "minute")
-        .with_columns(begins=gap.fill_null(value=True))
+        minute.sort("observer", "minute")
+        .with_columns(**last)
+        .filter(bad)
+        .with_columns(begins=(((gap > 3) & recovered) | (gap > 15)).fill_null(value=True))
         .with_columns(episode=pl.col("begins").cum_sum().over("observer"))
         .group_by("observer", "episode")
         .agg(

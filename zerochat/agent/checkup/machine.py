@@ -135,7 +135,7 @@ def look_at_socket(patient: Patient) -> Findings:
 
 
 def look_at_settings(patient: Patient) -> Findings:
-    from zerochat.agent.options import complaints
+    from zerochat.agent.options import complaints, said_by_variables
 
     path = patient.places.config
     if patient.refused is not None:
@@ -145,7 +145,9 @@ def look_at_settings(patient: Patient) -> Findings:
     for one in said:
         yield "warn", one, f"Mend it in {path}, or leave it out."
     if not said:
-        yield "ok", f"{path}: nothing is wrong." if path.exists() else "There is no settings file: all defaults.", ""
+        variables = said_by_variables(patient.environ)
+        none = "There is no settings file." if variables else "There is no settings file: all defaults."
+        yield "ok", f"{f'{path}: nothing is wrong.' if path.exists() else none} {variables}".rstrip(), ""
 
 
 def look_at_disk(patient: Patient) -> Findings:

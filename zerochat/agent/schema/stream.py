@@ -71,7 +71,7 @@ class Item(Struct, frozen=True, kw_only=True):
     not know, and acknowledge them.
 
     What others have handed over (`vouched`) may be given up before it is acknowledged, and come anew when its author
-    has said it: then it has a new `seq` and the same `id`, also for a consumer that has heard it before.
+    has said it: then it has a new `seq` and the same `id`. A consumer that had acknowledged it is not told it again.
 
     The bodies of happenings; each has `nick` where it has a DID:
     `delivery`: {"member", "nick", "after", "upto", "all", "events"}: this member now has what I have said with

@@ -33,6 +33,9 @@ class TelemetryStatus(Struct, frozen=True):
     days_max: int
     deleted: int = 0
     """How many rows this request has deleted."""
+    fault: str = ""
+    """Why recording has ended by itself, although it was asked for, as a sentence; empty: it has not. It begins again
+    with the next start of the agent, or when it is asked for anew."""
 
 
 class TelemetrySetParams(Struct, frozen=True):

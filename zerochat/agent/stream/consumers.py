@@ -23,7 +23,7 @@ from zerochat.agent.stamp import timestamp
 from zerochat.agent.standings import Fed
 from zerochat.agent.stream.followers import FEED_BACKLOG_MAX, FEED_ROWS, Wanted, beginning, wanted
 from zerochat.agent.stream.happenings import AS_ITEMS, body_of
-from zerochat.agent.stream.store import Consumer, Happening
+from zerochat.agent.stream.store import HEARD, Consumer, Happening
 from zerochat.errors import LocalError, Retry
 from zerochat.group.state import Agent, Group
 
@@ -143,7 +143,7 @@ class Consumers:
         self._readers[name] = _Reader(
             name,
             reader.told,
-            {seq: count for seq, count in reader.attempts.items() if seq > one.acked},
+            {seq: count for seq, count in reader.attempts.items() if seq > one.acked and count != HEARD},
             client,
             heard,
             params.credit,
@@ -222,7 +222,7 @@ class Consumers:
 
     def _moved(self, known: Consumer, reader: _Reader, acked: int, now: int) -> Consumer:
         attempts = reader.attempts if reader.client is None else known.attempts
-        left = {seq: count for seq, count in attempts.items() if seq > acked}
+        left = {**{seq: count for seq, count in attempts.items() if seq > acked}, **known.heard(acked)}
         one = replace(known, acked=acked, told=max(reader.told, acked), updated=now, attempts=left)
         return replace(one, lost_from=0, lost_to=0, lost=0) if known.lost and acked >= known.lost_to else one
 
@@ -278,8 +278,10 @@ class Consumers:
             if place not in found:
                 found[place] = self._stretch(agent, *place, whole)
             items, upto, more = self._with_losses(*found[place], known, reader.cursor)
+            heard = known.heard(known.acked)
             for item in items:
-                self._tell(reader, client, item)
+                if item.seq not in heard:
+                    self._tell(reader, client, item)
                 if self.server.backlog(client) > FEED_BACKLOG_MAX:  # a hundred long messages are too much at a time
                     reader.cursor = item.seq
                     return False

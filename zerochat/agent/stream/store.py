@@ -18,6 +18,7 @@ from zerochat.agent.stream import tables
 
 BEHIND_MAX: Final = 10_000
 """How many events are counted to say how far a consumer is behind."""
+HEARD: Final = -1
 BATCH: Final = 20
 """One in so many of what may be kept goes at a time, for what is dropped one by one costs more."""
 
@@ -53,11 +54,16 @@ class Consumer:
     """Whose stream it has last asked for; None: that of all."""
     types: tuple[str, ...] | None = None
     attempts: Mapping[int, int] = field(default_factory=dict)
-    """By number, how often something was told that was not acknowledged when the connection ended."""
+    """By number, how often something was told that was not acknowledged when the connection ended; `HEARD`: it was
+    acknowledged under another number, and is not told again."""
     lost_from: int = 0
     lost_to: int = 0
     lost: int = 0
     """How many happenings it wanted are gone without its acknowledgement, and between which numbers."""
+
+    def heard(self, acked: int) -> dict[int, int]:
+        """The part of `attempts` behind a number that says what it had heard under another one."""
+        return {seq: count for seq, count in self.attempts.items() if count == HEARD and seq > acked}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +206,9 @@ class Store:
         after = self._known()
         for consumer in notes.consumers:
             if consumer.name in after.consumers:  # it may have been forgotten since
+                # What came anew in this very turn is noted there already.
+                noted = after.consumers[consumer.name].heard(consumer.acked)
+                consumer = replace(consumer, attempts={**consumer.attempts, **noted})
                 after.consumers[consumer.name] = consumer
                 self._put(consumer)
         if notes.happenings and after.consumers:
@@ -219,20 +228,27 @@ class Store:
         over it from now on; so should it come anew, it comes with new numbers (`anew`)."""
         known = self._known()
         if known.consumers:
-            self._db.execute(tables.NOTE_UNHEARD, (group, author, after, upto))
-            known.unheard += self._db.changes()
+            for note in (tables.NOTE_UNHEARD, tables.NOTE_HEARD):
+                self._db.execute(note, (group, author, after, upto))
+                known.unheard += self._db.changes()
 
     def anew(self, event: str) -> tuple[int, int] | None:
         """An event is about to be written, in this transaction. Where it was refuted before everybody had heard it, it
-        gets the next number; the one that it had, and the one that it has."""
+        gets the next number; the one that it had, and the one that it has. Who had heard it passes over that."""
         rows: Sequence[Any] = self._db.execute(tables.UNHEARD, (event,)).fetchall()
         if not rows:
             return None
         before, now = int(rows[0][0]), self._latest() + 1
         self._db.execute(tables.RENUMBER, (now, before))
         self._db.execute(tables.TAKE_NUMBERS, (now,))
+        heard: Sequence[Any] = self._db.execute(tables.HEARD_BY, (event,)).fetchall()
+        known = self._known()
+        for name in [name for (name,) in heard if name in known.consumers]:
+            consumer = known.consumers[name]
+            known.consumers[name] = replace(consumer, attempts={**consumer.attempts, now: HEARD})
+            self._put(known.consumers[name])
         self._db.execute(tables.DROP_UNHEARD, (event,))
-        self._known().unheard -= 1
+        known.unheard -= self._db.changes()
         return before, now
 
     def undone(self) -> None:

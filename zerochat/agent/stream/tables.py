@@ -37,7 +37,8 @@ CREATE TABLE unheard (
 ) STRICT, WITHOUT ROWID;
 """
 """Happenings have their numbers from the same row of `sqlite_sequence` as events, so none has that of another. Unheard
-are events that were refuted before every consumer had acknowledged them."""
+are events that were refuted before every consumer had acknowledged them; beside each, under its id, a space and a name,
+stands every consumer that had."""
 
 LATEST: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'events'"
 TAKE_NUMBERS: Final = "UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'"
@@ -68,12 +69,21 @@ DROP_CONSUMER: Final = "DELETE FROM consumers WHERE name = ?"
 
 NOTE_UNHEARD: Final = """
 INSERT OR IGNORE INTO unheard SELECT id, group_id FROM events
-WHERE group_id = ? AND author = ? AND refuted = 0 AND position > ? AND position <= ? AND vouched <> '' AND history = 0
-AND seq > (SELECT min(acked) FROM consumers)
+WHERE group_id = ?1 AND author = ?2 AND refuted = 0 AND position > ?3 AND position <= ?4 AND vouched <> ''
+AND history = 0 AND seq > (SELECT min(acked) FROM consumers)
 """
+NOTE_HEARD: Final = """
+INSERT OR IGNORE INTO unheard SELECT events.id || ' ' || consumers.name, events.group_id
+FROM events JOIN unheard ON unheard.id = events.id
+JOIN consumers ON acked >= events.seq OR json_extract(attempts, '$."' || events.seq || '"') = -1
+WHERE events.group_id = ?1 AND author = ?2 AND refuted = 0 AND position > ?3 AND position <= ?4
+"""
+"""-1: it had heard it under another number (`store.HEARD`)."""
 UNHEARD: Final = "SELECT seq FROM events WHERE refuted = 1 AND id = (SELECT id FROM unheard WHERE id = ?)"
 RENUMBER: Final = "UPDATE events SET seq = ? WHERE seq = ?"
-DROP_UNHEARD: Final = "DELETE FROM unheard WHERE id = ?"
+HEARD_BY: Final = "SELECT substr(id, length(?1) + 2) FROM unheard WHERE id > ?1 || ' ' AND id < ?1 || '!'"
+"""The names of consumers; `!` comes behind the space."""
+DROP_UNHEARD: Final = "DELETE FROM unheard WHERE id = ?1 OR (id > ?1 || ' ' AND id < ?1 || '!')"
 FORGET_UNHEARD: Final = "DELETE FROM unheard WHERE group_id = ?"
 
 PUT_KEY: Final = """

@@ -1,11 +1,11 @@
 """Who is in, who is connected, what was missing and asked for."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from zerochat.agent.telemetry.rows import Link, Queue, Repair, View
-from zerochat.agent.telemetry.sight import Sight
+from zerochat.agent.telemetry.sight import Reason, Sight
 from zerochat.agent.telemetry.store import Store
 from zerochat.crypto.primitives import sha256
 from zerochat.group.effects import Measure
@@ -15,7 +15,6 @@ from zerochat.group.state import Agent, Group
 MINUTE_US: Final = 60_000_000
 ASKED_MAX: Final = 1_000
 """Repairs that are waited for at once."""
-Reason: TypeAlias = Literal["dialled", "accepted", "silent", "closed", "stopped", "unknown"]
 
 
 # --- views ------------------------------------------------------------------------------------------------------------
@@ -42,7 +41,6 @@ def views(sight: Sight) -> Iterator[View]:
 class Links:
     """Since when each link is as it is."""
 
-    reason: Callable[[bytes], Reason]
     begun_us: int
     """When recording began: what was before that nobody knows."""
     _since: dict[bytes, int] = field(default_factory=dict)
@@ -54,7 +52,9 @@ class Links:
             if found is not None:
                 group = sight.after.groups.get(found[0]) or sight.before.groups[found[0]]
                 up = link in sight.after.up
-                yield self._row(sight.store, group, found[1], link, up, self.reason(link), sight.ended_us)
+                yield self._row(
+                    sight.store, group, found[1], link, up, sight.reasons.get(link, "unknown"), sight.ended_us
+                )
 
     def stopped(self, store: Store, agent: Agent, at_us: int) -> Iterator[Link]:
         """The agent ends, and with it all links that are up."""
@@ -135,7 +135,7 @@ class Repairs:
             after=asked.after,
             upto=asked.upto,
             t_us=asked.at_us,
-            us=sight.ended_us - asked.at_us if answered else None,
+            us=max(0, sight.ended_us - asked.at_us) if answered else None,
             outcome="answered" if answered else "unanswered",
         )
 

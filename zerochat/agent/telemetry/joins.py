@@ -3,7 +3,8 @@
 The joiner: `request` is until whoever invited it has answered and keys are exchanged (where a person has to decide, so
 long), `view` until it knows the group and all its members, `exchanges` until it is connected with them. The acceptor:
 `request` is from the joiner's first word until it is let in, `announce` until the others were told, `exchanges` until
-the joiner says that it is connected with everybody. `whole` is all of that.
+the joiner says that it is connected with everybody. `whole` is all of that. `subscriptions` never comes: nothing waits
+for a subscription, since what is said goes over the link to a member until its subscription stands (`Publish`).
 """
 
 import os
@@ -15,6 +16,7 @@ from zerochat.agent.telemetry.rows import Join, Snapshot, State
 from zerochat.agent.telemetry.sight import Sight
 from zerochat.crypto.encoding import b64url_bytes, compact_json
 from zerochat.didcomm.message import Message
+from zerochat.group.effects import Dial
 from zerochat.group.event import ADD
 from zerochat.group.membership import add_of
 from zerochat.group.notices import HistoryFetched, JoinProgress, Seating
@@ -27,6 +29,10 @@ Outcome = Literal["joined", "failed", "cancelled"]
 ACCEPTED_US: Final = 120_000_000
 """A joiner of whose seat nothing more is heard for so long has failed, or is as connected as it will be."""
 UNDER_WAY_MAX: Final = 64
+LINKS_MAX: Final = 1_024
+"""Links whose dialling is kept in mind."""
+HANDSHAKE_TRIPS: Final = 3
+"""Round trips from dialling until a link is up: TCP, then HELLO and WELCOME, then INITIATE and READY."""
 _MARKS: Final[dict[str, Phase]] = {"asking": "request", "connecting": "view", "joined": "exchanges"}
 """Which phase is over when a join tells of this one."""
 
@@ -42,6 +48,7 @@ class _Under:
     over: dict[Phase, int] = field(default_factory=dict)
     """When each phase has ended."""
     heard: bool = False
+    rtt_us: int | None = None
 
 
 @dataclass(slots=True)
@@ -60,6 +67,8 @@ class Joins:
     """By group and newcomer."""
     _fetching: dict[str, _Fetching] = field(default_factory=dict)
     """By group."""
+    _dialled: dict[bytes, int] = field(default_factory=dict)
+    """While somebody joins: since when each link is dialled that is not up yet."""
 
     @property
     def waits(self) -> bool:
@@ -134,6 +143,34 @@ class Joins:
 
     # --- both -------------------------------------------------------------------------------------------------------
 
+    def dialled(self, sight: Sight, dials: Iterable[Dial]) -> None:
+        """Notes since when links are dialled, as long as a join is under way."""
+        if not (self._joining or self._accepted):
+            self._dialled.clear()
+            return
+        for one in dials:
+            if one.link not in sight.after.up and len(self._dialled) < LINKS_MAX:
+                self._dialled.setdefault(one.link, sight.ended_us)
+
+    def came_up(self, sight: Sight) -> None:
+        """A link that was dialled for a join is up: how long its handshake took is what is known of the line."""
+        for link in [link for link in self._dialled if link in sight.after.up]:
+            took_us = sight.begun_us - self._dialled.pop(link)
+            under = self._under(sight, link)
+            if under is not None and took_us >= 0 and sight.reasons.get(link) == "dialled":
+                under.rtt_us = max(under.rtt_us or 0, took_us // HANDSHAKE_TRIPS)
+
+    def _under(self, sight: Sight, link: bytes) -> _Under | None:
+        """The join for which a link was dialled."""
+        joins = {**sight.before.joins, **sight.after.joins}
+        found = sight.whose(link)
+        if found is None:
+            return self._joining.get(joins[link].id) if link in joins else None
+        ours = next(
+            (self._joining[one.id] for one in joins.values() if one.group == found[0] and one.id in self._joining), None
+        )
+        return ours or self._accepted.get(found)
+
     def _rows(self, sight: Sight, name: str, under: _Under, outcome: Outcome, ended_us: int) -> Iterator[Join]:
         group = sight.after.groups.get(name)
         me = sight.me(group) if group is not None else 0
@@ -153,7 +190,7 @@ class Joins:
                 members=under.members,
                 outcome=outcome,
                 t_us=end,
-                rtt_us=None,
+                rtt_us=under.rtt_us,
             )
             begun = end
 
@@ -181,12 +218,13 @@ class Joins:
 
     def _snapshot(self, sight: Sight, name: str, outcome: Literal["whole", "cut"]) -> Snapshot:
         found = self._fetching.pop(name)
+        group = sight.after.groups.get(name) or sight.before.groups[name]
         return Snapshot(
-            observer=sight.me(sight.after.groups[name]),
+            observer=sight.me(group),
             group=sight.number(name),
             rows=found.rows,
             bytes_b=found.bytes,
-            us=sight.ended_us - found.begun_us,
+            us=max(0, sight.ended_us - found.begun_us),
             cuts=found.cuts,
             outcome=outcome,
             t_us=sight.ended_us,

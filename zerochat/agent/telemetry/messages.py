@@ -12,51 +12,49 @@ from zerochat.agent.telemetry.rows import Ack, Recv, Send
 from zerochat.agent.telemetry.sight import Sight
 from zerochat.group.effects import Dispatch, Post, Publish, Receipt, Remember, Repeated
 from zerochat.group.event import CONTROL, POST, Event
+from zerochat.group.state import Group
 from zerochat.group.sync import RETRY_MS
 
 Path: TypeAlias = Literal["direct", "repair", "history", "mediator"]
-_PATHS: Final[tuple[Path, ...]] = ("direct", "repair", "history", "mediator")
+_KINDS: Final[dict[str, Literal["message", "membership"]]] = {**dict.fromkeys(CONTROL, "membership"), POST: "message"}
+"""What an event of a type is; of any other type it is a remark."""
 HELD_MAX: Final = 10_000
 """Events whose arrival is kept in mind while they wait for others."""
 
 
-class _Text(Struct):
+class _Text(Struct, gc=False):
     text: str = ""
 
 
-class _Message(Struct):
+class _Message(Struct, gc=False):
     """What a message's record says that is wanted here."""
 
     time: int
     body: _Text
 
 
-class _Other(Struct):
+class _Other(Struct, gc=False):
     """And that of another event."""
 
     time: int
     body: Raw
 
 
-_MESSAGES = msgspec.json.Decoder(_Message)
-_OTHERS = msgspec.json.Decoder(_Other)
+_MESSAGES = msgspec.json.Decoder(_Message).decode
+_OTHERS = msgspec.json.Decoder(_Other).decode
 
 
 def said_in(type_: str, record: bytes) -> tuple[int, int]:
     """When somebody said something (UTC ms), and how many bytes: of a message its text, of other events their body."""
     if type_ == POST:
         try:
-            said = _MESSAGES.decode(record)
+            said = _MESSAGES(record)
             text = said.body.text
             return said.time, len(text) if text.isascii() else len(text.encode())
         except (msgspec.DecodeError, UnicodeEncodeError):
             pass
-    other = _OTHERS.decode(record)
+    other = _OTHERS(record)
     return other.time, len(bytes(other.body))
-
-
-def kind_of(type_: str) -> Literal["message", "membership", "remark"]:
-    return "membership" if type_ in CONTROL else "message" if type_ == POST else "remark"
 
 
 # --- sent -------------------------------------------------------------------------------------------------------------
@@ -73,48 +71,53 @@ class _Going:
     """As many of the envelopes went to a mediator."""
 
 
-def sent(sight: Sight) -> Iterator[Send]:
-    """The observer's events that have just gone out; how long that took is not in it yet."""
+def sent(sight: Sight, queue_us: int) -> list[Send]:
+    """The observer's events that have just gone out; how long that took (us)."""
     going = {name: _Going(group.fresh) for name, group in sight.before.groups.items() if group.fresh}
+    rows: list[Send] = []
     if not going:
-        return
+        return rows
     now = next(iter(going.values()))
     for effect in sight.effects:
-        match effect:
-            case Publish(_, envelope, links):
-                # One envelope for all, or one for each: as often as it is encrypted, and not as often as it is carried.
-                now, posted = _of(going, sight, links[0] if links else b"", now), False
-            case Dispatch(link, envelope):
-                now, posted = _of(going, sight, link, now), False
-            case Post(_, envelope):
-                posted = True  # of the group that is just being said; each is said in one go
-            case _:
-                continue
-        now.bytes += len(envelope)
+        if isinstance(effect, Publish):
+            # One envelope for all, or one for each: as often as it is encrypted, and not as often as it is carried.
+            now = _of(going, sight, effect.links[0] if effect.links else b"", now)
+            posted = False
+        elif isinstance(effect, Dispatch):
+            now, posted = _of(going, sight, effect.link, now), False
+        elif isinstance(effect, Post):
+            posted = True  # of the group that is just being said; each is said in one go
+        else:
+            continue
+        now.bytes += len(effect.envelope)
         now.envelopes += 1
         now.posted += posted
     for name, one in going.items():
-        group = sight.after.groups[name]
+        group = sight.after.groups.get(name) or sight.before.groups[name]
         observer, number, profile = sight.me(group), sight.number(name), group.profile
-        count = len(one.events)
-        path = "direct" if not one.posted else "mediator" if one.posted == one.envelopes else "mixed"
-        bases = sorted(peer.base for did, peer in group.peers.items() if did in group.view.members)
+        count, members = len(one.events), group.view.members
+        path: Literal["direct", "mediator", "mixed"] = "direct"
+        if one.posted:
+            path = "mediator" if one.posted == one.envelopes else "mixed"
+        bases = sorted([peer.base for did, peer in group.peers.items() if did in members])
         for place, event in enumerate(one.events):
-            yield Send(
+            row = Send(
                 observer,
                 number,
                 event.seq,
                 profile.keys,
-                path,  # type: ignore[arg-type]  # one of the three
+                path,
                 profile.accountability,
                 bisect_left(bases, event.seq),
                 count,
                 event.time * 1000,
-                0,  # how long it takes is known when the turn is over
+                queue_us,
                 said_in(event.type, event.record)[1],
                 one.bytes // count + (place < one.bytes % count),
                 one.envelopes,
             )
+            rows.append(row)
+    return rows
 
 
 def _of(going: Mapping[str, _Going], sight: Sight, link: bytes, last: _Going) -> _Going:
@@ -136,24 +139,59 @@ class _Arrival:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Whose:
-    """What is the same for all events of one author."""
+    """What is the same for all events of one author in one step."""
 
-    group: str = ""
-    author: str = ""
-    numbers: tuple[int, int, int] = (0, 0, 0)
-    """Of the observer, the group and the author."""
-    keys: str = ""
-    n: int = 0
+    group: str
+    author: str
+    observer: int
+    number: int
+    """Of the group."""
+    sender: int
+    keys: str
+    n: int
+    path: Path
+    """Of what is of today and the author's own word."""
+    old_ms: int
+    """What was said then or earlier came by a repair, by the author's clock; -1: that makes no difference."""
 
 
-def _whose(sight: Sight, one: Remember | Repeated) -> _Whose:
-    group = sight.after.groups[one.group]
+def _whose(sight: Sight, group: Group, author: str) -> _Whose:
     members = group.view.members
-    numbers = sight.me(group), sight.number(one.group), sight.number(one.group, one.author)
-    n = max(0, len(members) - (one.author in members))
-    return _Whose(one.group, one.author, numbers, group.profile.keys, n)
+    path, old_ms = _way(sight, group, author)
+    return _Whose(
+        group.id,
+        author,
+        sight.me(group),
+        sight.number(group.id),
+        sight.number(group.id, author),
+        group.profile.keys,
+        max(0, len(members) - (author in members)),
+        path,
+        old_ms,
+    )
+
+
+def _way(sight: Sight, group: Group, author: str) -> tuple[Path, int]:
+    """Which way an author's events have come, and up to which time they are repairs (`_Whose.old_ms`). Over a link a
+    repair looks like anything else, so whatever was known to be missing, or is older than an author waits with its
+    first repair, counts as one."""
+    if sight.joining:
+        return "history", -1
+    sender = sight.sender
+    if sender and sender != author:
+        return "repair", -1
+    if sight.mailed:
+        return "mediator", -1
+    if sight.queued:
+        return "direct", -1
+    before = sight.before.groups.get(group.id, group)
+    if author in before.limbo or author in before.needs:
+        return "repair", -1
+    peer = group.peers.get(author)
+    ahead = (peer.ahead_ms or 0) if peer is not None else 0
+    return "direct", sight.begun_us // 1000 + ahead - RETRY_MS
 
 
 @dataclass(slots=True)
@@ -168,51 +206,79 @@ class Arrivals:
     """By group, author and place: what others have handed over. It may be given up when its author comes back, and then
     takes its place once more."""
 
-    def come(self, sight: Sight, seen: Sequence[Remember | Repeated]) -> Iterator[Recv]:
+    def come(self, sight: Sight, seen: Sequence[Remember | Repeated], told_us: int | None) -> list[Recv]:
         """What the step has delivered, or has found to be there already (`seen`: events of others). Notes what it has
-        put aside."""
+        put aside. `told_us`: when the faces were told of it; None: there were none.
+
+        In a burst this runs for every event that there is, so it has no calls that it can do without.
+        """
         put_aside = list(self._put_aside(sight))
         waited = bool(self._early or self._waiting)
         fresh = len(seen) - (sum(self._arrival(one) is not None for one in seen) if waited else 0)
         share = sight.size // max(1, fresh + len(put_aside))
         for remember in put_aside:
             remember(share)
-        whose, usual = _Whose(), {path: _Arrival(sight.begun_us, sight.took_us, path, share) for path in _PATHS}
+        rows: list[Recv] = []
+        whose: _Whose | None = None
+        groups, begun_us, took_us = sight.after.groups, sight.begun_us, sight.took_us
+        display_us = max(0, told_us - begun_us) if told_us is not None else None
         for one in seen:
-            if (one.group, one.author) != (whose.group, whose.author):
-                whose = _whose(sight, one)
-            is_new = isinstance(one, Remember)
+            if whose is None or one.author != whose.author or one.group != whose.group:
+                group = groups.get(one.group)
+                if group is None:
+                    continue  # it was forgotten in the same step
+                whose = _whose(sight, group, one.author)
             said_ms, size = said_in(one.type, one.record)
-            known = self._arrival(one) if waited and is_new else None
-            arrival = known or usual[self._path(sight, one, said_ms)]
-            # In the order of its fields: by their names it takes three times as long.
-            yield Recv(
-                *whose.numbers,
+            path, dup, late = whose.path, True, False
+            known = None
+            if one.__class__ is Remember:
+                late, dup = one.late, bool(one.vouched or self._brought) and self._again(one)
+                if one.history:
+                    path = "history"
+                elif path != "history" and (one.vouched or said_ms <= whose.old_ms):
+                    path = "repair"
+                known = self._arrival(one) if waited else None
+            elif said_ms <= whose.old_ms:
+                path = "repair"
+            row = Recv(  # in the order of its fields: by their names it takes three times as long
+                whose.observer,
+                whose.number,
+                whose.sender,
                 one.seq,
                 whose.keys,
-                kind_of(one.type),
+                _KINDS.get(one.type, "remark"),
                 whose.n,
                 said_ms * 1000,
-                arrival.at_us,
-                arrival.decrypt_us,
-                max(0, sight.begun_us - arrival.at_us),
-                None,
-                arrival.path,
-                not is_new or self._again(one),
-                isinstance(one, Remember) and one.late,
-                arrival.bytes,
+                begun_us,
+                took_us,
+                0,
+                display_us,
+                path,
+                dup,
+                late,
+                share,
                 size,
             )
-            if known is not None and isinstance(one, Remember):
+            if known is not None:
+                row.t_recv_us, row.decrypt_us, row.path, row.env_b = (
+                    known.at_us,
+                    known.decrypt_us,
+                    known.path,
+                    known.bytes,
+                )
+                row.hold_us = max(0, begun_us - known.at_us)
+                row.display_us = max(0, told_us - known.at_us) if told_us is not None else None
                 self._early.pop((one.group, one.author, one.seq), None)
-                self._waiting.pop((one.group, one.id), None)
+                self._waiting.pop((one.group, getattr(one, "id", "")), None)
+            rows.append(row)
+        return rows
 
-    def _again(self, one: Remember | Repeated) -> bool:
+    def _again(self, one: Remember) -> bool:
         """Whether an event that takes its place has done so before. What others bring is noted."""
         key = (one.group, one.author, one.seq)
         if key in self._brought:
             return True
-        if isinstance(one, Remember) and one.vouched:
+        if one.vouched:
             if len(self._brought) >= HELD_MAX:
                 self._brought.pop(next(iter(self._brought)))
             self._brought[key] = None
@@ -245,38 +311,19 @@ class Arrivals:
 
         return note
 
-    def _path(self, sight: Sight, one: Remember | Repeated, said_ms: int) -> Path:
-        """Which way an event has come. Over a link a repair looks like anything else, so whatever was known to be
-        missing, or is older than an author waits with its first repair, counts as one."""
-        if sight.joining or (isinstance(one, Remember) and one.history):
-            return "history"
-        if (isinstance(one, Remember) and one.vouched) or sight.sender not in ("", one.author):
-            return "repair"
-        if sight.mailed:
-            return "mediator"
-        if sight.queued:
-            return "direct"
-        group = sight.after.groups[one.group]
-        before = sight.before.groups.get(one.group, group)
-        if one.author in before.limbo or one.author in before.needs:
-            return "repair"
-        peer = group.peers.get(one.author)
-        ahead = (peer.ahead_ms or 0) if peer is not None else 0
-        return "repair" if sight.begun_us // 1000 - (said_ms - ahead) >= RETRY_MS else "direct"
-
 
 # --- acknowledged -----------------------------------------------------------------------------------------------------
 
 
 def acknowledged(sight: Sight, receipts: Iterable[Receipt]) -> Iterator[Ack]:
     for one in receipts:
-        group = sight.after.groups[one.group]
-        if one.author == group.me:
+        group = sight.after.groups.get(one.group)
+        if group is not None and one.author == group.me:
             yield Ack(
-                observer=sight.me(group),
-                group=sight.number(one.group),
-                member=sight.number(one.group, one.member),
-                upto=one.upto,
-                t_ack_us=sight.ended_us,
-                path="mediator" if one.via == "mediator" else "direct",
+                sight.me(group),
+                sight.number(one.group),
+                sight.number(one.group, one.member),
+                one.upto,
+                sight.ended_us,
+                "mediator" if one.via == "mediator" else "direct",
             )

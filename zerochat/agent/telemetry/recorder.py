@@ -1,37 +1,52 @@
 """From what the agent thread sees to facts, and from there to the journal.
 
-The thread calls it at four places: when it turns to new work, after each step of the core, when a turn is on disk and
-said, and before it waits. A turn that could not be remembered has not happened, and neither have its facts.
+The thread calls it at three places: when it turns to new work, when a turn is on disk and said, and before it waits. A
+turn that could not be remembered has not happened, and neither have its facts.
+
+All of that is time taken from the chat, and most of it would go into bringing this code and what it looks at back into
+the processor's caches for one message. So a turn only notes what it did, and facts are made of many turns together
+(`_make_facts`). There one look sorts what a step has said, each part is asked only where something of its own has
+moved, and the one loop that runs for every event of a burst is in `messages.Arrivals.come`.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from zerochat.agent.telemetry.changes import Links, Queues, Reason, Repairs, view, views
+from zerochat.agent.telemetry.changes import Links, Queues, Repairs, view, views
 from zerochat.agent.telemetry.joins import Joins
 from zerochat.agent.telemetry.messages import Arrivals, acknowledged, sent
-from zerochat.agent.telemetry.rows import Fact, Recv, Send
-from zerochat.agent.telemetry.sight import Sight
+from zerochat.agent.telemetry.rows import Fact
+from zerochat.agent.telemetry.sight import Sight, Step
 from zerochat.agent.telemetry.store import BATCH_ROWS_MAX, Store
 from zerochat.group import effects as say
 from zerochat.group import notices
-from zerochat.group.effects import Effect
 from zerochat.group.state import Agent
-from zerochat.group.stimuli import Ask, Say, SendPost, Stimulus, TurnOver
+from zerochat.group.stimuli import TurnOver
 
-FLUSH_US: Final = 5_000_000
+FLUSH_US: Final = 10_000_000
 """Facts are written so long after they have come, at the latest: what a power cut costs."""
+STEPS_MAX, EFFECTS_MAX = 48, 256
+"""Facts are made as soon as turns have had so many steps, or as many effects: they keep in memory whatever those were
+about, and a burst is enough for itself."""
 MEBIBYTE: Final = 1 << 20
 
 
-_WANTED: Final = frozenset(
-    {
-        *(say.Remember, say.Repeated, say.Receipt, say.Measure, say.Forget),
-        *(notices.Gap, notices.JoinProgress, notices.Seating, notices.HistoryFetched),
-    }
-)
+_WANTED: Final = frozenset({say.Repeated, say.Receipt, say.Measure, say.Forget, say.Dial})
+_NOTICES: Final = frozenset({notices.Gap, notices.JoinProgress, notices.Seating, notices.HistoryFetched})
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One that is on disk."""
+
+    steps: list[Step]
+    said_us: int
+    waited_us: int
+    """From when the thread turned to it until it was said; less than nothing where the clock was set back."""
+    told_us: int | None = None
+    """When the faces were told; None: none was there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +61,6 @@ class Bounds:
 class Outside:
     """What the recorder asks the thread's other things."""
 
-    reason: Callable[[bytes], Reason]
-    """Why a link is up, or is not."""
     faces_b: Callable[[], int]
     """Bytes that wait to be read by faces."""
     unsent: Callable[[], int]
@@ -61,105 +74,61 @@ class Recorder:
         """`me`: what stands for this profile where no group's member does."""
         self.bounds = bounds
         self._store, self._outside = store, outside
+        store.begin()
         now = self._now_us(agent)
         self._arrivals, self._repairs, self._joins = Arrivals(), Repairs(), Joins()
-        self._links = Links(outside.reason, now)
+        self._links = Links(now)
         self._queues = Queues(store.number("", me))
-        self._turn: list[Fact] = []
-        """Of the turn that is under way."""
-        self._kept: list[Fact] = [view(store, group, now) for group in agent.groups.values() if group.state != "left"]
-        """Of turns that are on disk, and themselves not yet written."""
-        self._untold: list[Recv] = []
+        self._turns: list[_Turn] = []
+        """Those of which no facts are made yet."""
+        self._untold: list[_Turn] = []
         """As many of them as no face was told of yet."""
-        self._forgotten: list[str] = []
-        self._flushed = self._woke = time.perf_counter_ns()
+        self._count_steps = self._count_effects = 0
+        self._kept: list[Fact] = [view(store, group, now) for group in agent.groups.values() if group.state != "left"]
+        """Facts that are not yet written."""
+        self._flushed_s = time.monotonic()
+        self._woke = time.time_ns()
         self._unsent = outside.unsent()
 
     # --- a turn -----------------------------------------------------------------------------------------------------
 
     def woke(self) -> None:
         """There is something to do."""
-        self._woke = time.perf_counter_ns()
+        self._woke = time.time_ns()
 
-    def step(self, stimulus: Stimulus, before: Agent, after: Agent, effects: list[Effect], took_us: int) -> None:
-        """The core has made one step, which took so long and is over now."""
-        if (after is before and not effects) or _is_own_word(stimulus):
-            return
-        sight = Sight(stimulus, before, after, effects, self._now_us(after) - took_us, took_us, self._store)
-        rows = self._turn
-        if isinstance(stimulus, TurnOver):
-            rows += sent(sight)
-        told: dict[type, list[Any]] = {}
-        for effect in effects:
-            one = effect.notice if isinstance(effect, say.Notify) else effect
-            kind = type(one)
-            if kind in _WANTED and not (kind is say.Remember and one.author == after.groups[one.group].me):  # type: ignore[union-attr]
-                told.setdefault(kind, []).append(one)
-        moved = _moved(sight)
-        seen = [*told.get(say.Remember, ()), *told.get(say.Repeated, ())]
-        if seen or "waiting" in moved:
-            rows += self._arrivals.come(sight, seen)
-        if say.Receipt in told:
-            rows += acknowledged(sight, told[say.Receipt])
-        if "view" in moved:
-            rows += views(sight)
-        if self._repairs.waits or notices.Gap in told or "waiting" in moved:
-            rows += self._repairs.moved(sight, told.get(notices.Gap, ()))
-        if after.up is not before.up:
-            rows += self._links.moved(sight)
-        if "view" in moved:
-            rows += self._joins.let_in(sight)
-        if notices.JoinProgress in told:
-            rows += self._joins.told(sight, told[notices.JoinProgress])
-        if self._joins.waits:
-            rows += self._joins.seated(sight, told.get(notices.Seating, ()))
-        if "fetching" in moved or self._joins.fetches:
-            history = [(one.group, len(one.record)) for one in told.get(say.Remember, ()) if one.history]
-            rows += self._joins.fetched(sight, told.get(notices.HistoryFetched, ()), history)
-        if say.Measure in told:
-            self._queues.dropped(told[say.Measure])
-        self._forgotten += [one.group for one in told.get(say.Forget, ())]
-
-    def spoke(self, agent: Agent) -> None:
-        """The turn is on disk, and what it says is on its way."""
-        if not self._turn and not self._forgotten:
-            return
-        now = self._now_us(agent)
-        self._joins.announced(now)
-        waited = (time.perf_counter_ns() - self._woke) // 1000
-        for row in self._turn:
-            if isinstance(row, Send):
-                row.queue_us = waited
-            elif isinstance(row, Recv):
-                self._untold.append(row)
-        self._kept += self._turn
-        self._turn = []
-        for group in self._forgotten:
-            self._store.forgot(group)
-            self._repairs.forget(group)
-            self._joins.forget(group)
-        self._forgotten = []
-
-    def undone(self) -> None:
-        """The turn could not be remembered."""
-        self._turn, self._forgotten = [], []
+    def spoke(self, agent: Agent, steps: list[Step]) -> None:
+        """A turn of these steps is on disk, and what it says is on its way."""
+        if steps:
+            now_ns = time.time_ns()
+            turn = _Turn(steps, now_ns // 1000 - agent.leap * 1000, (now_ns - self._woke) // 1000)
+            self._turns.append(turn)
+            self._untold.append(turn)
+            self._count_steps += len(steps)
+            self._count_effects += sum([len(step[3]) for step in steps])
 
     # --- between turns ----------------------------------------------------------------------------------------------
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether `told` has something to do. `now_s`: monotonic."""
+        return bool(self._untold) or now_s - self._flushed_s >= FLUSH_US / 1e6
 
     def told(self, agent: Agent, *, faces: bool) -> None:
         """Whatever is new is on its way to the faces, if there are any. Writes what has come together."""
         if self._untold:
-            now = self._now_us(agent)
-            for row in self._untold if faces else ():
-                row.display_us = max(0, now - row.t_recv_us)
+            now = self._now_us(agent) if faces else None
+            for turn in self._untold:
+                turn.told_us = now
             self._untold = []
-        clock = time.perf_counter_ns()
-        if len(self._kept) >= BATCH_ROWS_MAX or clock - self._flushed >= FLUSH_US * 1000:
-            self._flushed = clock
+            if self._count_steps >= STEPS_MAX or self._count_effects >= EFFECTS_MAX:
+                self._make_facts()
+        clock_s = time.monotonic()
+        if len(self._kept) >= BATCH_ROWS_MAX or clock_s - self._flushed_s >= FLUSH_US / 1e6:
+            self._flushed_s = clock_s
             self.flush(agent)
 
     def flush(self, agent: Agent) -> None:
         """Write what there is."""
+        self._make_facts()
         now = self._now_us(agent)
         unsent = self._outside.unsent()
         self._kept += self._queues.look(now, agent, self._outside.faces_b(), unsent - self._unsent)
@@ -170,23 +139,89 @@ class Recorder:
 
     def close(self, agent: Agent) -> None:
         """Recording ends, with the agent or before it."""
+        self._make_facts()
         now = self._now_us(agent)
         self._kept += self._links.stopped(self._store, agent, now)
         self._kept += self._queues.over()
         self.flush(agent)
 
+    # --- facts ------------------------------------------------------------------------------------------------------
+
+    def _make_facts(self) -> None:
+        turns, self._turns, self._untold = self._turns, [], []
+        self._count_steps = self._count_effects = 0
+        for turn in turns:
+            for one in turn.steps:
+                self._kept += self._facts_of(one, turn)
+            self._joins.announced(turn.said_us)
+
+    def _facts_of(self, step: Step, turn: _Turn) -> list[Fact]:
+        stimulus, before, after, effects, begun_ns, ended_ns, reasons = step
+        ended_us, took_us = ended_ns // 1000 - after.leap * 1000, max(0, ended_ns - begun_ns) // 1000
+        sight = Sight(stimulus, before, after, effects, ended_us - took_us, took_us, reasons or {}, self._store)
+        rows: list[Fact] = []
+        if stimulus.__class__ is TurnOver:
+            rows += sent(sight, max(0, turn.waited_us))
+        seen, told = _sorted(sight)
+        seen += told.get(say.Repeated, ())
+        moved = _moved(sight)
+        if seen or "waiting" in moved:
+            rows += self._arrivals.come(sight, seen, turn.told_us)
+        if say.Receipt in told:
+            rows += acknowledged(sight, told[say.Receipt])
+        if "view" in moved:
+            rows += views(sight)
+        if self._repairs.waits or notices.Gap in told or "waiting" in moved:
+            rows += self._repairs.moved(sight, told.get(notices.Gap, ()))
+        if after.up is not before.up:
+            rows += self._links.moved(sight)
+            self._joins.came_up(sight)
+        if "view" in moved:
+            rows += self._joins.let_in(sight)
+        if notices.JoinProgress in told:
+            rows += self._joins.told(sight, told[notices.JoinProgress])
+        if say.Dial in told:
+            self._joins.dialled(sight, told[say.Dial])
+        if self._joins.waits:
+            rows += self._joins.seated(sight, told.get(notices.Seating, ()))
+        if "fetching" in moved or self._joins.fetches:
+            history = [(one.group, len(one.record)) for one in seen if one.__class__ is say.Remember and one.history]
+            rows += self._joins.fetched(sight, told.get(notices.HistoryFetched, ()), history)
+        if say.Measure in told:
+            self._queues.dropped(told[say.Measure])
+        for one in told.get(say.Forget, ()):
+            self._store.forgot(one.group)
+            self._repairs.forget(one.group)
+            self._joins.forget(one.group)
+        return rows
+
     def _now_us(self, agent: Agent) -> int:
         return time.time_ns() // 1000 - agent.leap * 1000
 
 
-def _is_own_word(stimulus: Stimulus) -> bool:
-    """Whether somebody here says something, which is looked at when it goes out, at the end of the turn."""
-    return isinstance(stimulus, Ask) and isinstance(stimulus.command, SendPost | Say)
+def _sorted(sight: Sight) -> tuple[list[Any], dict[type, list[Any]]]:
+    """What others have said and now has its place in a log, and whatever else of a step is wanted, by its type."""
+    seen: list[Any] = []
+    told: dict[type, list[Any]] = {}
+    groups, effects = sight.after.groups, cast(Iterable[Any], sight.effects)
+    for effect in effects:
+        kind: type = effect.__class__
+        if kind is say.Remember:
+            group = groups.get(effect.group)
+            if group is not None and effect.author != group.me:
+                seen.append(effect)
+        elif kind is say.Notify:
+            kind = effect.notice.__class__
+            if kind in _NOTICES:
+                told.setdefault(kind, []).append(effect.notice)
+        elif kind in _WANTED:
+            told.setdefault(kind, []).append(effect)
+    return seen, told
 
 
 def _moved(sight: Sight) -> set[str]:
     """What of the groups is not as it was. Most steps change little, and nothing is to be looked for that has not."""
-    found: set[str] = set()
+    found = set()
     for _, before, after in sight.changed:
         if before is None or before.view is not after.view:
             found.add("view")

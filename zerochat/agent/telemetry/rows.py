@@ -3,6 +3,9 @@
 Names say their units: `_us` microseconds (`t_*_us`: since 1970, UTC), `_b` bytes. In the journal `observer`, `group`,
 `sender`, `member`, `asked` and `peer` are numbers of names (`store.py`), which an export replaces by pseudonyms; 0 is
 nobody. Times are by the clock that the members know us by (`Turn.now`).
+
+`gc=False`: nothing in them can refer to anything that refers to them, and thousands wait to be written, which Python's
+collector would walk again and again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +31,7 @@ Keys: TypeAlias = Annotated[str, "string"]
 """`pairwise-multi`, `pairwise-single` or `sender-key`."""
 
 
-class Send(Struct, array_like=True, tag=1):
+class Send(Struct, array_like=True, tag=1, gc=False):
     """An event of the observer's own went out to the others."""
 
     observer: Name
@@ -54,7 +57,7 @@ class Send(Struct, array_like=True, tag=1):
     """0: nobody could be reached, and the log brings it later."""
 
 
-class Recv(Struct, array_like=True, tag=2):
+class Recv(Struct, array_like=True, tag=2, gc=False):
     """An event of somebody else's has come."""
 
     observer: Name
@@ -88,7 +91,7 @@ class Recv(Struct, array_like=True, tag=2):
     plain_b: Long
 
 
-class Ack(Struct, array_like=True, tag=3):
+class Ack(Struct, array_like=True, tag=3, gc=False):
     """A member has said how far it has the observer's chain."""
 
     observer: Name
@@ -99,7 +102,7 @@ class Ack(Struct, array_like=True, tag=3):
     path: Annotated[Literal["direct", "mediator"], "string"]
 
 
-class Repair(Struct, array_like=True, tag=4):
+class Repair(Struct, array_like=True, tag=4, gc=False):
     """Something of somebody's chain was missing, and asked for."""
 
     observer: Name
@@ -113,7 +116,7 @@ class Repair(Struct, array_like=True, tag=4):
     outcome: Annotated[Literal["answered", "unanswered"], "string"]
 
 
-class Join(Struct, array_like=True, tag=5):
+class Join(Struct, array_like=True, tag=5, gc=False):
     """One phase of a join that is over; `whole` is all of it."""
 
     observer: Name
@@ -129,9 +132,11 @@ class Join(Struct, array_like=True, tag=5):
     t_us: Long
     """When it ended."""
     rtt_us: Annotated[int | None, "int64"]
+    """A third of how long the slowest handshake took of those that the observer has begun for it, which are three round
+    trips; null: it began none."""
 
 
-class Snapshot(Struct, array_like=True, tag=6):
+class Snapshot(Struct, array_like=True, tag=6, gc=False):
     """What was said before the observer's time has been fetched."""
 
     observer: Name
@@ -145,7 +150,7 @@ class Snapshot(Struct, array_like=True, tag=6):
     t_us: Long
 
 
-class State(Struct, array_like=True, tag=7):
+class State(Struct, array_like=True, tag=7, gc=False):
     """What a newcomer is told of the members, at either end."""
 
     observer: Name
@@ -157,7 +162,7 @@ class State(Struct, array_like=True, tag=7):
     t_us: Long
 
 
-class Link(Struct, array_like=True, tag=8):
+class Link(Struct, array_like=True, tag=8, gc=False):
     """A connection to a member has come up or gone down."""
 
     observer: Name
@@ -169,7 +174,7 @@ class Link(Struct, array_like=True, tag=8):
     t_us: Long
 
 
-class Queue(Struct, array_like=True, tag=9):
+class Queue(Struct, array_like=True, tag=9, gc=False):
     """The most that was seen waiting in one minute, and what was dropped; minutes without either have no row.
 
     outbox: events of the observer's own that some member lacks; dropped: envelopes that the sockets did not take.

@@ -71,9 +71,9 @@ def answer(method: str, params: Struct, journal: Journal, settings: Settings) ->
     return _status(journal, settings)
 
 
-def now_recording(found: Struct, recording: bool) -> Struct:
-    """The answer, after whatever it has changed."""
-    return replace(found, recording=recording) if isinstance(found, schema.TelemetryStatus) else found
+def now_recording(found: Struct, recording: bool, fault: str) -> Struct:
+    """The answer, after whatever it has changed. `fault`: why recording has ended by itself."""
+    return replace(found, recording=recording, fault=fault) if isinstance(found, schema.TelemetryStatus) else found
 
 
 def _set(journal: Journal, settings: Settings, on: bool, consent: int) -> None:

@@ -1,13 +1,20 @@
 """One step of the core, as the recorder sees it: what was heard, what the agent was and is, what it says, and when."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from zerochat.agent.telemetry.store import Store
 from zerochat.group.effects import Effect
 from zerochat.group.hearing import whose
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import Mailed, Received, Stimulus
+
+Reason: TypeAlias = Literal["dialled", "accepted", "silent", "closed", "stopped", "unknown"]
+Step: TypeAlias = tuple[Stimulus, Agent, Agent, list[Effect], int, int, Mapping[bytes, Reason] | None]
+"""A step as the thread notes it, who has no time to do more: what was heard, what the agent was and is, what it says,
+when that began and was over (ns since 1970, by this machine's clock), and why links have come up or gone down with it,
+if any have."""
 
 
 @dataclass(slots=True)
@@ -20,19 +27,26 @@ class Sight:
     effects: Sequence[Effect]
     begun_us: int
     took_us: int
+    reasons: Mapping[bytes, Reason]
+    """Why the links that have come up or gone down in it did so."""
     store: Store
     changed: list[tuple[str, Group | None, Group]] = field(init=False)
     """The groups that are not as they were, with what they were."""
-    sender: str = field(init=False)
-    """The member behind the link that something came over; empty: nothing did, or there is none."""
 
     def __post_init__(self) -> None:
         old, new = self.before.groups, self.after.groups
         self.changed = []
         if new is not old:
-            self.changed = [(name, old.get(name), group) for name, group in new.items() if old.get(name) is not group]
+            for name, group in new.items():
+                was = old.get(name)
+                if was is not group:
+                    self.changed.append((name, was, group))
+
+    @property
+    def sender(self) -> str:
+        """The member behind the link that something came over; empty: nothing did, or there is none."""
         found = self.whose(self.stimulus.link) if isinstance(self.stimulus, Received) else None
-        self.sender = found[1] if found is not None else ""
+        return found[1] if found is not None else ""
 
     @property
     def ended_us(self) -> int:

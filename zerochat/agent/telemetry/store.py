@@ -98,6 +98,12 @@ class Store:
 
     # --- what changes it --------------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """Somebody begins to record: what was known from before may be of names that have gone meanwhile."""
+        self._numbers.clear()
+        self._unwritten.clear()
+        self._last_number = self._sums = None
+
     def number(self, group: str, name: str = "") -> int:
         """The number that stands for a name in a group, or for the group itself. It is on disk with the next batch."""
         known = self._numbers.get((group, name))
@@ -118,12 +124,15 @@ class Store:
         sums = self._sums = self.sums()
         try:
             with self._transaction():
-                named = [(number, *key) for key, number in self._unwritten.items()]
-                self._db.executemany(_NAME, named)
+                if self._unwritten:
+                    named = [(number, *key) for key, number in self._unwritten.items()]
+                    self._db.executemany(_NAME, named)
                 if rows:
                     self._db.execute(_PUT, (min(times), max(times), len(rows), data))
                     sums.rows, sums.bytes = sums.rows + len(rows), sums.bytes + len(data)
-                dropped = self._shed(now_us - days_max * DAY_US, bytes_max, sums)
+                since_us = now_us - days_max * DAY_US
+                full = sums.bytes > bytes_max or 0 < sums.first_us < since_us
+                dropped = full and self._shed(since_us, bytes_max, sums)
         except BaseException:
             self._sums = None
             raise

@@ -232,7 +232,8 @@ _VERBS: dict[str, Callable[["Chat", str], list[str]]] = {
 
 
 def _help(chat: "Chat", rest: str) -> None:
-    for name in known():
+    one = rest.lower().removeprefix("/")
+    for name in [each for each in known() if each.startswith(one)] or known():
         info = COMMANDS.get(name) or MORE[name]
         narrate(f"{info.usage}: {info.help}.")
     narrate("//WORDS says /WORDS. What is not a command goes to the group.")

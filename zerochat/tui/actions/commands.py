@@ -5,6 +5,8 @@ The screens are imported where they are opened: the first frame has none of them
 
 from collections.abc import Callable
 
+from textual.content import Content
+
 from zerochat.agent import plain
 from zerochat.agent.histories import fetching
 from zerochat.agent.schema import (
@@ -55,7 +57,11 @@ def _help(chat: Board, rest: str) -> None:
     others = {place.owner for place in places_of_bindings()} - {type(node) for node in nodes}
     named = [kind for kind in others if kind.BINDING_GROUP_TITLE]
     sheets = sorted(named, key=lambda kind: str(kind.BINDING_GROUP_TITLE))
-    chat.app.push_screen(help_sheet(*nodes, sheets=sheets))
+    if (sheet := help_sheet(*nodes, sheets=sheets, wanted=rest)) is not None:
+        chat.app.push_screen(sheet)
+    else:
+        word = printable_line(rest, 24)
+        chat.complain(Printable(f"Nothing here is called {word}: /help shows the commands, F1 the keys."))
 
 
 def _new(chat: Board, rest: str) -> None:
@@ -108,7 +114,9 @@ def _invite(chat: Board, rest: str) -> None:
     reader = words[-1:] == ["reader"]
     number = " ".join(words[:-1] if reader else words) or "1"
     if not (number.isascii() and number.isdigit() and len(number) <= 3 and int(number)):
-        chat.complain(Printable("/invite takes how many people may use it, from 1 to 999, and `reader` to only read."))
+        chat.complain(
+            Printable("/invite takes how many may use it, 1 to 999, and reader to only read: /invite 3 reader")
+        )
         return
     from zerochat.tui.sheets.invite import InviteScreen
 
@@ -163,9 +171,9 @@ def _members(chat: Board, rest: str) -> None:
 
 
 def _status(chat: Board, rest: str) -> None:
-    from zerochat.tui.sheets.sheet import Sheet, rows
+    from zerochat.tui.sheets.sheet import open_live, rows
 
-    async def ask() -> None:
+    async def ask() -> tuple[Printable, Content]:
         status = await chat.feed.status()
         chat.status_told(status)
         hours, seconds = divmod(status.uptime_s, 3600)
@@ -199,9 +207,9 @@ def _status(chat: Board, rest: str) -> None:
                 ("", f"view {short_view(group)}: the same at all who see the same members"),
                 *(("", printable_line(rule)) for rule in plain.rules_of(group.policy)),
             ]
-        chat.app.push_screen(Sheet(Printable("Status"), rows(facts, 12)))
+        return Printable("Status"), rows(facts, 12)
 
-    chat.attempt(ask())
+    chat.attempt(open_live(chat.app, ask))
 
 
 def reached_at(status: Status) -> list[tuple[str, str]]:

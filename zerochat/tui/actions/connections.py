@@ -32,24 +32,24 @@ def mediation(one: ConnectionInfo) -> str:
 def connections(chat: Board, rest: str) -> None:
     from textual.content import Content
 
-    from zerochat.tui.sheets.sheet import Sheet, rows
+    from zerochat.tui.sheets.sheet import open_live, rows
 
-    async def ask() -> None:
+    async def ask() -> tuple[Printable, Content]:
         pairs = [
             (f"{called(one)} ", f"{mediation(one) if one.mediator else one.state} ({printable_line(one.id)})")
             for one in await _known(chat)
         ]
         none = Content("There are none. `zerochat connect` begins one.")
-        chat.app.push_screen(Sheet(Printable("Connections"), rows(pairs, 24) if pairs else none))
+        return Printable("Connections"), rows(pairs, 24) if pairs else none
 
-    chat.attempt(ask())
+    chat.attempt(open_live(chat.app, ask))
 
 
 def tell(chat: Board, rest: str) -> None:
     async def send() -> None:
         found = _split(await _known(chat), rest)
         if found is None:
-            raise AgentError("/tell takes the name of a connection, and what to say. /connections lists them.")
+            raise AgentError("/tell takes a connection and what to say: /tell bob hello. /connections lists them.")
         one, text = found
         await chat.link.ask("tell", TellParams(one.id, text), ToldInfo)
         chat.tell(Printable(f"Told {called(one)}. /letters {called(one)} shows what was said."))
@@ -84,7 +84,7 @@ def letters(chat: Board, rest: str) -> None:
     if rest:
         chat.attempt(ask(rest.strip('"')))
     else:
-        chat.complain(Printable("/letters takes the name of a connection. /connections lists them."))
+        chat.complain(Printable("/letters takes the name of a connection: /letters bob. /connections lists them."))
 
 
 async def _known(chat: Board) -> list[ConnectionInfo]:

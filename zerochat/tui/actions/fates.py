@@ -79,19 +79,19 @@ def _alarm(chat: Board, conversation: Conversation, did: str, sentence: Printabl
 
 def delivery(chat: Board, rest: str) -> None:
     """Who has one's own last message, or somebody's."""
-    from zerochat.tui.sheets.sheet import Sheet, rows
+    from zerochat.tui.sheets.sheet import open_live, rows
 
     conversation, row = _meant(chat, rest)
     if conversation is None or row is None:
         return
 
-    async def ask() -> None:
+    async def ask() -> tuple[Printable, Content]:
         report = await chat.link.ask("delivery", EventParams(conversation.info.id, row.key[2]), DeliveryReport)
         people = [(sign_of(one), f"{conversation.names.label(one.did)}{state_of(one)}") for one in report.members]
         title = Printable(f"Delivered to {report.delivered} of {report.of}")
-        chat.app.push_screen(Sheet(title, Content("\n").join([*said(row), rows(people, 2)])))
+        return title, Content("\n").join([*said(row), rows(people, 2)])
 
-    chat.attempt(ask())
+    chat.attempt(open_live(chat.app, ask))
 
 
 def why(chat: Board, rest: str) -> None:
@@ -103,17 +103,17 @@ def why(chat: Board, rest: str) -> None:
 
 def tell(chat: Board, conversation: Conversation, row: Row) -> None:
     """What has become of this message."""
-    from zerochat.tui.sheets.sheet import Sheet
+    from zerochat.tui.sheets.sheet import open_live
 
-    async def ask() -> None:
+    async def ask() -> tuple[Printable, Content]:
         fate = await chat.link.ask("why", EventParams(conversation.info.id, row.key[2]), Fate)
         nicks = {one.did: one.nick for one in conversation.members}
         nicks |= {one.did: one.nick for one in (*fate.report.members, *fate.gone)}
         told = [printable_line(one) for one in telling.sentences(fate, nicks, name_of, clock_of)]
         body = [*said(row), *(Content(one) for one in told), Content(""), Content(f"id {printable_line(row.key[2])}")]
-        chat.app.push_screen(Sheet(Printable("What has become of it"), Content("\n").join(body)))
+        return Printable("What has become of it"), Content("\n").join(body)
 
-    chat.attempt(ask())
+    chat.attempt(open_live(chat.app, ask))
 
 
 def _meant(chat: Board, name: str) -> tuple[Conversation | None, Row | None]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from textual.content import Content
 
-from zerochat.agent.files.words import line, name_words, size_words, standing_words
+from zerochat.agent.files.words import line, name_words, parts, standing_words
 from zerochat.agent.schema import (
     Attachment,
     AttachParams,
@@ -44,18 +44,21 @@ def send(chat: Board, rest: str) -> None:
         chat.complain(why)
         return
     if not rest:
-        chat.complain(Printable("/send takes the path of a file; Tab completes it."))
+        chat.complain(Printable("/send takes the path of a file, which Tab completes: /send ~/photo.jpg"))
         return
     path, about = path_of(rest), chat.about
     reply_to = about.id if about is not None and about.kind == "reply" else None
 
+    reading = printable_line(f"Reading {Path(path).name}…")
+
     async def attach() -> None:
         await chat.link.ask("attach", AttachParams(conversation.info.id, [path], "", reply_to), Sent)
+        chat.unflash(reading)
         if reply_to is not None and chat.about is about:
             chat.set_about(None)
 
     conversation.said(f"/send {rest}")
-    chat.flash(printable_line(f"Reading {Path(path).name}…"))
+    chat.flash(reading)
     chat.pane.action_end()
     chat.attempt(attach())
 
@@ -175,23 +178,20 @@ def files(chat: Board, rest: str) -> None:
 
 
 def _show(chat: Board, conversation: Conversation, page: FileList) -> None:
-    from zerochat.tui.sheets.pick import Pick
+    from zerochat.tui.sheets.pick import PICK_CELLS, PICK_EDGES, Pick
 
     if not page.files:
         chat.flash(Printable("No file was sent here yet: /send PATH sends one."))
         return
     known = {one.file.id: one.file for one in page.files}
     me = conversation.info.me
-    entries = [
-        (
-            one.file.id,
-            Content.assemble(
-                Content(name_words(one.file)),
-                (f"  {size_words(one.file.size)} · {standing_words(one.file, one.author.did == me)}", "$text-muted"),
-            ),
-        )
-        for one in page.files
-    ]
+    room = min(PICK_CELLS, chat.app.size.width) - PICK_EDGES
+
+    def entry(one: FileInfo) -> Content:
+        name, rest = parts(one.file, one.author.did == me, room)
+        return Content.assemble(Content(name), (rest, "$text-muted"))
+
+    entries = [(one.file.id, entry(one)) for one in page.files]
 
     def chosen(key: str | None) -> None:
         if key is not None:

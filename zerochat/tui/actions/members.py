@@ -82,7 +82,7 @@ def _member(chat: Board, conversation: Conversation, command: str, name: str) ->
     if len(found) == 1:
         return found[0]
     if not name:
-        chat.complain(Printable(f"/{command} takes the name of a member. F2 shows them."))
+        chat.complain(Printable(f"/{command} takes the name of a member, as in /{command} bob. F2 shows them."))
     elif found:
         chat.complain(Printable(f"{len(found)} here are called {name_of(name)}: Tab adds the end of the key."))
     else:
@@ -242,7 +242,7 @@ def role(chat: Board, rest: str) -> None:
     name, _, wanted = rest.rpartition(" ")
     rank = next((one for one in GIVEN if one == wanted.casefold()), None)
     if rank is None:
-        chat.complain(Printable("/role takes reader, writer or admin; before it a name, or none for yourself."))
+        chat.complain(Printable("/role takes reader, writer or admin, behind a name (none: you): /role bob reader"))
         return
     member = _member(chat, conversation, "role", name.strip()) if name.strip() else None
     if member is not None or not name.strip():
@@ -263,7 +263,7 @@ def rename(chat: Board, rest: str) -> None:
     if conversation is None:
         return
     if not rest:
-        chat.complain(Printable("/rename takes the name that you want to be called in this group."))
+        chat.complain(Printable("/rename takes the name that you want to have in this group: /rename ann"))
         return
 
     async def change() -> None:

@@ -45,6 +45,16 @@ def meant(chat: Board, name: str) -> tuple[Conversation, Row] | None:
     return message_meant(chat, ACTS[name].fits, ACTS[name].why_not)
 
 
+def keys_of(chat: Board, row: Row) -> tuple[str, ...]:
+    """The keys of a message, as the status line hints at them: "r reply"."""
+    from zerochat.tui.sheets.help import keys_of_all
+
+    keys = keys_of_all(chat, chat.pane)
+    words = {"menu": "more"}
+    hints = [f"{keys[f'message.{name}']} {words.get(name, name)}" for name in HINTED if ACTS[name].fits(row)]
+    return (*hints, f"{keys['view.composer']} back")
+
+
 # --- the composer -----------------------------------------------------------------------------------------------------
 
 
@@ -165,15 +175,17 @@ async def copy_text(chat: Board, text: str) -> None:
 
 
 def _info(chat: Board, conversation: Conversation, row: Row) -> None:
-    async def ask() -> None:
+    from zerochat.tui.sheets.sheet import open_live
+
+    async def ask() -> tuple[Printable, Content]:
         report = await chat.link.ask("delivery", EventParams(conversation.info.id, row.key[2]), DeliveryReport)
-        _show_info(chat, conversation, row, report)
+        return Printable("About this message"), _about(conversation, row, report)
 
-    chat.attempt(ask())
+    chat.attempt(open_live(chat.app, ask))
 
 
-def _show_info(chat: Board, conversation: Conversation, row: Row, report: DeliveryReport) -> None:
-    from zerochat.tui.sheets.sheet import Sheet, rows
+def _about(conversation: Conversation, row: Row, report: DeliveryReport) -> Content:
+    from zerochat.tui.sheets.sheet import rows
 
     event = report.event
     facts: list[tuple[str, str]] = [
@@ -199,8 +211,7 @@ def _show_info(chat: Board, conversation: Conversation, row: Row, report: Delive
     facts.append(("has it", f"{report.delivered} of {report.of}"))
     label = conversation.names.label
     holders = [(fates.sign_of(one), label(one.did) + fates.state_of(one)) for one in report.members]
-    body = [*fates.said(row), rows(facts, 11), Content(""), rows(holders, 2)]
-    chat.app.push_screen(Sheet(Printable("About this message"), Content("\n").join(body)))
+    return Content("\n").join([*fates.said(row), rows(facts, 11), Content(""), rows(holders, 2)])
 
 
 def _verify(chat: Board, conversation: Conversation, row: Row) -> None:
@@ -285,3 +296,5 @@ ACTS = {
     "verify": Act("Its author", _verify, lambda row: not row.own, "It is your own message."),
     "menu": Act("All of this", _menu, lambda row: True, ""),
 }
+HINTED = ("reply", "react", "menu", "edit", "delete", "save", "open", "picture", "copy")
+"""The acts that the status line hints at; where there is no room, the last ones go first."""

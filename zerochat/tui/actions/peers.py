@@ -134,7 +134,7 @@ def rotate(chat: Board, rest: str) -> None:
 def _peer(chat: Board, command: str, name: str) -> str | None:
     """The peer as the agent is asked for it: a member of the open group by its key, anybody else by what was typed."""
     if not name:
-        chat.complain(Printable(f"/{command} takes the name of a member, or of a connection."))
+        chat.complain(Printable(f"/{command} takes the name of a member, or of a connection: /{command} bob"))
         return None
     conversation = chat.conversations.open
     if conversation is None:

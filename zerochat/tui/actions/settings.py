@@ -106,9 +106,9 @@ def mute(chat: Board, rest: str) -> None:
         return
     words = rest.lower().split()
     name = name_of(conversation.info.name)
-    if words[:1] == ["for"] and len(words) == 2:
-        if (seconds := duration_s(words[1])) is None:
-            chat.complain(Printable("/mute for takes a time such as 30m, 2h or 1d, at most 30d."))
+    if words[:1] == ["for"]:
+        if len(words) != 2 or (seconds := duration_s(words[1])) is None:
+            chat.complain(Printable("/mute for takes a time such as 30m, 2h or 1d, at most 30d: /mute for 2h"))
             return
         chat.herald.mute_for(conversation.info.id, seconds)
         chat.set_timer(seconds + 1, chat.redraw_lists)
@@ -124,7 +124,7 @@ def mute(chat: Board, rest: str) -> None:
         }
         chat.tell(printable_line(told[level]))
     else:
-        chat.complain(Printable("/mute takes none, mentions, all, or for and a time, as in /mute for 2h."))
+        chat.complain(Printable("/mute takes none, mentions, all, or for and a time: /mute mentions, /mute for 2h"))
     chat.redraw_lists()
 
 
@@ -167,4 +167,9 @@ def tour(chat: Board, rest: str) -> None:
     from zerochat.tui.sheets.help import keys_of_all
     from zerochat.tui.sheets.tour import TourScreen
 
-    chat.app.push_screen(TourScreen(chat, keys_of_all(chat, chat.composer, chat.pane, chat.app)))
+    keys = keys_of_all(chat, chat.composer, chat.pane, chat.app)
+
+    def write(letter: str) -> None:
+        chat.composer.insert(letter)
+
+    chat.app.push_screen(TourScreen(chat, keys, write))

@@ -16,7 +16,9 @@ from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.board import Board, app_of
 
 SHOWN = 50
-USAGE = Printable("/telemetry takes on, off, status, show, delete, or export and the folder to make.")
+USAGE = Printable(
+    "/telemetry takes on, off, status, show, delete, or export and a folder to make: /telemetry export ~/study"
+)
 
 
 def telemetry(chat: Board, rest: str) -> None:
@@ -49,9 +51,10 @@ async def _status(chat: Board) -> None:
     from zerochat.tui.sheets.sheet import Sheet, rows
 
     status = await _ask(chat)
+    why = status.forbidden or status.fault
     facts = [
         ("telemetry", "on" if status.on else "off"),
-        ("recording", "yes" if status.recording else f"no: {status.forbidden}" if status.forbidden else "no"),
+        ("recording", "yes" if status.recording else f"no: {why}" if why else "no"),
         ("rows", f"{status.rows:,}, {status.bytes / (1 << 20):.1f} of {status.mebibytes_max} MiB"),
         ("from", status.first or "-"),
         ("to", status.last or "-"),
@@ -70,7 +73,7 @@ async def _on(chat: Board) -> None:
     if status.forbidden:
         chat.complain(printable_line(f"{status.forbidden}. Nothing is recorded, whatever else was said."))
         return
-    if status.on:
+    if status.recording:
         chat.tell(Printable("It is recorded already. /telemetry off ends that."))
         return
 
@@ -84,6 +87,9 @@ async def _on(chat: Board) -> None:
         else:
             chat.tell(Printable("Nothing is recorded."))
 
+    if status.on:  # it has ended by itself: who asks for it anew has read what it is
+        await begin()
+        return
     question = printable("\n\n".join((*status.question[1:], status.question[0])))
     chat.app.push_screen(Confirm(question, "Record", "Do not"), answered)
 

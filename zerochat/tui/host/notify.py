@@ -13,9 +13,11 @@ import shutil
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.agent.preferences import Level, Preferences
 from zerochat.agent.schema import Event, GroupInfo
@@ -44,8 +46,7 @@ _OSASCRIPT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Tidings:
+class Tidings(Struct, frozen=True):
     """What somebody should hear of: the newest message of one group, and how many there are."""
 
     group: str

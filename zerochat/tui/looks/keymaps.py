@@ -7,10 +7,9 @@ person is told: only one of them can be meant.
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from textual.app import App
 from textual.binding import Binding
@@ -58,8 +57,7 @@ LETTERS_STAY: Final = ("vim",)
 MODIFIERS: Final = frozenset({"ctrl", "alt", "shift", "super", "hyper", "meta"})
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A class that has bindings."""
 
     owner: type[DOMNode]

@@ -4,10 +4,9 @@ Everything that came from the agent is made printable here or where a value for 
 """
 
 import re
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from hashlib import blake2s
 
+from msgspec import Struct, field
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from zerochat.terminal import Printable, printable_line
@@ -118,6 +117,8 @@ def age_of(stamp: str) -> str:
 
 def hue_of(did: str) -> int:
     """The colour number of a key: it follows the key, never the name, and is the same on every machine."""
+    from hashlib import blake2s  # and with it all of OpenSSL: four megabytes, before there is a nick to colour
+
     return blake2s(did.encode(errors="replace"), digest_size=2).digest()[0] % NICK_COLOURS
 
 
@@ -126,8 +127,7 @@ def key_suffix(did: str) -> Printable:
     return printable_line(did[-SUFFIX_CHARS:])
 
 
-@dataclass(slots=True)
-class Names:
+class Names(Struct):
     """Who is called what in one group, so that two people with one nick are never shown as one."""
 
     nicks: dict[str, Printable] = field(default_factory=dict)

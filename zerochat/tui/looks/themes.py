@@ -11,8 +11,9 @@ NO_COLOUR = "ansi"
 """What is under the filter that takes all colours away: the terminal's own two are left."""
 
 
-def _theme(name: str, *, dark: bool, muted: str, disabled: str, cursor: str, **colours: str) -> Theme:
-    """A theme whose text colours are exactly those of its marks: Textual would tint them."""
+def _theme(name: str, *, dark: bool, muted: str, disabled: str, cursor: str, lit: str, **colours: str) -> Theme:
+    """A theme whose text colours are exactly those of its marks: Textual would tint them. `lit`: under the line
+    of a list that is chosen, which has words in all these colours."""
     texts = {f"text-{each}": colours[each] for each in ("primary", "accent", "warning", "error", "success")}
     grounds = {
         f"{each}-muted": colours["panel"] for each in ("primary", "secondary", "accent", "warning", "error", "success")
@@ -23,9 +24,9 @@ def _theme(name: str, *, dark: bool, muted: str, disabled: str, cursor: str, **c
         "text-muted": muted,
         "text-disabled": disabled,
         "text-secondary": colours["primary"],
-        "block-cursor-foreground": cursor,
+        "block-cursor-foreground": colours["foreground"],
         "button-color-foreground": cursor,
-        "block-cursor-background": colours["primary"],
+        "block-cursor-background": lit,
         "block-cursor-text-style": "bold",
         "block-cursor-blurred-background": colours["panel"],
         "input-cursor-background": colours["foreground"],
@@ -72,6 +73,7 @@ DARK = _theme(
     muted="#a9b2bf",
     disabled="#8d96a4",
     cursor="#10131a",
+    lit="#1b3f68",
 )
 LIGHT = _theme(
     "light",
@@ -89,6 +91,7 @@ LIGHT = _theme(
     muted="#50565f",
     disabled="#5f656f",
     cursor="#ffffff",
+    lit="#b9d2f0",
 )
 CONTRAST = _theme(
     "contrast",
@@ -106,6 +109,7 @@ CONTRAST = _theme(
     muted="#e0e0e0",
     disabled="#c4c4c4",
     cursor="#000000",
+    lit="#002c56",
 )
 ANSI = Theme(
     name="ansi",

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual import events
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -63,8 +63,10 @@ class MessagePane(ScrollView, can_focus=True):
         """Whether joins, leaves and new names that follow each other stand in one line; the same."""
         self._painted: dict[Key, list[Strip]] = {}
         self._drawn: dict[int, tuple[Strip, Strip]] = {}
-        """By line: what was painted there, and the same as wide as the pane. What Textual makes of a strip it keeps
-        with the strip, so a line that only moves on the screen costs next to nothing."""
+        """By the identity of what was painted: that, and the same as wide as the pane. What Textual makes of a strip it
+        keeps with the strip, so a line that only moves on the screen costs next to nothing."""
+        self._in_sight: list[Strip] = []
+        """What was painted, line by line, when all of the pane was drawn last."""
         self._palette: Palette | None = None
         self._settling = False
 
@@ -103,11 +105,30 @@ class MessagePane(ScrollView, can_focus=True):
         self._settling = True
         try:
             self._be_high(Size(width, self._line_count()))
-            self.scroll_to(y=min(self._wanted_top(), held), animate=False)
+            top = max(min(self._wanted_top(), held, self.max_scroll_y), 0)
+            still = self._looks_the_same(round(top))
+            if still:
+                self._count_lines_from(top)
+            else:
+                self.scroll_to(y=top, animate=False)
         finally:
             self._settling = False
         self._note_seen()
-        self.refresh()
+        if not still:
+            self.refresh()
+
+    def _looks_the_same(self, top: int) -> bool:
+        """Whether what is drawn is what would be drawn from line `top` on: so it is when a page comes in above."""
+        height = self.size.height
+        if self.text_selection is not None or len(self._in_sight) != height:
+            return False
+        return all(self._strip_at(top + y) is self._in_sight[y] for y in range(height))
+
+    def _count_lines_from(self, top: float) -> None:
+        """The lines in sight have other numbers now, and that is all."""
+        self.set_reactive(MessagePane.scroll_y, top)
+        self.set_reactive(MessagePane.scroll_target_y, top)
+        self.vertical_scrollbar.position = top
 
     def _be_high(self, size: Size) -> None:
         """Have so many lines. As long as the scrollbar stays, nothing moves on the screen by that, so nothing is laid
@@ -261,6 +282,7 @@ class MessagePane(ScrollView, can_focus=True):
         super().notify_style_update()
         self._palette = None
         self._painted.clear()
+        self._in_sight = []
 
     def selection_updated(self, selection: Selection | None) -> None:
         self.refresh()
@@ -276,16 +298,44 @@ class MessagePane(ScrollView, can_focus=True):
             self._palette = Palette(self.rich_style, labels, nicks, bare=self.app.no_color)
         return self._palette
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """What is drawn. Textual's own way gives each line's letters their places, for a mouse that selects, and looks
+        for borders; that would be most of what a page costs. While letters are selected it is taken."""
+        if self.text_selection is not None:
+            self._in_sight = []
+            return super().render_lines(crop)
+        top, region = round(self.scroll_y), self.region
+        painted = [self._strip_at(top + y) for y in crop.line_range]
+        if crop.height == region.height:
+            self._in_sight = painted
+        filters, (_, background) = self.get_line_filters(), self.background_colors
+        kept = self._kept
+        lines = []
+        for each in painted:
+            known = self._drawn.get(id(each))
+            if known is None or known[1].cell_length != region.width:
+                self._forget_first(self._drawn, kept)
+                known = self._drawn[id(each)] = (each, self._whole(each, region.width))
+            line = known[1]
+            for one in filters:
+                line = line.apply_filter(one, background)
+            lines.append(line)
+        if crop.column_span != (0, region.width):
+            return [line.crop(*crop.column_span) for line in lines]
+        return lines
+
+    def _whole(self, painted: Strip, width: int) -> Strip:
+        """The line from edge to edge."""
+        base, left, used = self.palette.base, self.styles.gutter.left, painted.cell_length
+        if left + used > width:
+            painted, used = painted.crop(0, width - left), width - left
+        blanks = [[Segment(" " * count, base)] if count > 0 else [] for count in (left, width - left - used)]
+        return Strip([*blanks[0], *painted, *blanks[1]], width)
+
     def render_line(self, y: int) -> Strip:
+        """Line `y` of the pane, with the places of its letters."""
         line, width = round(self.scroll_y) + y, self.size.width
-        painted = self._strip_at(line)
-        known = self._drawn.get(line)
-        if known is not None and known[0] is painted and known[1].cell_length == width:
-            drawn = known[1]
-        else:
-            drawn = painted.extend_cell_length(width, self.palette.base).crop(0, width).apply_offsets(0, line)
-            self._forget_first(self._drawn)
-            self._drawn[line] = (painted, drawn)
+        drawn = self._strip_at(line).extend_cell_length(width, self.palette.base).crop(0, width).apply_offsets(0, line)
         if (selection := self.text_selection) is not None and (span := selection.get_span(line)) is not None:
             return self._highlight(drawn, *span).apply_offsets(0, line)
         return drawn
@@ -308,14 +358,18 @@ class MessagePane(ScrollView, can_focus=True):
         key = self.timeline.keys[index]
         strips = self._painted.get(key)
         if strips is None:
-            self._forget_first(self._painted)
+            self._forget_first(self._painted, self._kept)
             chosen = key == self.selected
             strips = self._painted[key] = paint(self.timeline, index, self.names, self.palette, selected=chosen)
         return strips
 
-    def _forget_first(self, kept: dict[Any, Any]) -> None:
+    @property
+    def _kept(self) -> int:
+        return max(STRIPS_MAX, 2 * self.container_size.height)
+
+    def _forget_first(self, kept: dict[Any, Any], most: int) -> None:
         """Make room for one more, by what was drawn first."""
-        if len(kept) >= max(STRIPS_MAX, 2 * self.size.height):
+        if len(kept) >= most:
             del kept[next(iter(kept))]
 
     def _highlight(self, strip: Strip, start: int, end: int) -> Strip:

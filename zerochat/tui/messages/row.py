@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from msgspec import structs
@@ -114,6 +115,12 @@ class Row:
         return self.kind == "post" and (self.late or self.vouched or (self.own and self.of > 0))
 
 
+@lru_cache(maxsize=4_096)
+def _once(text: str) -> str:
+    """`text`, as one object however often it comes: thousands of rows have a few names and days between them."""
+    return text
+
+
 def row_of(event: Event, line: int, group: str = "", me: str = "") -> Row | None:
     """The row for an event of the group that is called so (empty: its id will do), where `me` is my DID; None for a
     type that this version does not know, or that is seen in another row."""
@@ -125,15 +132,16 @@ def row_of(event: Event, line: int, group: str = "", me: str = "") -> Row | None
     source = str(event.body.get("text", "")) if post and not event.deleted else ""
     text, cut = _cut(text, source, group) if post else (text, Printable(""))
     moment = told_time(event.sent_at, event.received_at)
+    author = _once(event.author.did)
     return Row(
-        key=(event.lamport, event.author.did, event.id),
+        key=(event.lamport, author, event.id),
         kind="post" if post else "quiet",
-        author=event.author.did,
-        nick=name_of(event.then or event.author.nick),
+        author=author,
+        nick=Printable(_once(name_of(event.then or event.author.nick))),
         text=text,
         cut=cut,
-        day=day_text(moment) if moment else "",
-        time=f"{moment:%H:%M}" if moment else "--:--",
+        day=_once(day_text(moment)) if moment else "",
+        time=_once(f"{moment:%H:%M}") if moment else "--:--",
         own=event.self,
         late=event.late,
         vouched=event.vouched is not None,

@@ -15,6 +15,8 @@ from zerochat.tui.looks.text import clip, clock_of, name_of
 from zerochat.tui.state.conversation import Conversations
 from zerochat.tui.state.hints import somebody
 
+SAID_S = 6.0
+"""How long a word on what has just been done stands there."""
 CHECKSUM_CHARS = 8
 """Of the view's checksum: enough to compare by eye or by voice."""
 
@@ -158,6 +160,8 @@ class StatusLine(Widget):
 
     hints: reactive[tuple[str, ...]] = reactive(HINTS)
     """What is hinted at, with the keys that the person has chosen."""
+    keys: reactive[tuple[str, ...]] = reactive(())
+    """What can be done with the message that is selected; the last one leads back, and is the last to go."""
     me: reactive[str] = reactive("")
     """A printable nick."""
     elsewhere: reactive[int] = reactive(0)
@@ -178,6 +182,8 @@ class StatusLine(Widget):
         width = self.content_size.width
         if self.flash:
             return Content(clip(self.flash, width)).stylize("$text-error" if self.trouble else "$text-accent")
+        if self.keys:
+            return Content.assemble(("Message  ", "bold"), "  ".join(fitting_hints(self.keys, width - 9)))
         left = f"[{clip(self.me, 20)}]" if self.me else ""
         if self.elsewhere:
             called = f"@{self.called}, " if self.called else ""
@@ -186,10 +192,7 @@ class StatusLine(Widget):
             left += f"  ?{self.asking} to let in elsewhere" + ("" if self.elsewhere else " (Alt+A)")
         if self.joining:
             left += f"  {clip(self.joining, max(width - cells(left) - 10, 24))}"
-        hints = list(self.hints)
-        while hints and cells(left) + 2 + len("  ".join(hints)) > width:
-            hints.pop(-2 if len(hints) > 1 else -1)
-        right = "  ".join(hints)
+        right = "  ".join(fitting_hints(self.hints, width - cells(left) - 2))
         gap = max(width - cells(left) - len(right), 1)
         return Content.assemble((left, "bold"), " " * gap, (right, "$text-muted"))
 
@@ -201,6 +204,14 @@ class StatusLine(Widget):
                 return f": {', '.join(shown)}, …" if shown else ""
             shown.append(one)
         return f": {', '.join(shown)}" if shown else ""
+
+
+def fitting_hints(hints: Sequence[str], room: int) -> list[str]:
+    """As many as there is room for; the last one stays the longest."""
+    kept = list(hints)
+    while kept and cells("  ".join(kept)) > room:
+        kept.pop(-2 if len(kept) > 1 else -1)
+    return kept
 
 
 def activity(conversations: Conversations) -> tuple[str, ...]:

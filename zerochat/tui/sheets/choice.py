@@ -6,9 +6,12 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
+
+from zerochat.tui.sheets.sheet import hang
 
 LABEL_CELLS = 11
 
@@ -46,8 +49,14 @@ class Choice(Widget, can_focus=True):
             self.refresh(layout=True)
 
     def render(self) -> Content:
+        return self._laid_out(self.content_size.width)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return self._laid_out(width).get_height({}, width)
+
+    def _laid_out(self, width: int) -> Content:
         label = f"{self._label:<{LABEL_CELLS}} " if self._label else ""
-        return Content(f"{label}‹ {self._words(self.value)} ›")
+        return hang(Content(f"{label}‹ \t{self._words(self.value)} ›"), width)
 
     def action_step(self, step: int) -> None:
         self.at = (self.at + step) % len(self._values)

@@ -8,7 +8,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from zerochat.agent import plain
@@ -16,6 +15,7 @@ from zerochat.agent.histories import given
 from zerochat.agent.schema import NewParams, PolicyInfo
 from zerochat.terminal import Printable, printable
 from zerochat.tui.sheets.choice import Choice
+from zerochat.tui.sheets.over import Over
 from zerochat.tui.state.link import AgentError
 from zerochat.tui.writing.composer import LineInput
 
@@ -43,7 +43,7 @@ def keepers(count: str) -> str:
     return "everybody" if count == "0" else f"the {count} who have been here longest"
 
 
-class CreateScreen(ModalScreen[None]):
+class CreateScreen(Over[None]):
     """`create` asks the agent, while the sheet is still open: what is refused is said inside it. `answer` is put in,
     and done, at once."""
 
@@ -143,6 +143,11 @@ class CreateScreen(ModalScreen[None]):
         if event.key == "enter" and isinstance(self.focused, Choice):
             event.stop()
             self._take()
+
+    @on(Input.Changed)
+    def _typed(self) -> None:
+        """What was wrong with the line before is said no more."""
+        self._said.update(Content(""))
 
     @on(Input.Submitted)
     def _submit(self) -> None:

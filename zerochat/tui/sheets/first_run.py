@@ -26,6 +26,7 @@ KEY_FILE = (
     "Its key lies in a file that only your user may read; `zerochat init --passphrase` makes a profile with a"
     " passphrase instead."
 )
+GOES_ON = "Enter goes on, Ctrl+Q quits."
 CHOICES: dict[Choice, str] = {
     "create": "Create a group and invite people into it",
     "join": "Join a group with an invitation",
@@ -65,7 +66,7 @@ class FirstRunScreen(Screen[Choice]):
                 markup=False,
                 compact=True,
             )
-            yield Static(Content("Enter goes on, Ctrl+Q quits."), id="first-said")
+            yield Static(Content(GOES_ON), id="first-said")
 
     def on_mount(self) -> None:
         self.query_one("#choices").display = False
@@ -74,6 +75,11 @@ class FirstRunScreen(Screen[Choice]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The digits choose only where the choices are shown; in a name they are digits."""
         return action != "choose" or self.query_one("#choices").display
+
+    @on(Input.Changed)
+    def _typed(self) -> None:
+        if self.query_one("#first-said").has_class("-trouble"):
+            self._say(GOES_ON)
 
     @on(Input.Submitted)
     def _named(self, event: Input.Submitted) -> None:
@@ -103,12 +109,13 @@ class FirstRunScreen(Screen[Choice]):
             except Exception as error:  # noqa: BLE001 - a full disk, a read-only home: the person must read it, whatever it is
                 self._say(printable(str(error)), trouble=True)
                 return
-        self.dismiss(choice)
+        if self.is_current:
+            self.dismiss(choice)
 
     def action_back(self) -> None:
         self.query_one("#choices").display = False
         self.query_one("#nick").focus()
-        self._say("Enter goes on, Ctrl+Q quits.")
+        self._say(GOES_ON)
 
     def _say(self, sentence: str, *, trouble: bool = False) -> None:
         said = self.query_one("#first-said", Static)

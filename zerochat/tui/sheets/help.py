@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from textual.app import App
 from textual.binding import Binding
@@ -98,26 +99,55 @@ def _moves(id: str) -> bool:
     return id.rpartition(".")[2] in ("up", "down")
 
 
-def help_sheet(*nodes: DOMNode, sheets: Sequence[type[DOMNode]] = ()) -> Sheet:
-    """Everything that can be pressed on `nodes`, and on the `sheets` when they are open, and typed into the
-    composer."""
-    commands = [(info.usage, info.help) for info in COMMANDS.values()]
+Section: TypeAlias = tuple[str, Content]
+"""A heading, and what stands below it."""
+
+
+def help_sheet(*nodes: DOMNode, sheets: Sequence[type[DOMNode]] = (), wanted: str = "") -> Sheet | None:
+    """Everything that can be pressed on `nodes`, and on the `sheets` when they are open, and typed into the composer.
+
+    What is `wanted` comes first: `keys`, a command, or the beginning of a heading; empty: the commands. None: there is
+    nothing of that name.
+    """
+    keys, app = [_keys_of(node) for node in nodes], nodes[0].app
+    typed = [("Commands", rows([*_commands(""), ("//TEXT", 'say "/TEXT"')], 20))]
+    others = [("What stands where", rows(LEGEND, 20)), *(_keys_over(sheet, app) for sheet in sheets)]
+    word = wanted.casefold().removeprefix("/")
+    if word in ("keys", "key"):
+        title, sections = "Help: the keys. /help shows the commands", [*keys, *typed, *others]
+    elif not word:
+        title, sections = "Help: the commands. F1 shows the keys", [*typed, *keys, *others]
+    else:
+        every = [*typed, *keys, *others]
+        found = [(f"/{word}", rows(one, 20))] if (one := _commands(word)) else []
+        found += [section for section in every if section[0].casefold().startswith(word)]
+        if not found:
+            return None
+        title, sections = "Help", [*found, *(section for section in every if section not in found)]
     parts: list[Content] = []
-    for node in nodes:
-        bindings = own_bindings(node)
-        pairs = [(key_text(each.key), each.description) for each in bindings if not _goes_without_saying(str(each.id))]
-        if any(each.id == "go.1" for each in bindings):
-            at = next((at for at, pair in enumerate(pairs) if pair[1] == _BEFORE_NUMBERS), len(pairs) - 1)
-            pairs.insert(at + 1, ("Alt+1 … Alt+9", "Conversation by its number"))
-        title = node.BINDING_GROUP_TITLE or "Application"
-        parts += [Content.styled(title, "bold $text-accent"), rows(pairs, 20), Content("")]
-    parts += [
-        Content.styled("Commands", "bold $text-accent"),
-        *(rows([*commands, ("//TEXT", 'say "/TEXT"')], 20), Content("")),
-        *(Content.styled("What stands where", "bold $text-accent"), rows(LEGEND, 20), Content("")),
-    ]
-    for sheet in sheets:
-        keys = [each for each in remapped(sheet, nodes[0].app) if not _moves(str(each.id))]
-        pairs = [(key_text(each.key), each.description) for each in keys]
-        parts += [Content.styled(sheet.BINDING_GROUP_TITLE or "", "bold $text-accent"), rows(pairs, 20), Content("")]
-    return Sheet(Printable("Help"), Content("\n").join(parts[:-1]))
+    for heading, content in sections:
+        parts += [Content.styled(heading, "bold $text-accent"), content, Content("")]
+    return Sheet(Printable(title), Content("\n").join(parts[:-1]))
+
+
+def _commands(start: str) -> list[tuple[str, str]]:
+    """The commands that begin so; only the one where there is one that is called so."""
+    names = [start] if start in COMMANDS else [name for name in COMMANDS if name.startswith(start)]
+    found = [COMMANDS[name] for name in names]
+    return [(info.usage, info.help) for info in found]
+
+
+def _keys_of(node: DOMNode) -> Section:
+    """The keys of what is always on the screen."""
+    bindings = own_bindings(node)
+    pairs = [(key_text(each.key), each.description) for each in bindings if not _goes_without_saying(str(each.id))]
+    if any(each.id == "go.1" for each in bindings):
+        at = next((at for at, pair in enumerate(pairs) if pair[1] == _BEFORE_NUMBERS), len(pairs) - 1)
+        pairs.insert(at + 1, ("Alt+1 … Alt+9", "Conversation by its number"))
+    return node.BINDING_GROUP_TITLE or "Application", rows(pairs, 20)
+
+
+def _keys_over(sheet: type[DOMNode], app: App[object]) -> Section:
+    """The keys of a sheet while it is open."""
+    keys = [each for each in remapped(sheet, app) if not _moves(str(each.id))]
+    return sheet.BINDING_GROUP_TITLE or "", rows([(key_text(each.key), each.description) for each in keys], 20)

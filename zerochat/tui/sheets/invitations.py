@@ -12,7 +12,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 
 from zerochat.agent.histories import given
@@ -20,6 +19,8 @@ from zerochat.agent.schema import Invitee, OpenInvitation
 from zerochat.terminal import Printable, cells, printable, printable_line
 from zerochat.tui.looks.text import clip, clock_text, name_of
 from zerochat.tui.panels.lists import QuietList
+from zerochat.tui.sheets.over import Over
+from zerochat.tui.sheets.said import Said
 from zerochat.tui.sheets.sheet import Body, Confirm, rows
 from zerochat.tui.state.link import AgentError
 
@@ -33,7 +34,7 @@ STATES = {
 }
 
 
-class InvitationsScreen(ModalScreen[None]):
+class InvitationsScreen(Over[None]):
     """`ask` answers the open invitations; `revoke` takes the one with this id back. Both raise AgentError."""
 
     BINDING_GROUP_TITLE = "Open invitations"
@@ -53,10 +54,12 @@ class InvitationsScreen(ModalScreen[None]):
         super().__init__()
         self._group, self._ask, self._revoke, self._another = group, ask, revoke, another
         self._found: list[OpenInvitation] = []
+        self._unread = False
+        """Whether the agent has refused the last time, which is said."""
         # Held by name, not looked up: an answer of the agent may come when the screen is being taken down.
         self._list = QuietList(id="asking")
         self._about = Body(Content(""), classes="body")
-        self._said = Static(id="asking-said")
+        self._said = Said(id="asking-said")
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet"):
@@ -80,8 +83,12 @@ class InvitationsScreen(ModalScreen[None]):
         try:
             self._found = await self._ask()
         except AgentError as error:
-            self._say(printable(str(error)), trouble=True)
+            self._unread = True
+            self._said.tell(printable(str(error)), trouble=True)
             return
+        if self._unread:
+            self._unread = False
+            self._said.last("")
         self._draw()
 
     def _draw(self) -> None:
@@ -115,10 +122,6 @@ class InvitationsScreen(ModalScreen[None]):
         option = self._list.highlighted_option
         return next((one for one in self._found if option is not None and one.id == option.id), None)
 
-    def _say(self, sentence: Printable, *, trouble: bool = False) -> None:
-        self._said.set_class(trouble, "-trouble")
-        self._said.update(Content(sentence))
-
     # --- actions ---------------------------------------------------------------------------------------------------
 
     def action_revoke(self) -> None:
@@ -130,9 +133,9 @@ class InvitationsScreen(ModalScreen[None]):
             try:
                 await self._revoke(id)
             except AgentError as error:
-                self._say(printable(str(error)), trouble=True)
+                self._said.tell(printable(str(error)), trouble=True)
                 return
-            self._say(Printable("It is taken back: nobody gets in with it any more."))
+            self._said.tell(Printable("It is taken back: nobody gets in with it any more."))
             await self._read()
 
         def answered(yes: bool | None) -> None:

@@ -15,13 +15,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from zerochat.agent.histories import exceeds, given, read_rule
 from zerochat.agent.schema import InvitationInfo, InvitationNews
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.looks.text import clock_text, name_of
+from zerochat.tui.sheets.over import Over
+from zerochat.tui.sheets.said import Said
 from zerochat.tui.state.link import AgentError, in_thread
 
 QR_STYLE = "#000000 on #ffffff"
@@ -34,7 +35,7 @@ LESS = ("last:50", "since:7d", "none")
 """What an invitation can give of the history where its group gives more."""
 
 
-class InviteScreen(ModalScreen[None]):
+class InviteScreen(Over[None]):
     """Shows one invitation; `make` asks the agent for it, for a role, for what it gives of the history (None: as much
     as the group does, which is `history`), and for so many seconds. `list_open` shows all that are open; `revoke` takes
     one back, by its id. `let_in`: a member has to say yes to whoever uses it."""
@@ -100,7 +101,7 @@ class InviteScreen(ModalScreen[None]):
         self._expiry_button = Button(Content("e time"), id="expiry", compact=True)
         self._open_button = Button(Content("o open"), id="open", compact=True)
         self._back_button = Button(Content("x undo"), id="take_back", compact=True)
-        self._news = Static(id="invite-news")
+        self._news = Said(id="invite-news")
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="invite-main"):
@@ -127,14 +128,14 @@ class InviteScreen(ModalScreen[None]):
         buttons = (self._link_button, self._copy_button, self._text_button, self._read_button, self._history_button)
         for button in (*buttons, self._picture_button, self._hide_button, self._expiry_button, self._back_button):
             button.display = False  # There is nothing yet that they could be for.
-        self._say("Asking the agent for an invitation…")
+        self._news.last("Asking the agent for an invitation…")
         self.run_worker(self._ask())
 
     async def _ask(self) -> None:
         try:
             invitation = await self._make(self._role, self._gives, self._expires_s)
         except AgentError as error:
-            self._say(printable(str(error)), trouble=True)
+            self._news.tell(printable(str(error)), trouble=True)
             return
         from zerochat.terminal import qr_half_blocks
 
@@ -208,20 +209,16 @@ class InviteScreen(ModalScreen[None]):
         self._read_button.label = Content("r write" if invitation.role == "reader" else "r read")
         self.set_class((self._text_only or not shown) and not self._hidden, "-text")
         if not self._used:
-            self._say("Nobody has used it yet. Keep zerochat running until they have joined.")
+            self._news.last("Nobody has used it yet. Keep zerochat running until they have joined.")
         else:
             left = "used up" if self._uses_left == 0 else f"{self._uses_left} left"
-            self._say(f"✓ used by {', '.join(self._used[-5:])} ({left})")
+            self._news.last(f"✓ used by {', '.join(self._used[-5:])} ({left})")
 
     def _fits(self) -> bool:
         if not self._qr:
             return False
         wide = self.size.width >= len(self._qr[0]) + BESIDE_CELLS_MIN
         return wide and self.size.height >= len(self._qr) + BELOW_LINES
-
-    def _say(self, sentence: str, *, trouble: bool = False) -> None:
-        self._news.set_class(trouble, "-trouble")
-        self._news.update(Content(sentence))
 
     def on_paste(self, event: events.Paste) -> None:
         """There is nothing to paste into here. A terminal that pastes as keys closes nothing either: only Esc does."""
@@ -245,7 +242,7 @@ class InviteScreen(ModalScreen[None]):
         if not text:
             return
         self.app.copy_to_clipboard(text)
-        self._say(f"Copied the {what} (OSC 52). If pasting brings nothing: t, then select it.")
+        self._news.tell(f"Copied the {what} (OSC 52). If pasting brings nothing: t, then select it.")
 
     def action_text_only(self) -> None:
         if self._invitation is None:
@@ -280,9 +277,9 @@ class InviteScreen(ModalScreen[None]):
         try:
             await in_thread(write)
         except LocalError as error:
-            self._say(printable_line(str(error)), trouble=True)
+            self._news.tell(printable_line(str(error)), trouble=True)
             return
-        self._say(printable_line(f"Saved as {saved[0]}. Whoever has the picture has the invitation."))
+        self._news.tell(printable_line(f"Saved as {saved[0]}. Whoever has the picture has the invitation."))
 
     def action_expiry(self) -> None:
         """Ask for another invitation, which is good for longer, or not so long."""
@@ -302,11 +299,11 @@ class InviteScreen(ModalScreen[None]):
                 await self._revoke(self._before[0])
             except AgentError as error:
                 if error.name != "NoSuchInvitation":  # it was used up meanwhile, or its time is over
-                    self._say(printable(str(error)), trouble=True)
+                    self._news.tell(printable(str(error)), trouble=True)
                     return
             self._before.pop(0)
         self._draw()
-        self._say("Only this one is good now: nobody gets in with those before.")
+        self._news.tell("Only this one is good now: nobody gets in with those before.")
 
     def action_open(self) -> None:
         self.dismiss(None)

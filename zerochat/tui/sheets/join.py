@@ -13,13 +13,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static, TextArea
 
 from zerochat.agent.schema import JoinStatus
 from zerochat.terminal import Printable, printable
 from zerochat.tui.looks.text import clock_text
 from zerochat.tui.sheets.choice import Choice
+from zerochat.tui.sheets.over import Over
 from zerochat.tui.sheets.requests import in_lines
 from zerochat.tui.state.link import AgentError, in_thread
 from zerochat.tui.writing.composer import Composer, LineInput
@@ -39,7 +39,7 @@ STATUSES_MAX = 16
 """Joins whose last word is kept until it is known which of them is ours."""
 
 
-class JoinScreen(ModalScreen[str | None]):
+class JoinScreen(Over[str | None]):
     """Answers the id of the group that was joined; None when it was closed before. `ask` hands the invitation over.
     `running`: a join that is under way already, to be watched again."""
 
@@ -128,7 +128,10 @@ class JoinScreen(ModalScreen[str | None]):
 
     @on(TextArea.Changed)
     def _changed(self) -> None:
-        """The path of a picture, pasted or dropped here, becomes what the code in it says."""
+        """The path of a picture, pasted or dropped here, becomes what the code in it says. What was wrong with the text
+        before is said no more."""
+        if self._said.has_class("-trouble"):
+            self._say(Printable(""))
         if self._picture(self._box.text) is not None:
             self._read_picture(join=False)
 

@@ -7,7 +7,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from zerochat.agent import plain
@@ -15,6 +14,7 @@ from zerochat.agent.schema import AnnouncedCommand, GroupInfo, MemberInfo
 from zerochat.terminal import printable_line
 from zerochat.tui.looks.text import Names, age_of, clock_text, name_of
 from zerochat.tui.sheets.help import key_text
+from zerochat.tui.sheets.over import Over
 from zerochat.tui.sheets.requests import in_lines
 from zerochat.tui.sheets.sheet import Body, rows
 
@@ -33,7 +33,7 @@ ROLES = {
 }
 
 
-class MemberScreen(ModalScreen[None]):
+class MemberScreen(Over[None]):
     """`now` answers the member as it is, None when it has gone; `act` does what a key stands for. `doubt` answers what
     is wrong with its name, empty: nothing."""
 

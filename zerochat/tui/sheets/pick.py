@@ -8,14 +8,17 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 
 from zerochat.terminal import Printable
 from zerochat.tui.panels.lists import QuietList
+from zerochat.tui.sheets.over import Over
+
+PICK_CELLS, PICK_EDGES = 60, 8
+"""How wide the sheet is where the window is, and what of it is no room for an entry."""
 
 
-class Pick(ModalScreen[str | None]):
+class Pick(Over[str | None]):
     """Answers the id of what was chosen; None: nothing. `keys`: those that choose at once, with the ids they choose."""
 
     BINDING_GROUP_TITLE = "Lists to choose from"

@@ -7,17 +7,17 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
 from zerochat.terminal import Printable, printable_line
 from zerochat.tui.messages.row import EMOJI_CELLS_MAX, Reacted
 from zerochat.tui.panels.lists import QuietList
+from zerochat.tui.sheets.over import Over
 from zerochat.tui.writing.composer import LineInput
 from zerochat.tui.writing.emoji import COMMON, find, named
 
 
-class ReactionPicker(ModalScreen[str | None]):
+class ReactionPicker(Over[str | None]):
     """Answers an emoji; None: the person thought better of it. `there`: what stands below the message already."""
 
     BINDING_GROUP_TITLE = "Reactions"

@@ -7,12 +7,12 @@ from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.style import Style
 from textual.widgets import Static
 
 from zerochat.agent.schema import Picture
 from zerochat.terminal import Printable
+from zerochat.tui.sheets.over import Over
 
 FRAME_COLUMNS, FRAME_ROWS = 8, 8
 """What the sheet takes round a picture."""
@@ -41,7 +41,7 @@ def _pixel(picture: Picture, x: int, y: int) -> Color:
     return Color(*picture.pixels[at : at + 3])
 
 
-class PictureSheet(ModalScreen[None]):
+class PictureSheet(Over[None]):
     """Esc closes it."""
 
     BINDING_GROUP_TITLE = "Pictures"

@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import OptionList, Static
 
@@ -21,6 +20,8 @@ from zerochat.agent.schema import RequestInfo
 from zerochat.terminal import Printable, cells, printable, printable_line
 from zerochat.tui.looks.text import clip, clock_text, key_suffix, name_of
 from zerochat.tui.panels.lists import QuietList
+from zerochat.tui.sheets.over import Over
+from zerochat.tui.sheets.said import Said
 from zerochat.tui.state.hints import WANTS
 from zerochat.tui.state.link import AgentError
 
@@ -32,7 +33,7 @@ before a key that is held down begins to repeat."""
 HOW = "Call them: these words must be the ones that they see."
 
 
-class RequestsScreen(ModalScreen[None]):
+class RequestsScreen(Over[None]):
     """`waiting` answers who waits now; `answer` tells the agent, and raises AgentError where it refuses."""
 
     BINDING_GROUP_TITLE = "Who asks to join"
@@ -62,7 +63,7 @@ class RequestsScreen(ModalScreen[None]):
         # Held by name, not looked up: news may come when the screen is being taken down.
         self._list = QuietList(id="asking")
         self._about = Static(id="asking-about")
-        self._said = Static(id="asking-said")
+        self._said = Said(id="asking-said")
         self._keys = Static(classes="hint")
 
     def compose(self) -> ComposeResult:
@@ -200,8 +201,7 @@ class RequestsScreen(ModalScreen[None]):
             self._list.highlighted = next((number for number in later if number > here), later[0])
 
     def _say(self, sentence: str, *, trouble: bool = False) -> None:
-        self._said.set_class(trouble, "-trouble")
-        self._said.update(Content(printable_line(sentence)))
+        self._said.tell(printable_line(sentence), trouble=trouble)
 
     def action_close(self) -> None:
         for one, _ in list(self._refused.values()):

@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -17,6 +16,7 @@ from textual.widgets.option_list import Option
 from zerochat.agent.schema import Found, Hit, SearchParams
 from zerochat.terminal import Printable, printable_line
 from zerochat.tui.looks.text import local_time, name_of
+from zerochat.tui.sheets.over import Over
 from zerochat.tui.state.link import AgentError
 from zerochat.tui.writing.composer import LineInput
 
@@ -30,7 +30,7 @@ FOUND: Final = "bold underline"
 HINT: Final = Printable('"in quotes": just so  from:NAME  to:me  in:GROUP  after:DATE  before:DATE   Enter goes there')
 
 
-class SearchScreen(ModalScreen[Hit | None]):
+class SearchScreen(Over[Hit | None]):
     """Answers the message to go to."""
 
     BINDING_GROUP_TITLE = "Search"

@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
 from zerochat.agent.options import OPTIONS
@@ -22,6 +22,7 @@ from zerochat.tui.looks.keymaps import places_of_bindings
 from zerochat.tui.looks.text import clip
 from zerochat.tui.panels.lists import QuietList
 from zerochat.tui.sheets.help import key_text, remapped
+from zerochat.tui.sheets.over import Over
 from zerochat.tui.state.preferences import Choices
 from zerochat.tui.writing.setting_words import AS_USUAL
 
@@ -29,7 +30,7 @@ NAME_CELLS = 26
 VALUES_SHOWN_MAX = 5
 
 
-class SettingsSheet(ModalScreen[None]):
+class SettingsSheet(Over[None]):
     """The settings; closed with Esc."""
 
     BINDING_GROUP_TITLE = "Settings"

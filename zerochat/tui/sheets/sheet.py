@@ -1,28 +1,31 @@
 """Modal sheets: something to read, something to confirm, something to type in."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar
 
-from textual import on
-from textual.app import ComposeResult
+from textual import events, on
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from zerochat.terminal import Printable, cells, printable
 from zerochat.tui.looks.text import wrap
+from zerochat.tui.sheets.over import Over
 from zerochat.tui.state.link import AgentError
-from zerochat.tui.writing.composer import LineInput
+from zerochat.tui.writing.composer import LineInput, is_letter
 
+AGAIN_S = 2.0
+"""How often an open sheet asks what has become of what it shows."""
 COLUMN_MIN = 16
 """Cells of a second column; with fewer, its lines go on at the left edge."""
 
 
-class Sheet(ModalScreen[None]):
-    """Some paragraphs to read; Esc closes it."""
+class Sheet(Over[None]):
+    """Some paragraphs to read; Esc closes it. `again` is asked while it is open for what has become of them."""
 
     BINDING_GROUP_TITLE = "Anything to read"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -31,23 +34,45 @@ class Sheet(ModalScreen[None]):
         Binding("down,j", "move(1)", "Line down", show=False, id="sheet.down"),
     ]
 
-    def __init__(self, title: Printable, body: Content) -> None:
+    def __init__(
+        self, title: Printable, body: Content, again: Callable[[], Awaitable[tuple[Printable, Content]]] | None = None
+    ) -> None:
         super().__init__()
-        self._title = title
-        self._body = body
+        self._again = again
+        self._shown = body
+        self._head, self._body = Static(Content(title), classes="title"), Body(body, classes="body")
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet"):
-            yield Static(Content(self._title), classes="title")
+            yield self._head
             with VerticalScroll():
-                yield Body(self._body, classes="body")
+                yield self._body
             yield Static(Content("Esc closes, Up and Down scroll"), classes="hint")
+
+    def on_mount(self) -> None:
+        if self._again is not None:
+            self.set_interval(AGAIN_S, lambda: self.run_worker(self._renew(), exclusive=True))
+
+    async def _renew(self) -> None:
+        assert self._again is not None
+        with suppress(AgentError):  # Then the chat says why, and what was true last stays.
+            title, body = await self._again()
+            self._head.update(Content(title))
+            if not body.is_same(self._shown):  # Letters that are being selected stay so.
+                self._shown = body
+                self._body.update(body)
 
     def action_close(self) -> None:
         self.dismiss(None)
 
     def action_move(self, step: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=step, animate=False)
+
+
+async def open_live(app: App[Any], ask: Callable[[], Awaitable[tuple[Printable, Content]]]) -> None:
+    """Open a sheet with the title and the body that `ask` answers now and as long as it is open. Raises what it raises
+    the first time."""
+    app.push_screen(Sheet(*await ask(), again=ask))
 
 
 def rows(pairs: Sequence[tuple[str, str]], width: int = 16) -> Content:
@@ -94,7 +119,7 @@ def hang(content: Content, width: int) -> Content:
     return Content("\n").join(lines)
 
 
-class Confirm(ModalScreen[bool]):
+class Confirm(Over[bool]):
     """A question with one dangerous answer; the other one has the focus."""
 
     BINDING_GROUP_TITLE = "Questions"
@@ -119,6 +144,12 @@ class Confirm(ModalScreen[bool]):
     def on_mount(self) -> None:
         self.query_one("#no").focus()
 
+    def on_key(self, event: events.Key) -> None:
+        """Somebody is typing a word, and its next letter must not be a yes."""
+        if is_letter(event) and event.key != "space" and event.key not in self.active_bindings:
+            event.stop()
+            self.dismiss(False)
+
     @on(Button.Pressed)
     def _press(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.id == "yes")
@@ -127,7 +158,7 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(yes)
 
 
-class Ask(ModalScreen[str]):
+class Ask(Over[str]):
     """One line to type in; an empty answer means that the person thought better of it.
 
     `deed` is done with the answer while the sheet is still open; what the agent refuses is said inside it, with the
@@ -174,6 +205,11 @@ class Ask(ModalScreen[str]):
         line = self.query_one("#answer", LineInput)
         self.set_focus(line)
         line.insert_text_at_cursor(text)
+
+    @on(Input.Changed)
+    def _typed(self) -> None:
+        """What was wrong with the line before is said no more."""
+        self._said.update(Content(""))
 
     @on(Input.Submitted)
     def _submit(self, event: Input.Submitted) -> None:

@@ -9,10 +9,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.fuzzy import Matcher
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
 from zerochat.tui.panels.lists import QuietList, group_line
+from zerochat.tui.sheets.over import Over
 from zerochat.tui.state.conversation import Conversations
 from zerochat.tui.writing.composer import LineInput
 
@@ -35,7 +35,7 @@ def fitting(letters: str, names: Sequence[str]) -> list[int]:
     return sorted(found, key=lambda at: -matcher.match(names[at]))
 
 
-class Switcher(ModalScreen[str | None]):
+class Switcher(Over[str | None]):
     """Answers the id of the group to go to."""
 
     BINDING_GROUP_TITLE = "Finding a conversation"

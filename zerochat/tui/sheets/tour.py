@@ -3,7 +3,7 @@
 The keys that it names are those of the person's own keymap.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
 from textual import events
@@ -11,8 +11,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.widgets import Button, Static
+
+from zerochat.tui.sheets.over import Over
+from zerochat.tui.writing.composer import is_letter
 
 STEPS: Final = (
     (
@@ -63,7 +66,7 @@ STEPS: Final = (
 """(title, what is meant, text); an action's id in braces stands for its keys."""
 
 
-class TourScreen(ModalScreen[None]):
+class TourScreen(Over[None]):
     """One step at a time; Esc ends it at any."""
 
     AUTO_FOCUS = ""  # The buttons are for the mouse; the keys are those below, whatever has the focus.
@@ -74,9 +77,11 @@ class TourScreen(ModalScreen[None]):
         Binding("escape,q", "close", "End the tour", id="tour.close"),
     ]
 
-    def __init__(self, chat: Screen[None], keys: Mapping[str, str]) -> None:
-        """`keys`: what each action is called, and its keys, as `help.keys_of_all` has them."""
+    def __init__(self, chat: Screen[None], keys: Mapping[str, str], write: Callable[[str], None]) -> None:
+        """`keys`: what each action is called, and its keys, as `help.keys_of_all` has them. `write` puts a letter into
+        the composer."""
         super().__init__()
+        self._write = write
         self._chat = chat
         self._keys = keys
         self._at = 0
@@ -93,6 +98,13 @@ class TourScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         self._show()
+
+    def on_key(self, event: events.Key) -> None:
+        """Whoever begins to write has seen enough, and loses nothing."""
+        if is_letter(event) and event.character and event.key not in self.active_bindings:
+            event.stop()
+            self.action_close()
+            self._write(event.character)
 
     def _show(self) -> None:
         title, wanted, text = STEPS[self._at]

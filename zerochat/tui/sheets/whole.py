@@ -15,11 +15,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Markdown, Static
 
 from zerochat.terminal import Printable, printable
 from zerochat.tui.messages.row import WHOLE_CHARS_MAX
+from zerochat.tui.sheets.over import Over
 
 MARKDOWN_LINES_MAX, MARKDOWN_CHARS_MAX = 40, 8_192
 """Beyond them a widget for each paragraph, line of a list and cell of a table would stop the screen."""
@@ -47,7 +47,7 @@ def suits(text: str, lines_max: int = MARKDOWN_LINES_MAX) -> bool:
     return len(text) <= MARKDOWN_CHARS_MAX and text.count("\n") < lines_max
 
 
-class WholeMessage(ModalScreen[None]):
+class WholeMessage(Over[None]):
     """`source`: the text as its author wrote it. `follow` is asked about a link that was clicked."""
 
     BINDING_GROUP_TITLE = "A whole message"

@@ -5,15 +5,19 @@ View state only. The truth is in the agent; all of this is built from its answer
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from zerochat.agent.histories import fetching, sentence
 from zerochat.agent.schema import Event, FileNews, GroupInfo, History, MemberInfo, RequestInfo
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.looks.text import Names, clock_of, name_of
-from zerochat.tui.messages.about import About
 from zerochat.tui.messages.timeline import ROWS_MAX, ROWS_SPARE, Key, Place, Row, Timeline, row_of
 from zerochat.tui.state.hints import not_who_was_verified, over
+
+if TYPE_CHECKING:
+    from zerochat.tui.messages.about import About
 
 TEXT_BYTES_MAX = 65_536
 """UTF-8 of one message: the protocol's own limit, POST_BYTES_MAX in zerochat/group/event.py, which no face imports."""
@@ -30,8 +34,7 @@ def calls_anew(event: Event, me: str) -> bool:
     return event.type == "message_edited" and bool(me) and me in event.mentions and not event.self
 
 
-@dataclass(slots=True)
-class Conversation:
+class Conversation(Struct):
     """One group as its window shows it."""
 
     info: GroupInfo
@@ -52,7 +55,7 @@ class Conversation:
     unread: int = 0
     mentions: int = 0
     """How many of the unread call me by name."""
-    about: About | None = None
+    about: "About | None" = None
     """What the text in the composer is about."""
     first_unread: Key | None = None
     muted: str = ""
@@ -413,8 +416,7 @@ class Conversation:
             self.draft = ""
 
 
-@dataclass(slots=True)
-class Conversations:
+class Conversations(Struct):
     """All groups of the profile in the agent's order, which does not change under the hands, and the open one."""
 
     by_id: dict[str, Conversation] = field(default_factory=dict)

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,16 +49,14 @@ class LinkLost(AgentError):
         super().__init__("There is no connection to the agent. It comes back by itself; then try again.", "LinkLost")
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(Struct, frozen=True):
     """One notification: `line` is its number on the line, `value` its shape from `schema.NEWS`."""
 
     line: int
     value: Struct
 
 
-@dataclass(frozen=True, slots=True)
-class LinkState:
+class LinkState(Struct, frozen=True):
     """`up`: requests are answered. `text`: what is going on, as a sentence, for the banner."""
 
     up: bool
@@ -84,7 +82,11 @@ class _Line(Struct):
 
 
 _read_line = Decoder(_Line).decode
-_readers: dict[str, Decoder[Struct]] = {name: Decoder(shape) for name, shape in NEWS.items()}
+
+
+@cache  # Each when its first news come: the first frame is there by then.
+def _reader(method: str) -> Decoder[Struct]:
+    return Decoder(NEWS[method])
 
 
 class Link:
@@ -162,7 +164,7 @@ class Link:
         for _ in range(min(count, len(self._inbox))):
             line, method, params = self._inbox.popleft()
             try:
-                news.append(News(line, _readers[method].decode(params)))
+                news.append(News(line, _reader(method).decode(params)))
             except (DecodeError, ValidationError):
                 continue  # A newer agent may tell what this version does not understand; the rest still counts.
         return news
@@ -253,7 +255,7 @@ class Link:
         except (DecodeError, ValidationError):
             return
         if line.method:
-            if line.method in _readers:
+            if line.method in NEWS:
                 if len(self._inbox) >= INBOX_NEWS_MAX:
                     self._inbox.clear()
                     self.overflowed = True

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from zerochat.agent.config import BadSettings, from_environment, read_config, variable_of
-from zerochat.agent.options import OPTIONS, check_value, written
 from zerochat.agent.places import Places
 from zerochat.agent.preferences import Preferences, load_preferences, preferences
-from zerochat.agent.rewriting import BadSetting, write_setting
 from zerochat.agent.settings import FACE, stopped
 
 
@@ -34,6 +32,8 @@ class Choices:
 
     def value_of(self, name: str) -> str:
         """What holds, as the file would have it; empty: nothing."""
+        from zerochat.agent.options import OPTIONS, written  # with what every setting means, after the first frame
+
         found: dict[str, object] = {}
         if self.places is not None:
             found = from_environment(self._environ)
@@ -47,6 +47,9 @@ class Choices:
 
         Raises a LocalError, and then nothing has changed.
         """
+        from zerochat.agent.options import check_value
+        from zerochat.agent.rewriting import BadSetting, write_setting
+
         if self.places is None:
             try:
                 check_value(name, value)

@@ -1,7 +1,6 @@
 """The places that a reader has left by a jump, to go back to."""
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from zerochat.tui.state.conversation import Conversation
 
@@ -9,8 +8,7 @@ TRAIL_MAX: Final = 50
 """Places that one can go back to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(NamedTuple):
     """Where somebody was reading."""
 
     group: str

@@ -68,14 +68,18 @@ def hints(text: str, bots: Iterable[Asking]) -> list[Printable]:
 
 
 def offers(
-    before: str, names: Sequence[str], connections: Sequence[str] = (), bots: Sequence[Asking] = ()
+    before: str,
+    names: Sequence[str],
+    connections: Sequence[str] = (),
+    bots: Sequence[Asking] = (),
+    files: Sequence[str] = (),
 ) -> list[Offer] | None:
     """What `before`, the text before the cursor, can become. None: nothing here is completed; none at all: it is the
     beginning of something that there is not."""
     if before.startswith("/") and not before.startswith("//"):
         if (found := candidates(before)) is not None:
             return [Offer(f"/{each} ", Printable(f"/{each}")) for each in found]
-        if (words := _arguments(before, names, connections)) is not None:
+        if (words := _arguments(before, names, connections, files)) is not None:
             command = before.partition(" ")[0]
             return [Offer(f"{command} {each}", printable_line(each.rstrip())) for each in words]
     if before.startswith(BOT) and " " not in before and "\n" not in before:
@@ -84,7 +88,7 @@ def offers(
     return _word(before, names)
 
 
-def _arguments(before: str, names: Sequence[str], connections: Sequence[str]) -> list[str] | None:
+def _arguments(before: str, names: Sequence[str], connections: Sequence[str], files: Sequence[str]) -> list[str] | None:
     """What can stand behind a command; None: anything."""
     if (found := names_for(before, names)) is not None:
         return found
@@ -93,6 +97,10 @@ def _arguments(before: str, names: Sequence[str], connections: Sequence[str]) ->
     name = word[1:].lower()
     if "\n" in before or name not in COMMANDS:
         return None
+    if name in ("save", "get"):
+        return _begun(rest, files)
+    if name == "help" and " " not in rest:
+        return [each for each in ("keys", *COMMANDS) if each.startswith(rest.lower().removeprefix("/"))]
     if name == "invite" and rest.partition(" ")[0] in ("", "r", "re", "rea", "read", "reade", "reader"):
         return ["reader"]
     if name in NAMED and " " not in rest:

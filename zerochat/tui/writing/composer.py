@@ -1,7 +1,7 @@
 """The composer: a text area that grows, sends with Enter, and remembers what was sent."""
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
@@ -12,7 +12,10 @@ from textual.widgets import Input, TextArea
 
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.state.conversation import TEXT_CHARS_MAX
-from zerochat.tui.writing import completing, paste
+from zerochat.tui.writing import paste
+
+if TYPE_CHECKING:
+    from zerochat.tui.writing import completing  # with all the commands, and nobody types before the first frame
 
 
 def _key(keys: str, action: str, description: str, name: str) -> Binding:
@@ -25,7 +28,8 @@ class Composer(TextArea, inherit_bindings=False):
     `submit` gets the text when Enter is pressed, `recall(step, text)` answers what to show for Ctrl+Up and Ctrl+Down.
     Both are called at once, between one key and the next: a message would arrive after keys that were pressed later,
     and a line could end up in the wrong conversation. `names` answers who a command can be about,
-    `connections` what is connected outside of groups, `bots` what can be asked of bots.
+    `connections` what is connected outside of groups, `bots` what can be asked of bots, `files` what the files here are
+    called.
     """
 
     BINDING_GROUP_TITLE = "Composer"
@@ -102,7 +106,8 @@ class Composer(TextArea, inherit_bindings=False):
         recall: Callable[[int, str], str | None],
         names: Callable[[], Iterable[str]] = tuple,
         connections: Callable[[], Iterable[str]] = tuple,
-        bots: Callable[[], Iterable[completing.Asking]] = tuple,
+        bots: "Callable[[], Iterable[completing.Asking]]" = tuple,
+        files: Callable[[], Iterable[str]] = tuple,
         *,
         id: str | None = None,
         field: bool = False,
@@ -115,6 +120,7 @@ class Composer(TextArea, inherit_bindings=False):
         self._names = names
         self._connections = connections
         self._bots = bots
+        self._files = files
         self._cycle: tuple[list[completing.Offer], str, int] | None = None
         """What Tab goes round in, the text that it has left, and which one that is."""
         self._killed = ""
@@ -122,6 +128,10 @@ class Composer(TextArea, inherit_bindings=False):
         """When the last key was read from the terminal."""
         self._in_burst = False
         """The keys come as a paste does, and Enter has been among them."""
+        self._before = ("", 0)
+        """The text before such keys, and the cursor's place in it."""
+        self._burst: Timer | None = None
+        """Looks whether a burst is over."""
         self._held: Timer | None = None
         """Enter was pressed, and waits for a moment: it may be a line's end in a paste."""
 
@@ -140,6 +150,9 @@ class Composer(TextArea, inherit_bindings=False):
         """
         least = paste.BURST_GOES_ON_S if self._in_burst or self._held is not None else paste.BURST_S
         close, self._read_at = event.time - self._read_at < least, event.time
+        if not close:
+            self._ask_about_burst()
+            self._before = self.text, len(self.get_text_range((0, 0), self.cursor_location))
         self._in_burst = self._in_burst and close
         active = None if is_letter(event) else self.screen.active_bindings.get(event.key)
         sends = active is not None and active.binding.action == "send"
@@ -147,6 +160,7 @@ class Composer(TextArea, inherit_bindings=False):
             if is_letter(event) or (sends and close):  # there is more of a paste, and maybe an empty line in it
                 self._drop_held()
                 self._in_burst = True
+                self._wait_for_more()
                 self.action_newline()
             else:
                 self._send_held()
@@ -162,6 +176,32 @@ class Composer(TextArea, inherit_bindings=False):
             return
         if active is not None and active.enabled:
             await self.app.run_action(active.binding.action, active.node)
+
+    def _wait_for_more(self) -> None:
+        """Look again and again whether the burst is over."""
+        last = self._read_at
+
+        def look() -> None:
+            self._burst = None
+            if self._read_at != last:
+                self._wait_for_more()
+            else:
+                self._ask_about_burst()
+                self._in_burst = False
+
+        if self._burst is None:
+            self._burst = self.set_timer(paste.BURST_GOES_ON_S, look)
+
+    def _ask_about_burst(self) -> None:
+        """What came as keys is a paste like any other: where it is long, it is taken out again and asked about."""
+        if not self._in_burst:
+            return
+        before, at = self._before
+        behind, text = len(before) - at, self.text
+        pasted = text[at : len(text) - behind]
+        if text == before[:at] + pasted + before[at:] and paste.is_long(pasted):
+            self._replace_via_keyboard("", _place(text, at), _place(text, len(text) - behind))
+            self.post_message(self.Pasted(pasted))
 
     def _drop_held(self) -> None:
         if self._held is not None:
@@ -219,8 +259,11 @@ class Composer(TextArea, inherit_bindings=False):
             at = (at + step) % len(offers) if at >= 0 or step > 0 else len(offers) - 1
             self._take_offer(offers, at)
             return
+        from zerochat.tui.writing import completing
+
         before = self.get_text_range((0, 0), self.cursor_location)
-        found = completing.offers(before, list(self._names()), list(self._connections()), list(self._bots()))
+        names, connections = list(self._names()), list(self._connections())
+        found = completing.offers(before, names, connections, list(self._bots()), list(self._files()))
         if found is None and step > 0 and self.text and not self._field:  # whoever types goes on typing
             self.post_message(self.Complained(Printable("There is nothing to complete here.")))
         elif found is None:
@@ -232,11 +275,11 @@ class Composer(TextArea, inherit_bindings=False):
             if len(found) > 1:
                 self._offer(found, -1)
 
-    def _take_offer(self, offers: list[completing.Offer], at: int) -> None:
+    def _take_offer(self, offers: "list[completing.Offer]", at: int) -> None:
         self._put_before(offers[at].text)
         self._offer(offers, at)
 
-    def _offer(self, offers: list[completing.Offer], at: int) -> None:
+    def _offer(self, offers: "list[completing.Offer]", at: int) -> None:
         self._cycle = (offers, self.text, at)
         self.post_message(self.Offered([each.label for each in offers], at))
 
@@ -246,9 +289,7 @@ class Composer(TextArea, inherit_bindings=False):
         kept = 0
         while kept < min(len(before), len(text)) and before[kept] == text[kept]:
             kept += 1
-        start = before[:kept]
-        location = start.count("\n"), len(start) - start.rfind("\n") - 1
-        self._replace_via_keyboard(text[kept:], location, self.cursor_location)
+        self._replace_via_keyboard(text[kept:], _place(before, kept), self.cursor_location)
 
     def offers_over(self) -> bool:
         """Whether the list of offers has nothing to do with the text any more."""
@@ -289,6 +330,11 @@ class Composer(TextArea, inherit_bindings=False):
     def render_line(self, y: int) -> Strip:
         """Textual cannot wrap the placeholder into no width at all, which a window may have for a moment."""
         return super().render_line(y) if self.content_size.width > 0 else Strip.blank(self.size.width)
+
+
+def _place(text: str, at: int) -> tuple[int, int]:
+    """The line and the column of a character."""
+    return text.count("\n", 0, at), at - text.rfind("\n", 0, at) - 1
 
 
 def is_letter(event: events.Key) -> bool:

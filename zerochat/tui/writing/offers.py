@@ -6,7 +6,6 @@ from textual.content import Content
 from textual.widgets import Static
 
 from zerochat.terminal import Printable
-from zerochat.tui.writing.completing import window
 
 PADDING = 2
 WIDTH_MIN = 16
@@ -20,6 +19,8 @@ class Offers(Static):
         self.set_class(bool(labels), "-shown")
         if not labels:
             return
+        from zerochat.tui.writing.completing import window
+
         width = max(self.app.size.width - PADDING - len(" …"), WIDTH_MIN)
         first, lines, more = window(labels, at, width)
         rows: list[Content] = []

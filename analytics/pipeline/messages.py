@@ -1,0 +1,146 @@
+"""Gold, by message: who was to get it, who has it, and how long that took.
+
+Millions of rows of what was received are gone through twice: once here (`heard`: how many, who, how late), once by pair
+and latency (`pairs.histogram`). Everything else follows from these two, which are small.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from analytics.pipeline.schema import WORDS
+from analytics.pipeline.silver import Masks, word
+
+DIRECT, HISTORY = WORDS["recv", "path"].index("direct"), WORDS["recv", "path"].index("history")
+GAP_MAX = 10_000
+"""Messages that are taken for lost between two that came; a larger gap is rather a counter that has jumped."""
+
+
+def heard(deliveries: DataFrame, masks: Masks, within_us: int) -> DataFrame:
+    """What observers say of each message: one row for each (author, seq) that anybody has received.
+
+    Masks: `seen`, `direct` (came directly), `within` (took no longer than `within_us`).
+    """
+    came = ~f.col("dup")
+    took = f.col("took_us")
+    return deliveries.groupBy("author", "seq").agg(
+        *masks.gather(came, "seen"),
+        *masks.gather(came & (f.col("path") == DIRECT), "direct"),
+        *masks.gather(came & (took <= within_us), "within"),
+        f.min("t_send_us").alias("said_us"),
+        f.max("n").alias("said_n"),
+        f.max("keys").alias("said_keys"),
+        f.max("kind").alias("kind"),
+        f.max(f.when(came, took)).alias("max_us"),
+        f.max(f.when(came & (f.col("path") != HISTORY), took)).alias("max_then_us"),
+        f.max(f.when(came & (f.col("path") != HISTORY), took + f.col("display_us"))).alias("shown_us"),
+        f.min(f.when(came, took)).alias("first_us"),
+        f.sum(f.when(came, took)).alias("sum_us"),
+        f.count_if(came).alias("came"),
+        f.count_if(came & ~f.col("corrected")).alias("uncorrected"),
+        f.count_if(f.col("dup")).alias("dups"),
+        f.count_if(came & f.col("late")).alias("late"),
+        f.sum(f.when(came, f.col("hold_us"))).alias("hold_us"),
+        f.max(f.when(came, f.col("hold_us"))).alias("hold_max_us"),
+    )
+
+
+def gaps(heard: DataFrame, authors: DataFrame) -> DataFrame:
+    """Messages that nobody has received, of authors without an export: what lies between two that came. (author, seq,
+    said_us, said_n, said_keys, kind), as of the next one that came."""
+    of_next = ("said_us", "said_n", "said_keys", "kind")
+    silent = authors.where(~f.col("told")).select("author")
+    order = Window.partitionBy("author").orderBy("seq")
+    before = f.col("before") + 1
+    return (
+        heard.join(f.broadcast(silent), "author")
+        .select("author", "seq", *of_next, f.lag("seq").over(order).alias("before"))
+        .where((f.col("seq") - f.col("before")).between(2, GAP_MAX))
+        .select("author", f.explode(f.sequence(before, f.col("seq") - 1)).alias("seq"), *of_next)
+    )
+
+
+def reach(sends: DataFrame, heard: DataFrame, authors: DataFrame, rosters: DataFrame, masks: Masks) -> DataFrame:
+    """One row for each message that there was: what its author says of it, what observers do, and who was to get it.
+
+    Masks: `exp` (receipts of these are known, so what lacks is lost), `lost`, `slow` (lost, or too late), `indirect`
+    (came otherwise, or not), `unheard` (in the roster, but no export of theirs says anything), `beyond` (have it and
+    were not in the roster: newcomers), `there` (`exp`, and the author where its receipts are known too).
+    """
+    few = f.broadcast(authors.select("author", "group", "sender", "viewer", "place", "bit"))
+    sent = sends.join(f.broadcast(authors.select("author", "group", "sender")), ["group", "sender"]).drop(
+        "group", "sender"
+    )
+    told = (
+        sent.join(heard.unionByName(gaps(heard, authors), allowMissingColumns=True), ["author", "seq"], "full")
+        .withColumn("t_send_us", f.coalesce("t_send_us", "said_us"))
+        .withColumn("keys", f.coalesce("keys", "said_keys"))
+    )
+    # Who was to get it: of the steps of the viewer's roster, the last one before. Both go by in one order.
+    state = f.struct("size", *masks.names("all"), *masks.names("heard")).alias("state")
+    steps = rosters.join(few.select("author", "group", "viewer"), ["group", "viewer"]).select(
+        "author", f.col("from_us").alias("t_send_us"), state
+    )
+    order = Window.partitionBy("author").orderBy("t_send_us", f.col("seq").asc_nulls_first())
+    rows = (
+        told.unionByName(steps, allowMissingColumns=True)
+        .withColumn("state", f.last("state", ignorenulls=True).over(order))
+        .where("seq is not null")
+        .join(few.select("author", "place", "bit"), "author")
+    )
+    none = f.lit(0).cast("long")
+    shape = {
+        **{name: f.coalesce(name, none) for prefix in ("seen", "direct", "within") for name in masks.names(prefix)},
+        **{name: f.coalesce(f"state.{name}", none) for prefix in ("all", "heard") for name in masks.names(prefix)},
+        **{
+            name: f.when(f.col("place") == number, f.col("bit")).otherwise(none)
+            for number, name in enumerate(masks.names("self"))
+        },
+        "n": f.coalesce("n", f.col("state.size") - 1, "said_n").cast("int"),
+    }
+    rows = rows.withColumns(shape)
+    for into, formula in (
+        ("exp", "(heard | (seen & all)) & ~self"),
+        ("lost", "exp & ~seen"),
+        ("slow", "exp & ~within"),
+        ("indirect", "exp & ~direct"),
+        ("unheard", "all & ~exp & ~self"),
+        ("beyond", "seen & ~exp"),
+        ("there", "exp | (heard & self)"),
+    ):
+        rows = rows.withColumns(masks.each(into, formula))
+    return rows.drop("state", "place", "bit", "said_us", "said_n", "said_keys")
+
+
+def messages(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
+    """What became of each message. `whole_us`: until the last of those expected had it (null where somebody lacks it);
+    what newcomers got later as history does not count for that. `shown_us`: until the last one's face was told of it.
+    `kind`: as those who got it say ("message", "membership", "remark"). `missing`, `slow_for`: pseudonyms."""
+    names = people.groupBy("group").agg(f.sort_array(f.collect_list(f.struct("number", "member"))).alias("everybody"))
+    few = authors.select("author", "group", "sender").join(names, "group")
+    lost, slow, expected, beyond = (masks.count(prefix) for prefix in ("lost", "slow", "exp", "beyond"))
+
+    def of(prefix: str) -> Column:
+        told = f.transform(masks.numbers(prefix), lambda number: f.element_at("everybody", number + 1)["member"])
+        return f.when(masks.count(prefix) == 0, f.array().cast("array<bigint>")).otherwise(told)
+
+    kind = word("recv", "kind", f.coalesce("kind", f.lit(-1)))
+    last_us = f.when(beyond == 0, f.col("max_us")).otherwise(f.col("max_then_us"))
+    return (
+        reach.join(f.broadcast(few), "author")
+        .withColumns({"lacking": lost, "expected": expected, "unheard": masks.count("unheard")})
+        .withColumn("complete", (f.col("expected") > 0) & (f.col("lacking") == 0))
+        .select(
+            *("group", "sender", "seq", "t_send_us", kind.alias("kind")),
+            word("send", "keys", f.coalesce("keys", f.lit(-1))).alias("keys"),
+            word("send", "path", f.coalesce("path", f.lit(-1))).alias("path"),
+            f.coalesce("accountability", f.lit("unknown")).alias("accountability"),
+            *("n", "batch", "expected", (f.col("expected") - f.col("lacking")).cast("int").alias("delivered")),
+            (f.col("expected") - masks.count("indirect")).cast("int").alias("direct"),
+            *(beyond.alias("newcomers"), "unheard", "complete", (slow == 0).alias("in_time")),
+            *("first_us", f.when(f.col("complete"), f.greatest(last_us, f.lit(0))).alias("whole_us"), "sum_us", "came"),
+            f.when(f.col("complete"), f.greatest("shown_us", f.lit(0))).alias("shown_us"),
+            *(f.coalesce(name, f.lit(0)).alias(name) for name in ("uncorrected", "late", "dups")),
+            *("hold_us", "hold_max_us", of("lost").alias("missing"), of("slow").alias("slow_for")),
+            *("queue_us", "plain_b", "env_b", "envelopes"),
+        )
+    )

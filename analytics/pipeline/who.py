@@ -1,0 +1,75 @@
+"""Silver: who says something, who hears whom, and what was received as numbers for both."""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+
+from analytics.pipeline.skew import rounded
+
+
+def authors(pairs: DataFrame, sends: DataFrame, people: DataFrame, viewers: DataFrame) -> DataFrame:
+    """A number for each author in each group: (author, group, sender, told, viewer, number, place,
+    bit).
+
+    `told`: whether an export has what this author sent. `viewer`: by whose view we know who was to hear it: the
+    author's own, else that of the observer with the least pseudonym.
+    """
+    everyone = pairs.select("group", "sender").distinct()
+    telling = sends.select("group", "sender").distinct().withColumn("told", f.lit(True))
+    least = viewers.groupBy("group").agg(f.min("viewer").alias("other"))
+    own = viewers.select("group", f.col("viewer").alias("sender"), f.col("viewer"))
+    return (
+        everyone.unionByName(telling.drop("told"))
+        .distinct()
+        .join(telling, ["group", "sender"], "left")
+        .join(own, ["group", "sender"], "left")
+        .join(least, "group", "left")
+        .join(people.withColumnRenamed("member", "sender"), ["group", "sender"])
+        .select(
+            f.row_number().over(Window.orderBy("group", "sender")).alias("author"),
+            *("group", "sender"),
+            f.coalesce("told", f.lit(False)).alias("told"),
+            f.coalesce("viewer", "other").alias("viewer"),
+            *("number", "place", "bit"),
+        )
+    )
+
+
+def edges(pairs: DataFrame, authors: DataFrame, people: DataFrame, lines: DataFrame) -> DataFrame:
+    """Every two of whom one has heard the other: (edge, author, group, sender, observer, number, place, bit, corrected,
+    base_us, slope).
+
+    `base_us` + `slope` * (time - start_us) is the observer's clock less the sender's; 0 where not `corrected`.
+    `number`, `place` and `bit` are the observer's.
+    """
+    of_sender = lines.select(f.col("member").alias("sender"), f.col("base_us").alias("sb"), f.col("slope").alias("ss"))
+    of_observer = lines.select(
+        f.col("member").alias("observer"), f.col("base_us").alias("ob"), f.col("slope").alias("os")
+    )
+    known = f.col("sb").isNotNull() & f.col("ob").isNotNull()
+    return (
+        pairs.select("group", "sender", "observer")
+        .distinct()
+        .join(authors.select("author", "group", "sender"), ["group", "sender"])
+        .join(people.withColumnRenamed("member", "observer"), ["group", "observer"])
+        .join(of_sender, "sender", "left")
+        .join(of_observer, "observer", "left")
+        .select(
+            f.row_number().over(Window.orderBy("group", "sender", "observer")).alias("edge"),
+            *("author", "group", "sender", "observer", "number", "place", "bit"),
+            known.alias("corrected"),
+            f.when(known, f.col("ob") - f.col("sb")).otherwise(0.0).alias("base_us"),
+            f.when(known, f.col("os") - f.col("ss")).otherwise(0.0).alias("slope"),
+        )
+    )
+
+
+def deliveries(received: DataFrame, edges: DataFrame, start_us: int) -> DataFrame:
+    """What was received, with numbers for who and whom, and with what it took by clocks that agree (`took_us`); their
+    lines (`skew.lines`) are about `start_us`."""
+    ahead = f.col("base_us") + f.col("slope") * (f.col("t_send_us") - start_us).cast("double")
+    took = f.col("t_recv_us") - f.col("t_send_us") - rounded(ahead)
+    few = edges.select("group", "sender", "observer", "edge", "author", "place", "bit", "corrected", "base_us", "slope")
+    return received.join(f.broadcast(few), ["group", "sender", "observer"]).select(
+        *("edge", "author", "place", "bit", "corrected", "seq", "n", "keys", "path", "kind", "dup", "late", "hold_us"),
+        *("display_us", "t_send_us", took.alias("took_us")),
+    )

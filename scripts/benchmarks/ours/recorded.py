@@ -1,0 +1,89 @@
+"""A group of cores that the product's own recorder of telemetry looks at, as if they were agents."""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from benchmarks.ours.core import GROUP, HUB, MULTI, Star, published
+from zerochat.agent.journal import Journal
+from zerochat.agent.places import places
+from zerochat.agent.telemetry.export import Name
+from zerochat.agent.telemetry.recorder import Bounds, Outside, Recorder
+from zerochat.agent.telemetry.rows import Fact, unpack_rows
+from zerochat.agent.telemetry.sight import Step
+from zerochat.agent.vault import create_profile, unlock
+from zerochat.group.effects import Effect
+from zerochat.group.engine import step
+from zerochat.group.stimuli import Moment, SendPost, Stimulus, TurnOver
+from zerochat.sim.node import Node
+from zerochat.sim.world import SIMULATED_PACKERS
+
+FIRST = "n1"
+"""Who is the first to join, and so hears all that the founder says."""
+PAGE = 1_000_000
+
+
+class RecordedStar(Star):
+    """A Star whose founder and first member record; a context, after which nothing is recorded any more."""
+
+    def __init__(self, members: int, keys: str = MULTI) -> None:
+        self._stack = contextlib.ExitStack()
+        self._recorders: dict[str, tuple[Recorder, Journal]] = {}
+        super().__init__(members, keys)
+
+    def __enter__(self) -> Self:
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="zerochat-bench-")))
+        for name in (HUB, FIRST):
+            home = places(name, {"ZEROCHAT_HOME": str(folder / name)})
+            create_profile(home, name, None)
+            journal = self._stack.enter_context(Journal.open(home.journal, unlock(home, None)))
+            outside = Outside(faces_b=lambda: 0, unsent=lambda: 0)
+            agent = self.nodes[name].agent
+            # The recorder looks at the real clock, and what was said years before would pass for repaired.
+            self.now = max(self.now, int(time.time() * 1000))
+            self._recorders[name] = Recorder(journal.telemetry(), agent, name, Bounds(64, 30), outside), journal
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._recorders.clear()
+        self._stack.close()
+
+    def post(self, text: str) -> int:
+        """Have the founder say something, and wait until it has arrived; gives the bytes of it for all its readers."""
+        self.ask(HUB, SendPost(GROUP, text))
+        sent = published(self._said_last)
+        self.run(for_ms=50)
+        return sent
+
+    def recorded(self) -> Iterator[tuple[str, list[Sequence[Fact]], Mapping[int, Name]]]:
+        """Of each who records: its name, all facts, and what the numbers in them stand for."""
+        for name, (recorder, journal) in self._recorders.items():
+            recorder.close(self.nodes[name].agent)
+            store = journal.telemetry()
+            names = {number: Name(group, did) for number, group, did in store.names(0, PAGE)}
+            yield name, [unpack_rows(batch.data) for batch in store.batches(0, PAGE)], names
+
+    # --- of the simulated machine room --------------------------------------------------------------------------------
+
+    def _step(self, node: Node, stimulus: Stimulus) -> list[Effect]:
+        if node.name not in self._recorders:
+            return super()._step(node, stimulus)
+        recorder, _ = self._recorders[node.name]
+        moment, effects, steps = Moment(self._clock(node), self.dice.randbytes), list[Effect](), list[Step]()
+        recorder.woke()
+        for heard in (stimulus, TurnOver()):
+            before, begun_ns = node.agent, time.time_ns()
+            node.agent, said = step(before, heard, moment, SIMULATED_PACKERS)
+            steps.append((heard, before, node.agent, said, begun_ns, time.time_ns(), None))
+            effects += said
+        recorder.spoke(node.agent, steps)
+        recorder.told(node.agent, faces=False)
+        if node.name == HUB and isinstance(getattr(stimulus, "command", None), SendPost):
+            self._said_last = effects
+        return effects

@@ -1,0 +1,177 @@
+"""A small group of real agents on this machine's loopback, with enough going on in it to fill a screen.
+
+Nothing is simulated: each agent has its own profile in a temporary home, its own journal and its own sockets. So what
+is in it is never twice the same (keys, times), only what is said is.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from zerochat.agent.client import Client, connect
+from zerochat.agent.places import places
+from zerochat.agent.schema import Event, JoinStatus
+from zerochat.agent.thread import AgentThread
+from zerochat.agent.vault import create_profile, unlock
+
+GROUP = "hikers"
+STEP_S_MAX = 60.0
+NAMES = ("alice", "bob", "carol", "dave")
+TABLE = "the list:\n- ropes, **two** of them\n- the _small_ stove\n> and who carries the tent?"
+CODE = 'The track, if somebody wants it:\n```gpx\n<trkpt lat="46.5" lon="8.1">\n  <ele>2104</ele>\n```'
+LONG = (
+    "If it rains we take the other way, over https://weather.example/forecast/ridge?from=saturday&until=sunday&detail=all"
+    " as it says, along the river, past the mill and up behind the chapel: longer by an hour, with a hut half way."
+)
+MAP_BYTES = 3_400_000
+"""More than comes by itself: it is offered."""
+
+
+class Person:
+    """One member: an agent, which can be away, and a client of it."""
+
+    client: Client
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name, self.home = name, folder / name
+        self.places = places(name, {"ZEROCHAT_HOME": str(self.home)})
+        create_profile(self.places, name, None)
+        self._thread: AgentThread | None = None
+
+    def come(self) -> None:
+        self._thread = AgentThread(self.places, unlock(self.places, None), listen="127.0.0.1")
+        self._thread.start()
+        self.client = connect(self.places, "tour")
+
+    def go(self) -> None:
+        if self._thread is not None:
+            self.client.close()
+            self._thread.stop()
+            self._thread = None
+
+    def texts(self, group: str = GROUP) -> dict[str, Event]:
+        """The messages that it has, by their text."""
+        found = self.client.history(group, limit=500).events
+        return {str(each.body.get("text", "")): each for each in found if each.type == "message"}
+
+
+class People:
+    """The four of them in their groups. Everything is gone when it closes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self.alice, self.bob, self.carol, self.dave = self.all = [self._person(name) for name in NAMES]
+            self._meet()
+            self._talk()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _person(self, name: str) -> Person:
+        person = Person(self._folder, name)
+        self._stack.callback(person.go)
+        person.come()
+        return person
+
+    def _join(self, host: Person, guest: Person, group: str) -> None:
+        guest.client.subscribe()
+        guest.client.join(host.client.invite(group).code)
+        for news in guest.client.news(STEP_S_MAX):
+            if isinstance(news.item, JoinStatus) and news.item.phase in ("joined", "failed"):
+                assert news.item.phase == "joined", news.item.text
+                return
+        raise TimeoutError(f"{guest.name} could not join {group}")
+
+    def _meet(self) -> None:
+        alice, bob, carol, dave = self.all
+        alice.client.new("family")
+        self._join(alice, carol, "family")
+        alice.client.new(GROUP)
+        for guest in (bob, carol, dave):
+            self._join(alice, guest, GROUP)
+        alice.client.new("the book club of the old town")
+        alice.client.new("work")
+        self._join(alice, bob, "work")
+        until(lambda: all(self._sees_all(each) for each in self.all), "all see each other")
+
+    def _sees_all(self, person: Person) -> bool:
+        found = person.client.members(GROUP)
+        met = all(one.connection in ("self", "connected") and one.view_agrees is not False for one in found)
+        return met and len(found) == len(self.all)
+
+    def say(self, person: Person, text: str, *, reply_to: str | None = None, action: bool = False) -> str:
+        """Until everybody who is there has it, so that the order is always the same."""
+        sent = person.client.send(GROUP, text, reply_to=reply_to, action=action)
+        here = [each for each in self.all if each._thread is not None]
+        until(lambda: all(text in each.texts() for each in here), text)
+        return sent.id
+
+    def _talk(self) -> None:
+        alice, bob, carol, dave = self.all
+        carol.client.send("family", "Dinner on Sunday?")
+        bob.client.send("work", "The build is green again.")
+        alice.client.topic(GROUP, "Saturday: the ridge, if it stays dry")
+        self.say(bob, "Morning! Is anybody up for the **ridge** on Saturday?")
+        asked = self.say(alice, "Yes, if it stays dry. Who drives?")
+        self.say(carol, "I do. May I pick you up at half past seven, @alice?", reply_to=asked)
+        self.say(dave, "looks at the sky", action=True)
+        self.say(bob, TABLE)
+        self.say(carol, "日本語の地図もあります、山小屋は午後五時まで開いています。 Ünïcödé, 👩‍👩‍👧‍👦 and 🏔️ too.")
+        self.say(dave, CODE)
+        self.say(alice, "Then at ten, by the bridge.")
+        self._late_word()
+        alice, bob, carol, dave = self.all
+        ten = alice.texts()["Then at ten, by the bridge."].id
+        alice.client.edit(GROUP, ten, "Then at eight, by the bridge.")
+        for person, emoji in ((bob, "👍"), (carol, "👍"), (dave, "☕")):
+            person.client.react(GROUP, ten, emoji)
+        alice.client.react(GROUP, bob.texts()[TABLE].id, "🎉")
+        self.say(alice, LONG)
+        self._send_files(bob)
+        dave.go()
+        self.say(alice, "Packed already.")
+        until(lambda: alice.client.delivery(GROUP, "last").delivered == 2, "the last message is with two")
+
+    def _late_word(self) -> None:
+        """Carol says something while she is alone, and the others go on without her."""
+        alice, bob, carol, dave = self.all
+        for person in (alice, bob, dave):
+            person.go()
+        carol.client.send(GROUP, "On a train now, no network: I bring coffee for everybody!")
+        carol.go()
+        for person in (alice, bob, dave):
+            person.come()
+        self.say(bob, "I bring the map then.")
+        self.say(dave, "And I the ropes.")
+        carol.come()
+        until(lambda: all("On a train" in "".join(each.texts()) for each in self.all), "the late word is everywhere")
+
+    def _send_files(self, person: Person) -> None:
+        paths = [self._folder / "the ridge from above.pdf", self._folder / "notes.txt"]
+        paths[0].write_bytes(os.urandom(MAP_BYTES))
+        paths[1].write_text("Water, bread, cheese.\n")
+        person.client.attach(GROUP, [str(each) for each in paths], "Here is the map")
+        alice = self.alice
+        until(lambda: any(f.file.state == "here" for f in alice.client.files(GROUP)), "the small file came by itself")
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + STEP_S_MAX
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"this did not happen: {what}")
+        time.sleep(0.05)

@@ -1,0 +1,119 @@
+"""What waits in a bot: no group holds the others up, nothing is lost, and each group's order stays."""
+
+import asyncio
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zerochat import Bot, Message
+from zerochat.agent.schema import Author
+from zerochat.agent.schema.stream import Item
+from zerochat.bot.intake import Intake
+from zerochat.bot.queues import Queues
+from zerochat.bot.store import Store
+from zerochat.testing import Group, run
+
+AUTHOR = Author("did:key:a", "alice")
+
+
+def item(seq: int, group: str, *, logged: bool) -> Item:
+    author = AUTHOR if logged else None
+    return Item(seq=seq, type="x", group=group, id=f"e{seq}", author=author, body={"n": seq}, received_at="2026-01-01")
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 4))
+@settings(max_examples=60)
+def test_everything_is_handled_in_its_group_s_order_whatever_ends_when(dice: random.Random, share: int) -> None:
+    """A model: an agent with a cursor, a bot that is killed at any moment, and a file that outlives it."""
+    with Store(None) as store:
+        told, acked = 0, 0
+        everything: list[Item] = []
+        handled: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+
+        def begun() -> tuple[Intake, Queues]:
+            intake = Intake()
+            return intake, Queues(store, intake, share)
+
+        def handle(group: str) -> None:
+            if (first := queues.first(group)) is None:
+                return
+            if first.item is not None:
+                assert first.item.body == {"n": first.item.seq} and first.item.id == first.id
+            handled[group].append(int(first.id[1:]))
+            queues.handled(group)
+
+        intake, queues = begun()
+        for _ in range(150):
+            match dice.randrange(12):
+                case 0 | 1 | 2 | 3:
+                    if told == len(everything):
+                        everything.append(item(told + 1, dice.choice("aaabc"), logged=dice.random() < 0.7))
+                    one = everything[told]
+                    told += 1
+                    if intake.told(one.seq) and not queues.add(one):
+                        intake.handled(one.seq)
+                case 4 | 5 | 6 if queues.groups:
+                    handle(dice.choice(queues.groups))
+                case 7:
+                    queues.put_aside()
+                case 8:
+                    queues.settle()
+                case 9 | 10 if (upto := intake.ready()) is not None:
+                    safe = store.aside_ids() | {f"e{seq}" for seqs in handled.values() for seq in seqs}
+                    assert all(f"e{seq}" in safe for seq in range(1, upto + 1)), "what is acknowledged is safe"
+                    if dice.random() < 0.8:
+                        acked = upto
+                        intake.acknowledged(upto)
+                    else:  # it gets lost, and the line with it
+                        intake.reconnected()
+                        told = acked
+                case 11 if dice.random() < 0.4:
+                    intake, queues = begun()  # killed
+                    told = acked
+        for one in everything[told:]:
+            if intake.told(one.seq) and not queues.add(one):
+                intake.handled(one.seq)
+        while queues.groups:
+            handle(queues.groups[0])
+        queues.settle()
+        assert queues.idle and not store.aside_ids()
+        for group, found in handled.items():
+            first = list(dict.fromkeys(found))
+            assert first == [one.seq for one in everything if one.group == group], "in order, and nothing is lost"
+
+
+def test_a_noisy_group_with_a_slow_handler_holds_no_other_group_up() -> None:
+    """Ten times its credit waits in one group, and the process is killed in the middle."""
+    bot = Bot(name="robo", credit=8, include=("self",))
+    done: list[str] = []
+
+    @bot.on_message(include=("self",))
+    async def work(m: Message) -> None:
+        await asyncio.sleep(20 if m.group.name == "friends" else 0.1)
+        done.append(m.text)
+
+    async def story() -> None:
+        async with Group(2, bots=[bot]) as group:
+            await group.call("robo", "new", group="other")
+            for number in range(80):
+                await group.say("alice", f"slow {number}")
+            await group.pass_time("10s")
+            await group.call("robo", "send", group="other", text="quick")
+            await group.pass_time("5s")
+            assert done == ["quick"], "though none of the 80 is done"
+            [known] = await group.call("robo", "consumers")
+            assert known.behind == 0, "all of it is safe in the bot's own file"
+            await group.pass_time("5m")
+            await group.kill("robo")
+            await group.start("robo")
+            await group.pass_time("1s")
+            await group.call("robo", "send", group="other", text="quick again")
+            await group.pass_time("5s")
+            assert done[-1] == "quick again"
+            await group.settle(within="2h")
+            slow = [text for text in done if text.startswith("slow")]
+            assert list(dict.fromkeys(slow)) == [f"slow {number}" for number in range(80)]
+            assert len(slow) <= 81, "but for the one at which it was killed, each was handled once"
+
+    run(story())
