@@ -14,7 +14,7 @@ import msgspec
 
 from fuzzing.nodes import Array, Object, Part, as_text, dissect, utf8
 from fuzzing.people import dice
-from fuzzing.run import Form
+from fuzzing.run import SLOW_NS, Form
 from zerochat.agent.files.names import safe_name
 from zerochat.crypto.compression import compress
 from zerochat.crypto.contents import xc20p_seal
@@ -510,6 +510,8 @@ class Negentropy:
     name = "negentropy"
     form: Form = "raw"
     size_max = 48 * 1024
+    slow_ns = 2 * SLOW_NS
+    """Six comparisons, of which an agent makes one or two with one message."""
 
     def __init__(self) -> None:
         items = list(_items())
