@@ -180,6 +180,7 @@ def agent(fake_agent: Callable[..., Any]) -> Callable[..., Any]:
 
     def start(**answers: Any) -> Any:
         answers.setdefault("groups", lambda _: [HIKERS])
+        places(None, os.environ).data.mkdir(parents=True, exist_ok=True)
         return fake_agent(path=places(None, os.environ).socket, **answers)
 
     return start

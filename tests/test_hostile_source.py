@@ -52,6 +52,8 @@ OURS = {
     "board.py event.at": "a place in the composer's text",
     "about.py self.text": "a sentence of ours",
     "choice.py self.value": "one of a few words of ours",
+    "bars.py self.keys": "the keys of our own bindings",
+    "help.py each.key": "the key of one of our own bindings",
     "clipboard.py Path(way[0]).name": "what a program of this machine is called",
 }
 """What is called as a field of the protocol is, and is something else: in which file, or everywhere; and why."""

@@ -80,6 +80,8 @@ def parts(file: Attachment, mine: bool = False, width: int | None = None) -> tup
     wanted = cells(printable_line(file.name))
     rest = next((one for one in forms[:2] if wanted + cells(one) <= width), None)
     rest = rest or next((one for one in forms[1:] if NAME_CELLS_MIN + cells(one) <= width), forms[-1])
+    if rest == forms[1] and file.fault:  # as much of what went wrong as there is room for
+        rest = printable_line(forms[0], max(width - wanted, cells(rest)))
     return name_words(file, max(width - cells(rest), 1)), rest
 
 

@@ -120,7 +120,7 @@ class MessagePane(ScrollView, can_focus=True):
     def _looks_the_same(self, top: int) -> bool:
         """Whether what is drawn is what would be drawn from line `top` on: so it is when a page comes in above."""
         height = self.size.height
-        if self.text_selection is not None or len(self._in_sight) != height:
+        if not self.is_attached or self.text_selection is not None or len(self._in_sight) != height:
             return False
         return all(self._strip_at(top + y) is self._in_sight[y] for y in range(height))
 
