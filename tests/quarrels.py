@@ -309,12 +309,14 @@ class Story:
 
     def accuse(self, listener: Listener, subscription: Subscription, came: Data) -> Quarrel:
         digest = subscription.accept.digest
+        later = [one for one in listener.past if one.accept.time > subscription.accept.time]
         accusation = Accusation(
             time=self.now + listener.off_ms,
             by=listener.did,
             accept=digest,
             message=b64url(sha256(came.written())),
             missing=b64url(came.before),
+            reopened=tuple(one.accept.digest for one in later),
         ).signed(listener.seed)
         filed = self.ledger.post(self.now, "accusation", accusation.by, accusation.written())
         index = self.ledger.frontier.size - 1
@@ -336,15 +338,11 @@ class Story:
             tuple(self.ledger.records[index:]),
             self.ledger.cosigned(self.now).written(),
         )
-        later = tuple(
-            (one.request, one.accept, one.confirm)
-            for one in listener.past
-            if one.accept.time > subscription.accept.time
-        )
+        reopened = tuple((one.request, one.accept, one.confirm) for one in later)
         case = Case(
             rules=self.rules,
             subscription=(subscription.request, subscription.accept, subscription.confirm),
-            missing=Missing(accusation, came.written(), filed, span, tuple(defences), later),
+            missing=Missing(accusation, came.written(), filed, span, tuple(defences), reopened),
         )
         return Quarrel(case, self.cheated(listener, subscription, came) and not repeated)
 

@@ -15,10 +15,13 @@ from itertools import islice
 import pytest
 from msgspec.structs import replace
 
-from tests.quarrels import Quarrel, Story
+from tests.quarrels import Quarrel, Story, did_of
 from zerochat.errors import Malformed
-from zerochat.evidence.case import Acknowledged, Case, Defence, Missing, parse_case
-from zerochat.evidence.judge import OPEN, UPHELD, VOID, judge
+from zerochat.evidence.case import Acknowledged, Case, Defence, Missing, Span, parse_case, parse_defence
+from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, OPEN, UPHELD, VOID, judge
+from zerochat.evidence.messages import parse_data
+from zerochat.evidence.note import cosignature
+from zerochat.evidence.witness import checkpoint, parse_entry, parse_receipt
 
 EVERYDAY, SLICE = 40, 1_000
 """Histories; ten thousand of them with `--budget 10`."""
@@ -154,3 +157,73 @@ def test_a_spoilt_file_turns_no_verdict_round():
     upheld, dismissed = upheld_ones()[0].case, defended_one().case
     assert {judge(case).delivery for case in spoilt(upheld.written())} <= {UPHELD, VOID, OPEN}
     assert UPHELD not in {judge(case).delivery for case in spoilt(dismissed.written())}
+
+
+def defended_story(witnesses: int, verdicts: tuple[str, ...] = (DISMISSED,)) -> tuple[Story, Quarrel]:
+    """A history with so many witnesses, up to a case with a defence that came to one of these."""
+    for seed in range(2000):
+        story = Story(seed)
+        if len(story.rules.witnesses) != witnesses or story.kind != "honest":
+            continue
+        for quarrel in story.play():
+            missing = quarrel.case.missing
+            if missing is not None and missing.defences and judge(quarrel.case).delivery in verdicts:
+                return story, quarrel
+    raise AssertionError("no case with a defence")
+
+
+def test_a_liar_and_a_witness_that_is_kept_behind_do_not_hide_a_defence():
+    """The operator shows one honest witness nothing after the accusation, until the time for defending is over. With
+    the liar's signature, and an early one of somebody honest, these are as many as it takes, but no quorum was there so
+    late."""
+    story, quarrel = defended_story(witnesses=4)
+    ledger, span = story.ledger, missing_of(quarrel).span
+    filed = parse_receipt(missing_of(quarrel).filed.encode())
+    filed_s = filed.posted_ms(parse_entry(span.entries[0]), story.rules.quorum) // 1000
+    late_s = story.now // 1000
+    note = checkpoint(ledger.origin, ledger.frontiers[span.before + 1], ledger.operator)
+    for seed, time_s in zip(ledger.witnesses, (filed_s, late_s, late_s), strict=False):
+        note = note.with_line(cosignature(note.text, seed, time_s))
+    assert story.rules.quorum.time_ms(note) // 1000 == late_s >= filed_s + story.rules.window_ms // 1000
+    hidden = replace(span, entries=span.entries[:1], closing=note.written())
+    assert judge(with_missing(quarrel, defences=(), span=hidden)).delivery == OPEN
+
+
+def test_a_defence_that_was_posted_many_times_is_weighed_once():
+    """Or four thousand entries that name a chain of a thousand messages would keep a judge busy for minutes."""
+    story, quarrel = defended_story(witnesses=4)
+    ledger, missing = story.ledger, missing_of(quarrel)
+    for _ in range(3):
+        about = missing.accusation.digest
+        ledger.post(story.now, "defence", did_of(story.publisher), missing.defences[0], about)
+    span = replace(
+        missing.span,
+        entries=tuple(ledger.records[missing.span.before :]),
+        closing=ledger.cosigned(story.now + 2 * 86_400_000).written(),
+    )
+    again = judge(with_missing(quarrel, span=span))
+    assert again.delivery == judge(quarrel.case).delivery and again.findings == judge(quarrel.case).findings
+
+
+def test_nobody_escapes_as_a_false_accuser_by_an_accusation_that_says_it_is_older():
+    story, quarrel = defended_story(4, (FALSE_ACCUSATION,))
+    ledger, missing = story.ledger, missing_of(quarrel)
+    accuser = next(one for one in story.listeners if one.did == missing.accusation.by)
+    older = replace(missing.accusation, time=parse_data(missing.message).time).signed(accuser.seed)
+    filed, before = ledger.post(story.now, "accusation", older.by, older.written()), ledger.frontier.size - 1
+    defence = Defence(older.digest, parse_defence(missing.defences[-1]).ground).written()
+    ledger.post(story.now, "defence", did_of(story.publisher), defence, older.digest)
+    closing = ledger.cosigned(story.now + 2 * 86_400_000).written()
+    span = Span(before, ledger.frontiers[before].peaks, tuple(ledger.records[before:]), closing)
+    case = with_missing(quarrel, accusation=older, filed=filed, span=span, defences=(defence,))
+    assert judge(case).delivery == VOID
+
+
+def test_a_case_without_the_later_subscriptions_turns_nothing_against_the_accuser():
+    stories = (quarrel for seed in range(233, 400) for quarrel in Story(seed).play())
+    found = (one for one in stories if one.cheated and missing_of(one).reopened and missing_of(one).defences)
+    quarrels = list(islice(found, 3))
+    assert len(quarrels) == 3
+    for quarrel in quarrels:
+        assert judge(quarrel.case).delivery == UPHELD
+        assert judge(with_missing(quarrel, reopened=())).delivery == OPEN

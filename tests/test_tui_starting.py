@@ -1,7 +1,9 @@
 """The way in and the way out: the first run, the passphrase, an agent that does not start, goes or cannot read."""
 
+import asyncio
 import os
 import pty
+import signal
 import termios
 import threading
 from pathlib import Path
@@ -14,7 +16,7 @@ from tests.fake_agent import FakeAgent, Refusal
 from tests.pilot import Scene, gone, run, scene, screen, shows, weekend
 from zerochat.agent.places import places
 from zerochat.agent.vault import WrongPassphrase, create_profile
-from zerochat.tui import run_chat
+from zerochat.tui import run_chat, signals_kept
 from zerochat.tui.app import ZerochatApp
 
 ROOT = Path(__file__).parents[1]
@@ -404,3 +406,21 @@ def test_a_lost_agent_comes_back(tmp_path):
             await it.until(lambda: it.agent.count("send") == 1)
 
     run(play())
+
+
+def test_a_signal_means_what_it_meant_once_the_screen_is_gone():
+    """Else a second SIGTERM would kill the process while it stops its agent."""
+
+    async def heed():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: None)
+
+    def theirs(number, frame):
+        raise AssertionError("nobody sends it")
+
+    before = signal.signal(signal.SIGTERM, theirs)
+    try:
+        with signals_kept():
+            asyncio.run(heed())
+        assert signal.getsignal(signal.SIGTERM) is theirs
+    finally:
+        signal.signal(signal.SIGTERM, before)

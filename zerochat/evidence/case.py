@@ -22,6 +22,7 @@ MESSAGES_MAX = 1024
 """In one chain from what is missing to what was acknowledged."""
 ENTRIES_MAX = 4096
 DEFENCES_MAX = 64
+REOPENED_MAX = 8
 
 Message: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=1, max_length=DATA_BYTES_MAX)]
 """A message of `messages.py`, as it was sent."""
@@ -74,6 +75,9 @@ class Accusation(SignedStatement, frozen=True, tag="accusation", tag_field="says
     """base64url of SHA-256 over the message that did come."""
     missing: Annotated[str, msgspec.Meta(max_length=86)]
     """Its `Pre`, base64url: what makes two accusations the same."""
+    reopened: Annotated[tuple[Hash, ...], msgspec.Meta(max_length=REOPENED_MAX)] = ()
+    """The digests of the accept statements of the two's later subscriptions. It stands here so that nobody can make a
+    case without them, in which what was acknowledged there would speak against the accuser."""
 
 
 class Acknowledged(msgspec.Struct, frozen=True, tag="acknowledged", forbid_unknown_fields=True):
@@ -143,8 +147,9 @@ class Missing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     span: Span
     defences: Annotated[tuple[Message, ...], msgspec.Meta(max_length=DEFENCES_MAX)] = ()
     """As they were posted."""
-    reopened: Annotated[tuple[tuple[Request, Accept, Confirm], ...], msgspec.Meta(max_length=8)] = ()
-    """Later subscriptions of the two: what was acknowledged in one of them says nothing of what came before it."""
+    reopened: Annotated[tuple[tuple[Request, Accept, Confirm], ...], msgspec.Meta(max_length=REOPENED_MAX)] = ()
+    """The later subscriptions that the accusation names: what was acknowledged in one of them says nothing of what
+    came before it."""
 
 
 class Fork(msgspec.Struct, frozen=True, tag="fork", forbid_unknown_fields=True):

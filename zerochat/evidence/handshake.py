@@ -3,7 +3,7 @@
     request   the subscriber asks for a stream of the publisher's
     accept    the publisher names the stream, where it stands, and the rules by which both may be judged
     confirm   the subscriber has read that
-    close     either ends it
+    close     it is over; the judge goes by the subscriber's alone, for a publisher could sign an older one afterwards
 
 The judge goes by them: without the three there was no subscription, and nobody owed anybody anything.
 """

@@ -194,6 +194,8 @@ class _Delivery:
         if receipt.index != self.missing.span.before:
             return self.say("filed", False, "The log is not shown from the accusation on.")
         due = self._came.time + self.rules.ack_ms + self.rules.grace_ms
+        if self.accusation.time < due:  # else a false accuser would sign one that is older than its acknowledgement
+            return self.say("filed", False, "The accusation says of itself that it was made too early.")
         return self.say("filed", self.filed_ms >= due, "It was filed when the time for delivering was over.")
 
     @property
@@ -205,22 +207,24 @@ class _Delivery:
 
     def _defences(self) -> list[Defence] | None:
         """All that were posted in time; None where the file does not show that these are all."""
+        named = tuple(accept.digest for _, accept, _ in self.missing.reopened)
+        if not self.say("reopened", named == self.accusation.reopened, "The later subscriptions are in the file."):
+            return None
         if not self.say("window", self._shown(), "The log is shown until the time for defending was over."):
             return None
         entries = [parse_entry(record) for record in self.missing.span.entries]
         held = {b64url(sha256(written)): written for written in self.missing.defences}
-        posted = [
-            entry
+        posted = {
+            entry.hash
             for entry in entries
             if entry.kind == "defence"
             and entry.about == self.accusation.digest
             and entry.author == self.subscription.request.publisher
-        ]
-        if not self.say(
-            "complete", all(entry.hash in held for entry in posted), "Every defence that was posted is in the file."
-        ):
+        }
+        if not self.say("complete", posted <= held.keys(), "Every defence that was posted is in the file."):
             return None
-        return [defence for entry in posted if (defence := _defence(held[entry.hash], self.accusation.digest))]
+        once = [written for hash_, written in held.items() if hash_ in posted]
+        return [defence for written in once if (defence := _defence(written, self.accusation.digest))]
 
     def _shown(self) -> bool:
         """Whether these are the entries of the log from the accusation to a checkpoint after the time for defending."""
@@ -236,7 +240,7 @@ class _Delivery:
             closing = Checkpoint(quorum.origin, frontier.size, frontier.root())
             if parse_checkpoint(note.text) != closing:
                 return False
-            return quorum.time_ms(note) >= self.filed_ms + self.rules.window_ms
+            return quorum.whole_ms(note) >= self.filed_ms + self.rules.window_ms
         except RemoteError:
             return False
 

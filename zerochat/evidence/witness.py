@@ -99,11 +99,22 @@ class Quorum:
     def time_ms(self, note: Note) -> int:
         """A time (UTC milliseconds) that an honest witness had not passed when it cosigned this checkpoint. Raises
         Unauthentic where a signature is forged, and Refused where they are too few."""
+        return self._times_s(note)[self.liars] * 1000
+
+    def whole_ms(self, note: Note) -> int:
+        """A time (UTC milliseconds) before which nothing was posted that is not under this checkpoint: a quorum has
+        cosigned it then or later, and of any quorum for more, an honest witness is among these. Raises as `time_ms`.
+
+        That one honest witness said so is not enough: it may be the one to whom nothing more was shown."""
+        return self._times_s(note)[-self.needed] * 1000
+
+    def _times_s(self, note: Note) -> list[int]:
+        """When the witnesses cosigned it, the earliest first; as many as it takes, or more."""
         check_signed(note, self.operator)
         times = sorted(time_s for did in self.witnesses if (time_s := cosigned_at(note, did)) is not None)
         if len(times) < self.needed:
             raise Refused(why=f"{len(times)} witnesses where it takes {self.needed}")
-        return times[self.liars] * 1000
+        return times
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ README.md beside this says what is in each.
 """
 
 import gc
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -34,6 +35,19 @@ def unechoed() -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(0, termios.TCSANOW, before)
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """Signals mean afterwards what they meant before. An event loop that ends leaves those it has heeded without a
+    handler, and whoever asks a second time would cut off the agent that is just being stopped."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # not in the main thread, where nothing was heeded
+            for one, handler in before.items():
+                signal.signal(one, handler)
 
 
 @unechoed()
@@ -112,7 +126,8 @@ def run_chat(
         toured=toured if tour and choices.now.tour and not shown.exists() else None,
     )
     try:
-        result = app.run()
+        with signals_kept():
+            result = app.run()
     finally:
         for each in attached:
             each.close()
