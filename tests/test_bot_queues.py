@@ -1,18 +1,25 @@
 """What waits in a bot: no group holds the others up, nothing is lost, and each group's order stays."""
 
 import asyncio
+import logging
 import random
+from typing import TYPE_CHECKING, cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerochat import Bot, Message
+from zerochat.agent.client import AgentError
 from zerochat.agent.schema import Author
 from zerochat.agent.schema.stream import Item
+from zerochat.bot import work
 from zerochat.bot.intake import Intake
 from zerochat.bot.queues import Queues
 from zerochat.bot.store import Store
 from zerochat.testing import Group, run
+
+if TYPE_CHECKING:
+    from zerochat.bot.connection import Connection
 
 AUTHOR = Author("did:key:a", "alice")
 
@@ -117,3 +124,19 @@ def test_a_noisy_group_with_a_slow_handler_holds_no_other_group_up() -> None:
             assert len(slow) <= 81, "but for the one at which it was killed, each was handled once"
 
     run(story())
+
+
+def test_what_was_put_aside_waits_for_an_agent_that_has_no_time(monkeypatch) -> None:
+    """It is acknowledged already, so nobody tells it again."""
+    answers = iter([AgentError("Overloaded", "no time", 0, data={"retry": "later"}), AgentError("NoGroup", "gone", 0)])
+    asked = []
+
+    async def looked_up(connection: object, group: str, name: str) -> None:
+        asked.append((group, name))
+        raise next(answers)
+
+    monkeypatch.setattr(work, "event_in_log", looked_up)
+    monkeypatch.setattr(work, "AGAIN_S", 0.0)
+    bare = object.__new__(work.Work)
+    bare._connection, bare._log = cast("Connection", None), logging.getLogger("bot")
+    assert asyncio.run(bare._put_aside("g", "e1")) is None and asked == [("g", "e1")] * 2

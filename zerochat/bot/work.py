@@ -29,6 +29,8 @@ from zerochat.bot.watch import HeldUp, Watch, interruptible
 
 BEGUN_MAX: Final = 5
 """An item with which the process has ended so often is what ends it: it becomes a dead letter."""
+AGAIN_S: Final = 1.0
+"""How long an agent that has no time is left alone."""
 RELIEF_S: Final = 0.25
 """How long something may hold up whatever else is to be told, before it is put aside."""
 
@@ -173,14 +175,22 @@ class Work:
             if item.type == "commands_announced" and item.author is not None:
                 self._note_bot(group, item.author.did, item.body.get("bot") is True)
             return event_of(item, here, self._connection.voice, bots.get(group, ()))
-        try:
-            event = await event_in_log(self._connection, group, waiting.id)
-        except AgentError as error:
-            event = None
-            self._log.warning("%s was put aside and is not there any more (%s)", waiting.id, error.code)
+        event = await self._put_aside(group, waiting.id)
         if event is not None and event.type == "commands_announced":
             self._note_bot(group, event.author.did, event.body.get("bot") is True)
         return event
+
+    async def _put_aside(self, group: str, name: str) -> Event | None:
+        """Out of the log again, as often as the agent only has no time: it is acknowledged, and comes no other way."""
+        while True:
+            try:
+                return await event_in_log(self._connection, group, name)
+            except AgentError as error:
+                if error.retry == "never":
+                    self._log.warning("%s was put aside and is not there any more (%s)", name, error.code)
+                    return None
+                self._log.warning("%s was put aside and cannot be read just now (%s)", name, error.code)
+                await asyncio.sleep(max(error.retry_after_s or 0.0, AGAIN_S))
 
     def _note_bot(self, group: str, did: str, bot: bool) -> None:
         known = self._connection.known.bots.setdefault(group, set())
