@@ -39,6 +39,8 @@ from zerochat.crypto.encoding import b64url
 
 __all__ = ["home"]
 
+LABEL, WORDS = "zoe of the hills", b"this was there"
+"""Long enough not to stand by chance in what is encrypted."""
 OTHER = b"another one"
 
 
@@ -138,10 +140,10 @@ def elsewhere(tmp_path: Path) -> Places:
 def test_what_was_in_the_profile_is_in_the_restored_one(
     profile: bytes | None, wanted: bytes | None, lock: str, home: Places, elsewhere: Places, tmp_path: Path
 ):
-    create_profile(home, "zoe", profile)
+    create_profile(home, LABEL, profile)
     key = unlock(home, said(profile))
     with Journal.open(home.journal, key) as journal:
-        journal.meta_set("what", b"was there")
+        journal.meta_set("what", WORDS)
     target = tmp_path / "backup"
     make(home, target, wanted, as_it_is=profile is not None and wanted is profile)
     assert stat.S_IMODE(target.stat().st_mode) == 0o600 and not (home.data / "backup.db").exists()
@@ -149,7 +151,7 @@ def test_what_was_in_the_profile_is_in_the_restored_one(
     assert (found.profile, found.lock) == ("p", lock) and found.made > 1_700_000_000_000
     assert how_locked(elsewhere) == lock and unlock(elsewhere, said(wanted)) == key
     with Journal.open(elsewhere.journal, key) as journal:
-        assert journal.meta_get("what") == b"was there" and journal.meta_get("label") == b"zoe"
+        assert journal.meta_get("what") == WORDS and journal.meta_get("label") == LABEL.encode()
         assert int(journal.meta_get(vault.RESTORED_AT) or 0) >= found.made
     with Journal.open(home.journal, key) as journal:
         assert journal.meta_get(vault.RESTORED_AT) is None
@@ -157,7 +159,7 @@ def test_what_was_in_the_profile_is_in_the_restored_one(
     assert set(content(elsewhere)) == {"journal.db", "key" if lock == "key" else "vault"}
     if lock == "passphrase":
         raw = target.read_bytes()
-        assert not any(each in raw for each in (key, b64url(key).encode(), key.hex().encode(), b"zoe", b"was there"))
+        assert not any(each in raw for each in (key, b64url(key).encode(), key.hex().encode(), LABEL.encode(), WORDS))
 
 
 def test_nothing_is_replaced(home: Places, elsewhere: Places, tmp_path: Path):
