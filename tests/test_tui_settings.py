@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from textual import events
 from textual.binding import Binding
 from textual.widgets import OptionList
 
@@ -437,5 +438,20 @@ def test_profile_says_where_things_are(tmp_path, home):
             await it.shows("seven at the station")
             await it.say("/profile")
             await it.shows("default", "config.toml")
+
+    run(play())
+
+
+def test_what_is_typed_quickly_over_the_tour_is_kept_with_its_spaces(tmp_path):
+    """Its own keys are letters of the text, once somebody has begun to write."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend, choices=Choices()) as it:
+            await it.until(lambda: it.app.chat.conversations.open is not None and it.open.loaded)
+            await it.say("/tour")
+            await it.shows(f"1/{len(STEPS)}")
+            for key, character in (("h", "h"), ("space", " "), ("q", "q"), ("x", "x")):
+                it.app.post_message(events.Key(key, character))
+            await it.until(lambda: it.app.chat.composer.text == "h qx")
 
     run(play())

@@ -85,6 +85,7 @@ class TourScreen(Over[None]):
         self._chat = chat
         self._keys = keys
         self._at = 0
+        self._written = False
         self._title, self._text = Static(classes="title"), Static(classes="body")
 
     def compose(self) -> ComposeResult:
@@ -101,9 +102,12 @@ class TourScreen(Over[None]):
 
     def on_key(self, event: events.Key) -> None:
         """Whoever begins to write has seen enough, and loses nothing."""
-        if is_letter(event) and event.character and event.key not in self.active_bindings:
+        if is_letter(event) and event.character and (self._written or event.key not in self.active_bindings):
             event.stop()
-            self.action_close()
+            event.prevent_default()
+            if not self._written:  # what is typed before this is gone from the screen is more of the same
+                self._written = True
+                self.action_close()
             self._write(event.character)
 
     def _show(self) -> None:
