@@ -198,7 +198,59 @@ class Forget(Struct, frozen=True):
     group: str
 
 
-Remembered: TypeAlias = Remember | Confirm | Refute | Receipt | Forget
+@dataclass(frozen=True, slots=True)
+class KeepMessage:
+    """Keep a signed message of a stream (`evidence/messages.py`) for as long as the group: our own, to be sent again
+    and to prove by, or one that we have taken in."""
+
+    group: str
+    author: str
+    alias: bytes
+    """Of the stream, 16 bytes."""
+    time: int
+    """`T` of the message, greater with each one of a stream."""
+    before: bytes
+    """`Pre`, the signature of the message before, 64 bytes."""
+    signature: bytes
+    upto: int
+    """The place in the author's chain of events up to which all is said with this message."""
+    message: bytes = field(repr=False)
+    """As it travels."""
+    key: bytes = field(repr=False)
+    """The 32 bytes that open this message and no other one; empty: it brought a new key, and no events."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepStatement:
+    """Keep a signed statement about a subscription (`evidence/handshake.py`) between us and a member."""
+
+    group: str
+    member: str
+    """The other one of the two."""
+    says: str
+    """Its tag: `request`, `accept`, `confirm` or `close`."""
+    digest: str
+    statement: bytes
+    at: int
+    """When it came, or was made, UTC milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAck:
+    """Keep a member's signed acknowledgement of a message of ours in the place of its last one, if there is such a
+    message, and it is later."""
+
+    group: str
+    member: str
+    alias: bytes
+    time: int
+    of: bytes
+    """The signature of the message."""
+    ack: bytes
+    """As it stands in `evidence/messages.py`."""
+
+
+Remembered: TypeAlias = Remember | Confirm | Refute | Receipt | Forget | KeepMessage | KeepStatement | KeepAck
 """What goes into the journal with the turn that says it."""
 
 
@@ -210,6 +262,9 @@ class Recall(Struct, frozen=True):
     author: str
     after: int
     limit: int
+    alias: bytes = b""
+    """And, of this stream of ours, the first messages whose `upto` is greater than `after`, in their order: at most
+    `limit`, and no more than 256 KiB, but one in any case. Empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -340,6 +340,8 @@ class Recalled(Struct, frozen=True):
     group: str
     member: str
     records: tuple[bytes, ...]
+    messages: tuple[tuple[int, bytes], ...] = ()
+    """Messages of the stream, and up to which place in the chain all is said with each."""
 
 
 @dataclass(frozen=True, slots=True)
