@@ -5,7 +5,7 @@ envelope that goes to an http or ws address; nothing of it is imported before. W
 is on disk.
 """
 
-import secrets
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from zerochat.agent.settings import Settings
+from zerochat.crypto.encoding import b64url
 from zerochat.errors import LocalError
 from zerochat.group.effects import Answered, Hold, Post, Release
 from zerochat.group.stimuli import Mailed, PostFailed, Stimulus, WebDown, WebUp
@@ -146,6 +147,6 @@ class Postman:
         left_s = expires - time.time()
         if self._web is None or not self.uris or left_s <= 0:
             return ""
-        oobid = secrets.token_urlsafe(16)
+        oobid = b64url(os.urandom(16))
         self._web.publish_invitation(oobid, url, left_s, SHORT_LINK_USES)
         return f"{self.uris[0].rstrip('/')}/?_oobid={oobid}"

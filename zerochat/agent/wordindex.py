@@ -15,9 +15,9 @@ Words are what Unicode calls letters, digits and signs, without case and accents
 without spaces is indexed letter by letter instead (`wording.spaced`).
 """
 
+from _blake2 import blake2s  # what `hashlib` has, without the OpenSSL that comes with that
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from hashlib import blake2s
 from typing import Any, Final, TypeAlias
 
 import apsw

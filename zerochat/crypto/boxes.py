@@ -5,7 +5,6 @@ key that is used once, whose public half goes in front (`crypto_box_seal`); libs
 itself, so sealing is spelt out here and the key comes in. What two long-lived keys share is kept.
 """
 
-import hashlib
 from functools import lru_cache
 
 from cryptography.exceptions import InvalidTag
@@ -55,7 +54,7 @@ def box_open(boxed: bytes, nonce: bytes, public: bytes, secret: bytes) -> bytes:
 def seal(message: bytes, public: bytes, ephemeral: bytes) -> bytes:
     """A sealed box for the owner of `public`: 48 bytes longer. `ephemeral` is an X25519 secret for this once."""
     own = x25519_public(ephemeral)
-    nonce = hashlib.blake2b(own + public, digest_size=BOX_NONCE_BYTES).digest()
+    nonce = sodium.crypto_generichash_blake2b_salt_personal(own + public, digest_size=BOX_NONCE_BYTES)
     return own + bytes(sodium.crypto_box_easy_afternm(message, nonce, _shared(ephemeral, public)))
 
 

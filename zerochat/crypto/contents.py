@@ -4,7 +4,6 @@ RFC 7518, section 5, and draft-amringer-jose-chacha. Keys and initialisation vec
 the same `Unauthentic` whatever it was, and with `Malformed` for a length that is wrong for everybody to see.
 """
 
-import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from nacl import bindings as sodium
 from nacl.exceptions import CryptoError
 
-from zerochat.crypto.primitives import check_length
+from zerochat.crypto.primitives import check_length, equal, hmac_sha512
 from zerochat.errors import Unauthentic
 
 _BLOCK = 16
@@ -34,7 +33,7 @@ def cbc_hs512_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: by
     check_length(key, 64)
     check_length(iv, 16)
     check_length(tag, 32)
-    if not hmac.compare_digest(tag, _cbc_tag(key, iv, ciphertext, aad)) or not ciphertext or len(ciphertext) % _BLOCK:
+    if not equal(tag, _cbc_tag(key, iv, ciphertext, aad)) or not ciphertext or len(ciphertext) % _BLOCK:
         raise Unauthentic()
     decryptor = Cipher(algorithms.AES(key[32:]), modes.CBC(iv)).decryptor()
     padded = decryptor.update(ciphertext) + decryptor.finalize()
@@ -46,7 +45,7 @@ def cbc_hs512_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: by
 
 def _cbc_tag(key: bytes, iv: bytes, ciphertext: bytes, aad: bytes) -> bytes:
     covered = b"".join((aad, iv, ciphertext, (len(aad) * 8).to_bytes(8, "big")))
-    return hmac.digest(key[:32], covered, "sha512")[:32]
+    return hmac_sha512(key[:32], covered)[:32]
 
 
 def gcm_seal(key: bytes, iv: bytes, plain: bytes, aad: bytes) -> tuple[bytes, bytes]:

@@ -1,15 +1,17 @@
 """The primitives: X25519, Ed25519, SHA-256, HKDF and AES key wrap.
 
-X25519 and Ed25519 come from libsodium (PyNaCl), AES from OpenSSL (cryptography). Nothing here rolls dice: every key,
-nonce and initialisation vector is passed in. Whatever fails on a peer's bytes fails with the same `Unauthentic`, so
+X25519 and Ed25519 come from libsodium (PyNaCl), AES, SHA-2 and HMAC from OpenSSL (cryptography). Python's `hashlib` and
+`hmac` would load a second OpenSSL beside that one: 3.4 MB in every agent. Nothing here rolls dice: every key, nonce and
+initialisation vector is passed in. Whatever fails on a peer's bytes fails with the same `Unauthentic`, so
 that no answer tells which step it was; only lengths, which anybody can see, fail with `Malformed`.
 """
 
-import hashlib
-import hmac
 from collections.abc import Callable
 from functools import lru_cache
 
+from cryptography.hazmat.primitives.hashes import SHA256, SHA512, Hash
+from cryptography.hazmat.primitives.hmac import HMAC
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 from nacl import bindings as sodium
 from nacl.exceptions import CryptoError
@@ -20,19 +22,33 @@ KEYS_CACHED = 1024
 """Expanded keys kept at hand: more than one agent's relationships, few enough (some 100 kB) not to matter."""
 
 
+_SHA256, _SHA512 = SHA256(), SHA512()
+_NOTHING = Hash(_SHA256)
+"""Hashed nothing yet: to copy one takes half the time of making one."""
+
+
 def sha256(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
+    state = _NOTHING.copy()
+    state.update(data)
+    return state.finalize()
+
+
+def hmac_sha512(key: bytes, data: bytes) -> bytes:
+    """HMAC with SHA-512 (RFC 2104); 64 bytes."""
+    state = HMAC(key, _SHA512)
+    state.update(data)
+    return state.finalize()
+
+
+def equal(one: bytes, other: bytes) -> bool:
+    """Whether both are the same, in a time that does not tell where they differ."""
+    return bool(sodium.sodium_memcmp(one, other))
 
 
 def hkdf_sha256(ikm: bytes, info: bytes, length: int = 32, salt: bytes = b"") -> bytes:
     """HKDF with SHA-256 (RFC 5869); at most 8160 bytes."""
     assert 0 < length <= 255 * 32
-    prk = hmac.digest(salt or bytes(32), ikm, "sha256")
-    block, output = b"", b""
-    while len(output) < length:
-        block = hmac.digest(prk, block + info + bytes([len(output) // 32 + 1]), "sha256")
-        output += block
-    return output[:length]
+    return HKDF(_SHA256, length, salt, info).derive(ikm)
 
 
 # --- X25519 (RFC 7748) ----------------------------------------------------------------------------------------------

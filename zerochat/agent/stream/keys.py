@@ -6,7 +6,6 @@ from an agent that was killed before it could answer. While the first request is
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import ClassVar, Final, TypeAlias
 
 import msgspec
@@ -18,6 +17,7 @@ from zerochat.agent.journal import Journal
 from zerochat.agent.schema import Request
 from zerochat.agent.schema.stream import KEY_CHARS_MAX
 from zerochat.agent.stream.store import Kept
+from zerochat.crypto.primitives import sha256
 from zerochat.errors import LocalError, Overloaded
 
 WAITING_MAX: Final = 1_000
@@ -131,4 +131,4 @@ class Keys:
 def _digest(method: str, group: str, params: Keyed) -> bytes:
     """The same for what asks for the same."""
     plain = msgspec.json.encode([method, replace(params, group=group, key=None)])
-    return sha256(plain).digest()
+    return sha256(plain)

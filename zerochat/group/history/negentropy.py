@@ -20,11 +20,11 @@ could hide its own events from a comparison. So a comparison repairs; it proves 
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 from itertools import islice, pairwise
 from operator import lt
 from typing import NamedTuple, TypeAlias
 
+from zerochat.crypto.primitives import sha256
 from zerochat.errors import Malformed
 
 VERSION = 0x61
@@ -161,7 +161,7 @@ class Items:
 
 
 def _fingerprint(total: int, count: bytes) -> bytes:
-    return sha256((total & _MASK).to_bytes(32, "little") + count).digest()[:16]
+    return sha256((total & _MASK).to_bytes(32, "little") + count)[:16]
 
 
 # --- the two sides ----------------------------------------------------------------------------------------------------

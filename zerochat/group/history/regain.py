@@ -18,10 +18,9 @@ still proves nothing to anybody else.
 """
 
 from dataclasses import replace
-from hmac import compare_digest
 
 from zerochat.crypto.encoding import b64url
-from zerochat.crypto.primitives import hkdf_sha256
+from zerochat.crypto.primitives import equal, hkdf_sha256
 from zerochat.errors import LocalError, NotAMember, Refused
 from zerochat.group import mail, pairing, sync
 from zerochat.group.effects import Notify
@@ -72,7 +71,7 @@ def marked(group: Group, event: Event) -> Event:
 def is_ours(group: Group, event: Event) -> bool:
     """Whether we have really said this, whoever hands it to us."""
     bare = replace(event, body={name: value for name, value in event.body.items() if name != "own"})
-    return compare_digest(str(event.body.get("own", "")).encode(), _mark(group, bare).encode())
+    return equal(str(event.body.get("own", "")).encode(), _mark(group, bare).encode())
 
 
 def _mark(group: Group, event: Event) -> str:
