@@ -44,6 +44,7 @@ from zerochat.group.membership import (
 )
 from zerochat.group.relationship import Relationship
 from zerochat.group.saying import Delete, Edit, Post, React, Saying, Topic, saying_of, target_of
+from zerochat.group.sharing import Sharing
 from zerochat.group.standing import Remark, Standing, standing
 from zerochat.group.state import Agent, Group
 from zerochat.group.state.history import Errand
@@ -59,7 +60,7 @@ from zerochat.group.stimuli import (
     SendPost,
     TimerFired,
 )
-from zerochat.group.wire import files, frame, messages
+from zerochat.group.wire import ephemeral, files, frame, messages
 from zerochat.group.wire.run import Run, read_runs, runs_in, unpacked, write_runs
 from zerochat.sim import Faults, Node, World
 
@@ -138,7 +139,7 @@ def place(keys: str = "pairwise-multi") -> Place:
     ours = replace(ours, errands={other.me: errand}, files={})
     moment = Moment(world.now, dice("files"))
     wanted = Ask(0, GetFile(name, _FILE, other.me, posted.result.id))
-    agent, effects = step(replace(agent, groups={name: ours}), wanted, moment)
+    agent, effects = step(replace(agent, groups={name: ours}, sharing=Sharing(True, True)), wanted, moment)
     for timer in [effect.key for effect in effects if isinstance(effect, SetTimer)]:
         agent, _ = step(agent, TimerFired(timer), moment)
     ours = agent.groups[name]
@@ -190,6 +191,8 @@ def _messages(world: _Listening, groups: Mapping[str, Group], name: str) -> list
         (files.FILE_PART, _part(name, 4)),
         (files.FILE_LACK, {"group": name, "file": _FILE.id, "why": "busy"}),
         (files.FILE_HAVE, {"group": name, "files": [_FILE.id]}),
+        (ephemeral.TYPING, {"group": name}),
+        (ephemeral.READ, {"group": name, "upto": 9}),
     ]
     found = [message for alike in kinds.values() for message in alike[-2:]]
     return found + [
@@ -334,6 +337,8 @@ _SHAPES: Mapping[str, type[msgspec.Struct]] = {
     files.FILE_PART: files.FilePartBody,
     files.FILE_LACK: files.FileLackBody,
     files.FILE_HAVE: files.FileHaveBody,
+    ephemeral.TYPING: ephemeral.TypingBody,
+    ephemeral.READ: ephemeral.ReadBody,
 }
 
 
@@ -446,6 +451,8 @@ class Hearing(_Said):
                 now.relationships,
             )
             raise Malformed(why="what a member may not say")
+        heard = after.groups[here.group.id]
+        assert all(0 <= peer.read <= heard.lamport for peer in heard.peers.values())
         if after.groups[here.group.id].control is not here.group.control:
             assert msgspec.msgpack.decode(msgspec.msgpack.encode(after), type=Agent) == after
         return effects

@@ -10,7 +10,7 @@ from zerochat.errors import (
     NotAMember,
     Retry,
 )
-from zerochat.group import leave, log, mail, members, pairing, sync
+from zerochat.group import ephemeral, leave, log, mail, members, pairing, sync
 from zerochat.group.contact import new_identity, sign_possession, transport_name
 from zerochat.group.effects import (
     Asked,
@@ -28,6 +28,7 @@ from zerochat.group.effects import (
     Offered,
     Posted,
     Result,
+    Shared,
 )
 from zerochat.group.event import GENESIS, Event
 from zerochat.group.files import keeping
@@ -67,6 +68,8 @@ from zerochat.group.stimuli import (
     RotateDid,
     Say,
     SendPost,
+    ShareRead,
+    ShareTyping,
     Tell,
     VerifyMember,
 )
@@ -156,6 +159,10 @@ def obey(turn: Turn, command: Command) -> Result:
             return members.change_label(turn, wanted, checked_name(label, "name"))
         case VerifyMember(wanted, member, verified):
             return members.verify(turn, wanted, member, verified)
+        case ShareTyping(wanted):
+            return Shared(ephemeral.tell_typing(turn, find_group(turn.agent, wanted)))
+        case ShareRead(wanted, upto):
+            return Shared(ephemeral.tell_read(turn, find_group(turn.agent, wanted), upto))
         case PingPeer(wanted):
             return Asked(questions.ask_ping(turn, find_peer(turn.agent, wanted)))
         case AskFeatures(wanted, match):

@@ -413,6 +413,12 @@ class Changed(Struct, frozen=True):
     group: str
 
 
+class Shared(Struct, frozen=True):
+    """So many members are told in passing what we do; none where nobody is near, or a person does not want it."""
+
+    members: int
+
+
 class Voted(Struct, frozen=True):
     """We want this member out; it goes with the last vote that is needed."""
 
@@ -455,6 +461,7 @@ Result: TypeAlias = (
     | Imported
     | FileChanged
     | Changed
+    | Shared
     | Voted
     | Asked
     | Connected

@@ -11,7 +11,7 @@ from zerochat.errors import (
     Refused,
     Unauthentic,
 )
-from zerochat.group import conduct, leave, log, mail, members, pairing, peers, proof
+from zerochat.group import conduct, ephemeral, leave, log, mail, members, pairing, peers, proof
 from zerochat.group.files import getting, giving
 from zerochat.group.history import compare, needs
 from zerochat.group.joining import admission, join, seating
@@ -23,6 +23,7 @@ from zerochat.group.wire.envelope import open_first
 from zerochat.group.wire.files import (
     FILE_ASK,
     FILE_HAVE,
+from zerochat.group.wire.ephemeral import READ, TYPING, ReadBody, TypingBody
     FILE_LACK,
     FILE_PART,
     FileAskBody,
@@ -167,6 +168,10 @@ Via: TypeAlias = Literal["web", "mediator"] | mail.Owner
 def hear_mail(
     turn: Turn, envelope: bytes, handle: int | None, via: Via = "web", depth: int = routing.UNWRAP_DEPTH_MAX
 ) -> None:
+        case kind if kind == TYPING:
+            ephemeral.hear_typing(turn, name, member, read_body(message, TypingBody))
+        case kind if kind == READ:
+            ephemeral.hear_read(turn, name, member, read_body(message, ReadBody))
     """An envelope that came over the web: whose it is, its key ids say. Raises RemoteError."""
     kind, kids = addressed_to(envelope)
     packer = turn.packer(kind)

@@ -257,6 +257,13 @@ class Regained(Struct, frozen=True):
     """How many events of our own there are."""
 
 
+class Typing(Struct, frozen=True):
+    """A member is writing something."""
+
+    group: str
+    member: str
+
+
 class FileMoved(Struct, frozen=True):
     """A file has come on its way, or somebody else has it, or it is fetched no more."""
 
@@ -292,5 +299,6 @@ Notice: TypeAlias = (
     | Differs
     | HistoryFetched
     | Regained
+    | Typing
     | FileMoved
 )

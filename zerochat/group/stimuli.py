@@ -19,6 +19,7 @@ from zerochat.group.files.descriptor import File
 from zerochat.group.files.rules import FileRules
 from zerochat.group.membership import Policy
 from zerochat.group.saying import Delete, Edit, React, Topic
+from zerochat.group.sharing import Sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,19 @@ class DismissDoubts(Struct, frozen=True):
     """About whom, a label or a DID; empty: all of it."""
 
 
+class ShareTyping(Struct, frozen=True):
+    """Tell the others that we are writing something, if a person wants that to be told."""
+
+    group: str
+
+
+class ShareRead(Struct, frozen=True):
+    """Tell the others up to which Lamport time we have read, if a person wants that to be told."""
+
+    group: str
+    upto: int
+
+
 class PingPeer(Struct, frozen=True):
     """Trust Ping to a member or a connection."""
 
@@ -258,6 +272,8 @@ Command: TypeAlias = (
     | ResumeGroup
     | ImportEvents
     | DismissDoubts
+    | ShareTyping
+    | ShareRead
     | PingPeer
     | AskFeatures
     | RotateDid
@@ -297,6 +313,8 @@ class Started(Struct, frozen=True):
     """The machine has started since the profile was last open, so nothing tells what its clock was then."""
     files: FileRules = FileRules()
     """How much of others' files this machine takes."""
+    sharing: Sharing = Sharing()
+    """What others are told of what a person here reads and writes."""
 
 
 class ClockSet(Struct, frozen=True):

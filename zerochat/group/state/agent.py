@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from zerochat.group.contact import Reach
 from zerochat.group.files.rules import FileRules
+from zerochat.group.sharing import Sharing
 from zerochat.group.state.groups import Group
 from zerochat.group.state.joins import Join, OpenInvitation
 from zerochat.group.state.outside import Connection, Fault, Question
@@ -35,6 +36,8 @@ class Agent:
     """By how many ms the clock was set since anybody has agreed with it; until then the time goes on as before."""
     file_rules: FileRules = FileRules()
     """How much of others' files this machine takes."""
+    sharing: Sharing = Sharing()
+    """What others are told of what a person here reads and writes."""
     calls: dict[bytes, bytes] = field(default_factory=dict)
     """Joiners whom we have dialled because they answered by mail (`invite.call`): our link to each, and the link of
     the invitation that it has answered. As short-lived as any connection."""

@@ -90,6 +90,8 @@ class Peer:
     """By how much its clock was ahead of ours when it last told us its state over a link, give or take the way; None:
     it has not yet. For people alone: it changes nothing else."""
 
+    read: int = field(default=0, compare=False)
+    """It says that it has read whatever has this Lamport time or a lower one (`ephemeral.py`). For people alone."""
 
 @dataclass(frozen=True, slots=True)
 class Offer:
