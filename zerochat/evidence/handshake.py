@@ -82,6 +82,8 @@ class Accept(SignedStatement, frozen=True, tag="accept", tag_field="says", kw_on
     only: later it could jump over what was withheld."""
     rules: Hash
     """The digest of the rules (`case.Rules`)."""
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)] = 0
+    """How many events of the publisher's own stand before the stream for this subscriber, where a group keeps a log."""
     key: _Bytes = ""
     """The key of the content, sealed for the subscriber; empty where the group's own keys hold it."""
 

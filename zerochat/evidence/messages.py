@@ -33,6 +33,7 @@ _HEAD = TIME_BYTES + KEY_BYTES + ALIAS_BYTES
 _TAIL = 2 * SIGNATURE_BYTES
 DATA_BYTES_MAX = 160 * 1024
 ACK_CONTEXT: Final = b"zerochat/ack/1"
+ACK_BYTES: Final = KEY_BYTES + ALIAS_BYTES + TIME_BYTES + SIGNATURE_BYTES + TIME_BYTES + SIGNATURE_BYTES
 TIME_MAX: Final = 2**53 - 1
 
 _M = TypeVar("_M", "Data", "Share", "Overwrite")
@@ -136,7 +137,12 @@ def overwrite(seed: bytes, time: int, subscriber: bytes, alias: bytes, then: byt
 
 def ack(seed: bytes, message: Data | Share | Overwrite, at: int) -> Ack:
     """The acknowledgement under the subscriber's Ed25519 seed."""
-    said = Ack(ed25519_public(seed), message.alias, message.time, message.signature, at)
+    return acknowledgement(seed, message.alias, message.time, message.signature, at)
+
+
+def acknowledgement(seed: bytes, alias: bytes, time: int, of: bytes, at: int) -> Ack:
+    """The same of a message of which only its time `T` and its signature are known."""
+    said = Ack(ed25519_public(seed), alias, time, of, at)
     return Ack(said.subscriber, said.alias, said.time, said.of, said.at, ed25519_sign(seed, said.signed_bytes()))
 
 
@@ -175,6 +181,12 @@ def parse_ack(written: bytes) -> Ack:
     found = Ack(subscriber, alias, _count(time), of, _count(at), signature)
     ed25519_verify(found.subscriber, found.signed_bytes(), found.signature)
     return found
+
+
+def time_of_ack(written: bytes) -> int:
+    """`T` of the message that is said to be acknowledged here; nothing is checked."""
+    at = KEY_BYTES + ALIAS_BYTES
+    return int.from_bytes(written[at : at + TIME_BYTES], "big")
 
 
 _ForOne = TypeVar("_ForOne", Share, Overwrite)

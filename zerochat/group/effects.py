@@ -511,6 +511,9 @@ Effect: TypeAlias = (
     | Refute
     | Receipt
     | Forget
+    | KeepMessage
+    | KeepStatement
+    | KeepAck
     | Recall
     | Fetch
     | Compare

@@ -102,9 +102,9 @@ def step(
                 for name, group in agent.groups.items():
                     if group.fresh:
                         log.publish(turn, name)
-            case Recalled(group, member, records):
+            case Recalled(group, member, records, messages):
                 if group in agent.groups:
-                    sync.recalled(turn, group, member, records)
+                    sync.recalled(turn, group, member, records, messages)
             case Fetched():
                 needs.fetched(turn, stimulus)
             case Compared():

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from typing import Literal, TypeAlias, assert_never
 
+from zerochat.crypto.encoding import b64url_bytes
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import addressed_to
 from zerochat.didcomm.protocols import routing
@@ -15,9 +16,11 @@ from zerochat.group import conduct, ephemeral, leave, log, mail, members, pairin
 from zerochat.group.files import getting, giving
 from zerochat.group.history import compare, needs
 from zerochat.group.joining import admission, join, seating
+from zerochat.group.modes.sender_key import is_signed
 from zerochat.group.outside import connection, mediators, questions
 from zerochat.group.relationship import Relationship
 from zerochat.group.state import Agent, Group, Whom
+from zerochat.group.streams import taking
 from zerochat.group.turn import Turn
 from zerochat.group.wire.envelope import open_first
 from zerochat.group.wire.files import (
@@ -40,6 +43,7 @@ from zerochat.group.wire.messages import (
     PROOF,
     SEATING,
     SHARE,
+    SIGNED,
     STATUS,
     SYNC,
     CompareBody,
@@ -48,6 +52,7 @@ from zerochat.group.wire.messages import (
     ProofBody,
     SeatingBody,
     ShareBody,
+    SignedBody,
     StatusBody,
     SyncBody,
     read_body,
@@ -85,6 +90,11 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
         return
     group = turn.group(name)
     relationship = group.relationships.get(member)
+    if is_signed(envelope):
+        taking.hear(turn, name, member, envelope)
+        leave.settle(turn, name)
+        seating.progress_all(turn, name)
+        return
     if (found := _opened(turn, group, member, envelope)) is not None:
         relationship, message = found
         if message is not None:
@@ -129,6 +139,8 @@ def _hear_message(turn: Turn, name: str, member: str, relationship: Relationship
             pass  # its last word: whatever else it says has nobody who says it
         case kind if kind == EVENTS:
             log.hear(turn, name, member, read_body(message, EventsBody))
+        case kind if kind == SIGNED:
+            taking.hear(turn, name, member, b64url_bytes(read_body(message, SignedBody).message))
         case kind if kind == STATUS:
             log.hear_status(turn, name, member, read_body(message, StatusBody))
         case kind if kind == SYNC:
@@ -136,6 +148,7 @@ def _hear_message(turn: Turn, name: str, member: str, relationship: Relationship
             seating.hear_heads(turn, name, member, body)
             log.hear_sync(turn, name, member, body)
             compare.hear_tips(turn, name, member, message.id, body)
+            taking.follow(turn, name, member)
         case kind if kind == NEED:
             needs.hear_need(turn, name, member, message, read_body(message, NeedBody))
         case kind if kind == SHARE:

@@ -32,6 +32,7 @@ from zerochat.group.modes import MODES
 from zerochat.group.notices import Delivered, Forked, ViewChanged
 from zerochat.group.saying import target_of
 from zerochat.group.state import Chain, Group, Limbo, Profile, Spot, Waiting
+from zerochat.group.streams import own, subscribing
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import EventsBody, ReachBody, StatusBody, SyncBody
 from zerochat.group.wire.run import Run, portions, read_runs, runs_in
@@ -119,6 +120,9 @@ def publish(turn: Turn, name: str) -> None:
     events = group.fresh
     for status in (False, True):
         said = [event for event in events if event.is_control is status]
+        if said and group.mode.signs and not status:
+            own.publish(turn, name, said)
+            continue
         audiences: dict[int, list[str]] = {}
         for member, peer in group.peers.items():
             if member in group.view.members:
@@ -149,18 +153,42 @@ def hear_status(turn: Turn, name: str, sender: str, body: StatusBody) -> None:
     _hear_runs(turn, name, sender, body.runs, posts=False)
 
 
+def hear_signed(turn: Turn, name: str, sender: str, body: EventsBody) -> int:
+    """Take in what a message of the sender's stream brings, all of it or nothing; the last place of its chain that it
+    names. Raises RemoteError."""
+    sync.note(turn, name, sender, body.view, body.have)
+    places = []
+    for event in read_runs(name, runs_in(body.runs, body.packed), sender):
+        conduct.charge(turn, name, sender, len(event.record))
+        if event.author != sender or event.is_control:
+            raise Refused(why="a signed message with something that its author has not said")
+        hear_event(turn, name, sender, event)
+        places.append(event.seq)
+    group = turn.group(name)
+    chain, held = group.chain(sender), group.limbo.get(sender, Limbo()).records
+    if any(place > chain.seq and place not in held and chain.forked not in places for place in places):
+        raise Refused(why="a signed message with more than there is room for now")
+    return max(places, default=chain.seq)
+
+
 def _hear_runs(turn: Turn, name: str, sender: str, runs: Sequence[Run], *, posts: bool = True) -> None:
     """Take in events one after the other. What comes after one that is refused is not heard: it comes again.
 
     Without `posts` only membership events may come: what one frame brings to everybody is for those alone in a group
-    where posts have an envelope for each.
+    where posts have an envelope for each. Where keys sign, what is said without a signature counts only as far as it
+    was said before we could hear the stream.
     """
+    group = turn.group(name)
+    stream = group.streams.get(sender)
+    unsigned_upto = (stream.after if stream is not None else 0) if group.mode.signs else None
     for place, event in enumerate(read_runs(name, runs, sender)):
         before, said = turn.agent, len(turn.effects)
         conduct.charge(turn, name, sender, len(event.record))
         try:
             if not (posts or event.is_control):
                 raise Refused(why="a post on the queue for what concerns the group")
+            if unsigned_upto is not None and not event.is_control and event.seq > unsigned_upto:
+                raise Refused(why="words without a signature, in a group where they have one")
             hear_event(turn, name, sender, event)
         except RemoteError as error:
             if place == 0:
@@ -201,6 +229,8 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     gone = {did: upto for did, upto in body.former if did in group.view.former}
     sync.acknowledged(turn, name, sender, {**gone, group.me: body.yours})
     regain.hear(turn, name, sender, max(body.yours, body.seen))
+    if group.mode.signs:
+        subscribing.hear(turn, name, sender, body)
     if body.gap:
         sync.answer_gap(turn, name, sender)
     sync.answer_lag(turn, name, sender)
@@ -276,6 +306,7 @@ def _take_effect(turn: Turn, name: str, event: Event) -> None:
     for did in sorted(view.members.keys() - before.view.members.keys() - {before.me}):
         peers.meet(turn, name, did)
     for did in sorted(before.view.members.keys() - view.members.keys() - {before.me}):
+        own.somebody_went(turn, name)
         peers.part(turn, name, did)
         turn.timer("need", name, sync.RETRY_MS, keep=True)  # it repeats nothing any more
     if event.type == REMOVE and remove_of(event).member == before.me and before.me in view.members:

@@ -75,9 +75,14 @@ def send(turn: Turn, name: str, member: str, events: Sequence[Event]) -> None:
         mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
 
 
+def events_body(group: Group, events: Sequence[Event]) -> dict[str, Any]:
+    """What is said with these events (`messages.EventsBody`)."""
+    return {"runs": write_runs(events, group.me), "view": group.view.checksum, "have": have(group)}
+
+
 def _message(turn: Turn, name: str, events: Sequence[Event], *, status: bool) -> Message:
     group = turn.group(name)
-    body: dict[str, Any] = {"runs": write_runs(events, group.me), "view": group.view.checksum, "have": have(group)}
+    body = events_body(group, events)
     if status:
         body["group"] = name
     return Message(type=STATUS if status else EVENTS, id=new_id(turn.moment.random), body=body)

@@ -22,6 +22,7 @@ from zerochat.group.membership import remove_of
 from zerochat.group.notices import PeerDown, PeerUp
 from zerochat.group.relationship import farewell as goodbye
 from zerochat.group.state import Group, Peer
+from zerochat.group.streams import own
 from zerochat.group.turn import Turn
 from zerochat.group.wire.envelope import Opened
 from zerochat.group.wire.messages import HAVE_MAX, ReachBody
@@ -195,6 +196,7 @@ def close(turn: Turn, name: str, member: str) -> None:
     if peer is None:
         return
     end(turn, name, member)
+    own.forget(turn, name, member)
     turn.say(Hangup(peer.link))
     shut(turn, name, member)
     group = turn.group(name)

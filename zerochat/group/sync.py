@@ -22,6 +22,7 @@ from zerochat.group.notices import Receipt, ViewChanged
 from zerochat.group.outbox import have
 from zerochat.group.relationship import pack
 from zerochat.group.state import Group
+from zerochat.group.streams import own, terms
 from zerochat.group.turn import Turn, changed
 from zerochat.group.wire.messages import HEADS_MAX, HEIGHTS_MAX, STATUS, SYNC
 
@@ -161,10 +162,12 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         body["told"] = peer.view
     if peer.base_id:
         body["pre"] = peer.base_id
-    if group.limbo.get(member) or member in group.needs:
+    if group.limbo.get(member) or member in group.early or member in group.needs:
         body["gap"] = True
     if former := _former(group):
         body["former"] = former
+    if group.mode.signs:
+        body |= terms.told(turn, name, member)
     body["tips"] = tips(group, salt := new_id(turn.moment.random))
     message = Message(type=SYNC, id=salt, body=body)
     mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
@@ -272,7 +275,8 @@ def repair(turn: Turn, name: str) -> None:
             delay = _patience(turn, name, member, peer.tries)
             turn.edit_peer(name, member, retry_at=turn.now + delay, tries=peer.tries + 1)
             after = max(peer.acked.get(group.me, 0), peer.base)
-            turn.say(Recall(name, member, group.me, after, REPAIR_EVENTS_MAX))
+            alias = own.alias_for(group, member)
+            turn.say(Recall(name, member, group.me, after, REPAIR_EVENTS_MAX, alias))
             if peer.tries:
                 send_sync(turn, name, member)  # it may not know yet where our chain begins for it
             waits.append(delay)
@@ -282,12 +286,19 @@ def repair(turn: Turn, name: str) -> None:
         turn.timer("repair", name, min(waits))
 
 
-def recalled(turn: Turn, name: str, member: str, records: Iterable[bytes]) -> None:
-    """The journal has read our own events back: send them to the one who lacks them."""
+def recalled(
+    turn: Turn, name: str, member: str, records: Iterable[bytes], messages: Sequence[tuple[int, bytes]]
+) -> None:
+    """The journal has read our own events back, and what of our stream brings them: send them to the one who lacks
+    them."""
     events = [load_event(record) for record in records]
-    outbox.send(turn, name, member, events)
+    upto = events[-1].seq if events else 0
+    if turn.group(name).mode.signs:
+        upto = own.repeat(turn, name, member, events, messages)
+    else:
+        outbox.send(turn, name, member, events)
     if member in turn.group(name).peers:
-        turn.edit_peer(name, member, repaired=events[-1].seq if events else 0)
+        turn.edit_peer(name, member, repaired=upto)
 
 
 def answer_gap(turn: Turn, name: str, member: str) -> None:

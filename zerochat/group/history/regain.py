@@ -29,6 +29,7 @@ from zerochat.group.history import errands
 from zerochat.group.membership import names
 from zerochat.group.notices import Regained, ViewChanged
 from zerochat.group.state import Group, Regain
+from zerochat.group.streams import own
 from zerochat.group.turn import Turn
 
 TRIES_MAX = 6
@@ -83,6 +84,7 @@ def begin(turn: Turn, name: str) -> None:
     stand, and listen to nobody before it has answered us now."""
     if turn.group(name).state == "active":
         turn.edit(name, regain=Regain(unsure=True), relationships={}, offers={})
+        own.begin_anew(turn, name)
 
 
 def suspended(group: Group) -> bool:
@@ -153,6 +155,7 @@ def hear(turn: Turn, name: str, member: str, upto: int) -> None:
         could = not suspended(group)
         group = turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}))
         if _believed(group):
+            own.begin_anew(turn, name)
             turn.timer("regain", name, 1, keep=True)
             if could:
                 turn.say(Notify(ViewChanged(name)))

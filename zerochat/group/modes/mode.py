@@ -43,6 +43,9 @@ class Mode(Protocol):
 
     name: ClassVar[str]
     """What a genesis event calls it."""
+    signs: ClassVar[bool]
+    """Whether everything that is said stands in its author's stream of signed messages (`streams/`). What does not say
+    anything to the group travels as below in any case."""
 
     def queue(self, place: Place, publisher: str, subscriber: str, transport: bytes) -> bytes:
         """Where `publisher` posts for `subscriber`: one of them is us, and the transport key is that of the other."""

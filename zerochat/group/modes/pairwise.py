@@ -49,6 +49,7 @@ class PairwiseMulti:
     """Multiple-queue mode: an envelope and a queue for each pair."""
 
     name: ClassVar[str] = "pairwise-multi"
+    signs: ClassVar[bool] = False
 
     def queue(self, place: Place, publisher: str, subscriber: str, transport: bytes) -> bytes:
         return pair_queue(place.secret, transport, place.group, publisher, subscriber)
@@ -78,6 +79,7 @@ class PairwiseSingle:
     """Single-queue mode: one frame for everybody."""
 
     name: ClassVar[str] = "pairwise-single"
+    signs: ClassVar[bool] = False
 
     def queue(self, place: Place, publisher: str, subscriber: str, transport: bytes) -> bytes:
         return data_queue(place.group, publisher)

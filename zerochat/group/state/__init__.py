@@ -23,9 +23,11 @@ from zerochat.group.state.groups import (
 from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second
 from zerochat.group.state.joins import Claim, Join, JoinState, OpenInvitation
 from zerochat.group.state.outside import Connection, Fault, Letter, Question, Whom
+from zerochat.group.state.streams import Asking, Early, OwnStream, Stream, Subscriber
 
 __all__ = [
     "Agent",
+    "Asking",
     "Chain",
     "Claim",
     "Comparison",
@@ -33,6 +35,7 @@ __all__ = [
     "Connection",
     "Contradiction",
     "Difference",
+    "Early",
     "Errand",
     "Fault",
     "Fetching",
@@ -48,6 +51,7 @@ __all__ = [
     "Need",
     "Offer",
     "OpenInvitation",
+    "OwnStream",
     "Past",
     "Peer",
     "Profile",
@@ -56,6 +60,8 @@ __all__ = [
     "Request",
     "Second",
     "Spot",
+    "Stream",
+    "Subscriber",
     "Waiting",
     "Whom",
     "Word",

@@ -15,6 +15,7 @@ from zerochat.group.relationship import Relationship
 from zerochat.group.state.chains import Chain, Limbo
 from zerochat.group.state.files import Holding
 from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second
+from zerochat.group.state.streams import Asking, Early, OwnStream, Stream, Subscriber
 from zerochat.group.wire.messages import JoinRequestBody
 
 GroupState: TypeAlias = Literal["active", "leaving", "left"]
@@ -89,9 +90,9 @@ class Peer:
     ahead_ms: int | None = field(default=None, compare=False)
     """By how much its clock was ahead of ours when it last told us its state over a link, give or take the way; None:
     it has not yet. For people alone: it changes nothing else."""
-
     read: int = field(default=0, compare=False)
     """It says that it has read whatever has this Lamport time or a lower one (`ephemeral.py`). For people alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -234,6 +235,16 @@ class Group:
     """Who has put us out; empty: nobody."""
     files: dict[str, Holding] = field(default_factory=dict)
     """The files that were posted, by id."""
+    stream: OwnStream | None = None
+    """None: nothing was said yet, or the keys of this group do not sign."""
+    subscribers: dict[str, Subscriber] = field(default_factory=dict)
+    """The members who hear our stream."""
+    streams: dict[str, Stream] = field(default_factory=dict)
+    """By member: its stream."""
+    asking: dict[str, Asking] = field(default_factory=dict)
+    """By member: what we have asked it for."""
+    early: dict[str, Early] = field(default_factory=dict)
+    """By member: what has come of its stream before its time."""
     fresh: tuple[Event, ...] = ()
     """Our own events of this turn, which go out together at its end; empty between turns."""
 

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from zerochat.crypto.compression import compress, decompress
 from zerochat.crypto.contents import xc20p_open, xc20p_seal
 from zerochat.crypto.primitives import hkdf_sha256, sha256, x25519_static
 from zerochat.didcomm.did import Identity, resolve
@@ -24,14 +23,12 @@ from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.errors import Malformed, Unauthentic
 from zerochat.group.relationship import Relationship
 from zerochat.group.stimuli import Moment
-from zerochat.group.wire.padding import bucket
+from zerochat.group.wire.contents import CONTENT_BYTES_MAX, emptied, filled
 
 VERSION = b"\x01"
 NONCE_BYTES, KEY_BYTES, TAG_BYTES = 24, 32, 16
 SECTION_BYTES = KEY_BYTES + TAG_BYTES
 SECTIONS_MAX = 128
-BODY_BYTES_MAX = 256 * 1024
-_PLAIN, _ZSTD = b"\0", b"\1"
 _HEADER = len(VERSION) + NONCE_BYTES + 1
 
 
@@ -52,12 +49,10 @@ def _agreement_key(did: str) -> bytes:
 
 
 def seal_frame(plain: bytes, group: str, me: str, to: Sequence[Relationship], moment: Moment) -> bytes:
-    """The frame with this content for these members. At most `SECTIONS_MAX` of them, and `BODY_BYTES_MAX`."""
-    assert len(to) <= SECTIONS_MAX and len(plain) <= BODY_BYTES_MAX
-    packed = compress(plain)
-    content = _ZSTD + packed if len(packed) < len(plain) else _PLAIN + plain
-    content = len(content).to_bytes(4, "big") + content
-    content = content.ljust(bucket(len(content)), b"\0")
+    """The frame with this content for these members. At most `SECTIONS_MAX` of them, and
+    `CONTENT_BYTES_MAX`."""
+    assert len(to) <= SECTIONS_MAX and len(plain) <= CONTENT_BYTES_MAX
+    content = filled(plain)
     nonce, key = moment.random(NONCE_BYTES), moment.random(KEY_BYTES)
     head = VERSION + nonce + bytes([len(to)])
     body = b"".join(xc20p_seal(key, nonce, content, head))
@@ -88,7 +83,7 @@ def open_frame(frame: bytes, group: str, me: str, sender: Relationship) -> tuple
     for mine in (sender.mine, sender.handover.old) if sender.handover else (sender.mine,):
         key = _trial(frame, start, nonce, bound, _key_from(group, me, sender, mine))
         if key is not None:
-            content = _content(xc20p_open(key, nonce, body[:-TAG_BYTES], body[-TAG_BYTES:], head))
+            content = emptied(xc20p_open(key, nonce, body[:-TAG_BYTES], body[-TAG_BYTES:], head))
             if mine is sender.mine and not (sender.greeted and sender.handover is None):
                 sender = replace(sender, greeted=True, handover=None)  # it has addressed our present DID, so it has it
             return content, sender
@@ -107,16 +102,3 @@ def _trial(frame: bytes, start: int, nonce: bytes, bound: bytes, key: bytes) -> 
         except Unauthentic:
             continue
     return None
-
-
-def _content(padded: bytes) -> bytes:
-    size = int.from_bytes(padded[:4], "big")
-    content = padded[4 : 4 + size]
-    if len(padded) < 5 or len(content) != size or size < 1 or padded[4 + size :].strip(b"\0"):
-        raise Malformed(why="a frame whose content has another size than it says")
-    match content[:1]:
-        case kind if kind == _PLAIN:
-            return content[1:]
-        case kind if kind == _ZSTD:
-            return decompress(content[1:], BODY_BYTES_MAX)
-    raise Malformed(why="a frame with content of an unknown kind")

@@ -22,6 +22,8 @@ import msgspec
 from zerochat.didcomm.did import DID_CHARS_MAX
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed
+from zerochat.evidence.handshake import STATEMENT_BYTES_MAX
+from zerochat.evidence.messages import ACK_BYTES, DATA_BYTES_MAX
 from zerochat.group.contact import CONTACT_CHARS_MAX, ROUTES_MAX, ROUTING_KEYS_MAX, URI_CHARS_MAX
 from zerochat.group.event import CONTROL_BYTES_MAX, DEPS_MAX, Did, Id
 from zerochat.group.membership import CONTROL_MAX, MEMBERS_MAX
@@ -29,6 +31,7 @@ from zerochat.group.wire.run import RUN_EVENTS_MAX, RUNS_MAX, Run
 
 PROTOCOL = "https://zerochat.org/group/1.0/"
 EVENTS = PROTOCOL + "events"
+SIGNED = PROTOCOL + "signed"
 STATUS = PROTOCOL + "status"
 SYNC = PROTOCOL + "sync"
 JOIN_REQUEST = PROTOCOL + "join-request"
@@ -56,6 +59,9 @@ HEIGHTS_MAX = 64
 COMPARE_BYTES_MAX = 48 * 1024
 """In one message of a comparison, before it is base64."""
 
+STATEMENTS_MAX = 3
+
+_Statement = Annotated[str, msgspec.Meta(max_length=STATEMENT_BYTES_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 _Checksum = Annotated[str, msgspec.Meta(max_length=22)]
 _Uri = Annotated[str, msgspec.Meta(max_length=64)]
@@ -72,6 +78,13 @@ class EventsBody(msgspec.Struct, frozen=True):
     runs: Annotated[list[Run], msgspec.Meta(max_length=RUNS_MAX)] = []
     packed: str = ""
     """The same as compressed JSON, in base64url."""
+
+
+class SignedBody(msgspec.Struct, frozen=True):
+    """A message of the sender's stream (`streams/`), where it cannot travel as it is: over mediators."""
+
+    message: Annotated[str, msgspec.Meta(max_length=DATA_BYTES_MAX * 4 // 3 + 2)]
+    """base64url."""
 
 
 class RouteBody(msgspec.Struct, frozen=True):
@@ -131,6 +144,12 @@ class SyncBody(msgspec.Struct, frozen=True):
     """How far the sender has the chains of those who are members no more; as many as go in."""
     seen: _Count = 0
     """The last place of the reader's chain of which the sender has anything at all, if that is more than `yours`."""
+    by: Annotated[str, msgspec.Meta(max_length=43)] = ""
+    """By which answer of the sender's the reader hears its stream (`streams/`); empty: by none."""
+    say: Annotated[list[_Statement], msgspec.Meta(max_length=STATEMENTS_MAX)] = []
+    """Signed statements about the two's subscriptions (`evidence/handshake.py`), as canonical JSON."""
+    ack: Annotated[str, msgspec.Meta(max_length=ACK_BYTES * 4 // 3)] = ""
+    """The sender's signed acknowledgement of the reader's stream, base64url."""
     tips: Annotated[str, msgspec.Meta(max_length=HAVE_MAX * 3)] = ""
     """What stands at the ends of all chains that `have` tells of, two bytes each (`history/tips.py`)."""
 

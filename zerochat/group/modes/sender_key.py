@@ -1,0 +1,108 @@
+"""Sender keys: one encryption and one signature for everybody, whatever their number (SUPRA; Signal's and WhatsApp's
+groups work alike, without its chain of signatures).
+
+Every author has a key of its own, which it gives to each member who asks to hear it, and each message moves it on by a
+hash: who gets it later reads nothing from before, and who keeps one message's key can open that one alone. What it says
+is a *stream*: messages that it has signed, each with the signature of the one before (`evidence/messages.py`). So what
+is said here cannot be denied. When somebody goes, the next thing that is said is a new key for those who stay.
+
+    sealed   =  1 | commitment (32) | ciphertext and tag        some events of the author's, for all who listen
+             or 2 | a frame (`wire/frame.py`)                   the key of what follows, for those who stay
+
+The commitment is an HMAC of the content under a second key, and the nonce (a synthetic one, as in RFC 5297): nobody can
+make a message that opens to one text under this key and to another under that one, so a key that is shown to somebody
+proves what was said.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from zerochat.crypto.contents import xc20p_open, xc20p_seal
+from zerochat.crypto.encoding import compact_json, strict_json
+from zerochat.crypto.primitives import equal, hkdf_sha256
+from zerochat.didcomm.message import Message
+from zerochat.didcomm.packer import Packer
+from zerochat.errors import Malformed, Refused, Unauthentic
+from zerochat.evidence.messages import Data
+from zerochat.group.modes.mode import Place
+from zerochat.group.modes.pairwise import PairwiseSingle
+from zerochat.group.relationship import Relationship
+from zerochat.group.wire.contents import CONTENT_BYTES_MAX, emptied, filled
+from zerochat.group.wire.frame import is_frame
+from zerochat.group.wire.messages import EVENTS
+
+KEY_BYTES: Final = 32
+_COMMITMENT_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 24, 16
+_CONTENT, _KEY = b"\x01", b"\x02"
+
+
+@dataclass(frozen=True, slots=True)
+class SenderKey(PairwiseSingle):
+    """What is said stands in streams; all else travels as with pairwise keys, one to one or in a frame for all."""
+
+    name: ClassVar[str] = "sender-key"
+    signs: ClassVar[bool] = True
+
+    def open(self, place: Place, envelope: bytes, sender: Relationship, packer: Packer) -> tuple[Relationship, Message]:
+        relationship, message = PairwiseSingle.open(self, place, envelope, sender, packer)
+        if is_frame(envelope) and message.type == EVENTS:
+            raise Refused(why="events for several without a signature, in a group where they have one")
+        return relationship, message
+
+
+def is_signed(envelope: bytes) -> bool:
+    """Whether these bytes are a message of a stream, and no DIDComm envelope or frame: it begins with a time, whose
+    first byte is zero for some thousand years to come."""
+    return envelope[:1] == b"\0"
+
+
+def moved_on(chain: bytes) -> tuple[bytes, bytes]:
+    """The key of the next message, and the one from which all later ones follow, of 32 bytes each."""
+    keys = hkdf_sha256(chain, b"zerochat/stream/1\nratchet", 2 * KEY_BYTES)
+    return keys[:KEY_BYTES], keys[KEY_BYTES:]
+
+
+def seal_content(key: bytes, body: dict[str, object], bound: bytes) -> bytes:
+    """The sealed part of a message with these events (the body of an `events` message). `bound`: what stands before it
+    in the message."""
+    content = filled(compact_json(body))
+    seal_key, commit_key = _keys(key)
+    commitment = hkdf_sha256(bound + content, b"zerochat/stream/1\ncommitment", _COMMITMENT_BYTES, commit_key)
+    return _CONTENT + commitment + b"".join(xc20p_seal(seal_key, commitment[:_NONCE_BYTES], content, bound))
+
+
+def open_content(key: bytes, message: Data) -> object:
+    """The JSON value that `seal_content` has sealed under this message's key. Raises Malformed or Unauthentic."""
+    sealed = message.sealed
+    if sealed[:1] != _CONTENT or len(sealed) <= 1 + _COMMITMENT_BYTES + _TAG_BYTES:
+        raise Malformed(why="a signed message without content")
+    commitment, ciphertext = sealed[1 : 1 + _COMMITMENT_BYTES], sealed[1 + _COMMITMENT_BYTES :]
+    seal_key, commit_key = _keys(key)
+    bound = bound_of(message)
+    nonce = commitment[:_NONCE_BYTES]
+    content = xc20p_open(seal_key, nonce, ciphertext[:-_TAG_BYTES], ciphertext[-_TAG_BYTES:], bound)
+    if not equal(
+        commitment, hkdf_sha256(bound + content, b"zerochat/stream/1\ncommitment", _COMMITMENT_BYTES, commit_key)
+    ):
+        raise Unauthentic()
+    return strict_json(emptied(content), CONTENT_BYTES_MAX)
+
+
+def bound_of(message: Data) -> bytes:
+    """All of a message that stands before its sealed part."""
+    return message.time.to_bytes(8, "big") + message.publisher + message.alias
+
+
+def _keys(key: bytes) -> tuple[bytes, bytes]:
+    keys = hkdf_sha256(key, b"zerochat/stream/1\nmessage", 2 * KEY_BYTES)
+    return keys[:KEY_BYTES], keys[KEY_BYTES:]
+
+
+def wrap_key(frame: bytes) -> bytes:
+    """The sealed part of a message that brings a new key, in a frame for those who may have it."""
+    return _KEY + frame
+
+
+def wrapped_key(message: Data) -> bytes | None:
+    """The frame with a new key, where a message brings one and no events."""
+    return message.sealed[1:] if message.sealed[:1] == _KEY else None

@@ -1,0 +1,78 @@
+"""Streams of signed messages, in a group whose keys sign: our own, and those of the others."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class OwnStream:
+    """What we say in a group: where its signed messages stand."""
+
+    alias: bytes
+    """What we call it, 16 bytes; another one after each break."""
+    start: bytes = field(repr=False)
+    """What the first message names as the one before it, 64 bytes."""
+    head: bytes = field(repr=False)
+    """The signature of the last message, or `start`."""
+    chain: bytes = field(repr=False)
+    """From which the keys of all that follows are made."""
+    since: int
+    """When that was drawn, UTC ms."""
+    time: int = 0
+    """`T` of the last message."""
+    number: int = 0
+    """Messages since it was drawn."""
+    gone: bool = False
+    """Somebody who has it is not a member any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A member who hears our stream, by what we have accepted."""
+
+    request: str
+    """The digest of its request."""
+    digest: str
+    """The digest of our answer."""
+    after: int
+    """The events of ours up to this place are not in the stream for it: it gets them by themselves."""
+    accept: str = ""
+    """Our answer, as long as it has not confirmed that: it is said again."""
+    acked: int = 0
+    """`T` of the last message that it has acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Another member's stream, as far as it has come here."""
+
+    alias: bytes
+    head: bytes = field(repr=False)
+    """The signature of the last message that was taken in: what the next one has to name."""
+    chain: bytes = field(repr=False)
+    accept: str
+    """The digest of the answer by which we hear it."""
+    accepted_at: int
+    """When that was given, by the author's clock."""
+    after: int
+    """What comes after this place of the author's chain is said in the stream, and nowhere else."""
+    time: int = 0
+    """`T` of the last message that was taken in; 0: there was none."""
+    ack: str = field(default="", repr=False)
+    """Our signed acknowledgement of that, base64url; empty: none was given."""
+    confirm: bool = False
+    """The author does not know yet that we have its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Our request to hear a member's stream, which it has not answered."""
+
+    digest: str
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """Signed messages of one author that came before the one that they name: by what they name."""
+
+    messages: dict[bytes, bytes] = field(default_factory=dict, repr=False)

@@ -1,0 +1,145 @@
+"""Our own stream: what we say, signed once and encrypted once for all who hear it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from zerochat.crypto.encoding import b64url
+from zerochat.crypto.primitives import ed25519_public
+from zerochat.didcomm.message import Message, new_id
+from zerochat.evidence.messages import ALIAS_BYTES, SIGNATURE_BYTES, Data, data
+from zerochat.group import mail, outbox
+from zerochat.group.effects import KeepMessage, Publish
+from zerochat.group.event import Event
+from zerochat.group.modes.sender_key import KEY_BYTES, bound_of, moved_on, seal_content, wrap_key
+from zerochat.group.relationship import Relationship, pack
+from zerochat.group.state import Group, OwnStream
+from zerochat.group.turn import Turn
+from zerochat.group.wire.frame import seal_frame
+from zerochat.group.wire.messages import SIGNED
+from zerochat.group.wire.queues import data_queue
+from zerochat.group.wire.run import portions
+
+MESSAGES_MAX = 256
+"""As many messages follow from one key (Megolm's clients take a new one after a hundred)."""
+AGE_MS_MAX = 7 * 24 * 3_600_000
+"""And for so long."""
+
+
+def current(turn: Turn, name: str) -> OwnStream:
+    """Our stream, which begins with the first word about it."""
+    group = turn.group(name)
+    if group.stream is None:
+        random = turn.moment.random
+        start = random(SIGNATURE_BYTES)
+        own = OwnStream(random(ALIAS_BYTES), start, start, random(KEY_BYTES), turn.now)
+        group = turn.edit(name, stream=own)
+    assert group.stream is not None
+    return group.stream
+
+
+def somebody_went(turn: Turn, name: str) -> None:
+    """Whoever has our key and is not a member any more shall read nothing of what comes."""
+    own = turn.group(name).stream
+    if own is not None and not own.gone:
+        turn.edit(name, stream=replace(own, gone=True))
+
+
+def begin_anew(turn: Turn, name: str) -> None:
+    """We may have said more than we know: whatever comes stands in another stream, of which nobody has heard."""
+    group = turn.group(name)
+    if group.stream is not None or group.streams or group.asking:
+        turn.edit(name, stream=None, subscribers={}, streams={}, asking={}, early={})
+
+
+def forget(turn: Turn, name: str, member: str) -> None:
+    """This member hears nothing of us any more, and we nothing of it."""
+    group = turn.group(name)
+    for field in ("subscribers", "streams", "asking", "early"):
+        known = getattr(group, field)
+        if member in known:
+            turn.edit(name, **{field: {did: one for did, one in known.items() if did != member}})
+
+
+# --- saying ---------------------------------------------------------------------------------------------------------
+
+
+def publish(turn: Turn, name: str, events: Sequence[Event]) -> None:
+    """Say these events of ours, the next ones in our chain, to everybody who hears us."""
+    own, upto = current(turn, name), events[-1].seq
+    if own.gone or own.number >= MESSAGES_MAX or not 0 <= turn.now - own.since < AGE_MS_MAX:
+        _take_new_key(turn, name, upto)
+    for portion in portions(events):
+        own = current(turn, name)
+        key, chain = moved_on(own.chain)
+        body = outbox.events_body(turn.group(name), portion)
+        turn.edit(name, stream=replace(own, chain=chain, number=own.number + 1))
+        _say(turn, name, lambda bare, key=key, body=body: seal_content(key, body, bound_of(bare)), portion[-1].seq, key)
+
+
+def _take_new_key(turn: Turn, name: str, upto: int) -> None:
+    """Draw a new key, and say it to all who hear us and are members; whoever cannot be told asks anew."""
+    group, own = turn.group(name), current(turn, name)
+    listeners = dict(_listeners(group))
+    chain = turn.moment.random(KEY_BYTES)
+    if listeners:
+        frame = seal_frame(chain, group.id, group.me, list(listeners.values()), turn.moment)
+        _say(turn, name, lambda bare: wrap_key(frame), upto, b"")
+        own = current(turn, name)
+    kept = {did: one for did, one in group.subscribers.items() if did in listeners}
+    turn.edit(name, stream=replace(own, chain=chain, since=turn.now, number=0, gone=False), subscribers=kept)
+
+
+def _listeners(group: Group) -> list[tuple[str, Relationship]]:
+    found = ((did, group.relationships.get(did)) for did in group.subscribers if did in group.view.members)
+    return [(did, one) for did, one in found if one is not None and one.established]
+
+
+def _say(turn: Turn, name: str, sealed: Any, upto: int, key: bytes) -> None:
+    group, own = turn.group(name), current(turn, name)
+    time = max(1, turn.now, own.time + 1)
+    bare = Data(time, ed25519_public(group.seed), own.alias, b"", own.head)
+    message = data(group.seed, time, own.alias, sealed(bare), own.head)
+    written = message.written()
+    turn.edit(name, stream=replace(own, head=message.signature, time=time))
+    turn.say(KeepMessage(name, group.me, own.alias, time, own.head, message.signature, upto, written, key))
+    near = [did for did, _ in _listeners(group) if not mail.by_mail(turn, name, did)]
+    if near:
+        links = tuple(group.peers[did].link for did in near if did in group.peers)
+        turn.say(Publish(data_queue(name, group.me), written, links))
+    for did in group.subscribers.keys() - near:
+        _send(turn, name, did, written)
+
+
+def _send(turn: Turn, name: str, member: str, written: bytes) -> None:
+    """To one member alone: over its link as it is, over a mediator in an envelope."""
+    group = turn.group(name)
+    relationship = group.relationships.get(member)
+    if member not in group.peers or relationship is None or not relationship.established:
+        return
+    if not mail.by_mail(turn, name, member):
+        mail.send(turn, name, member, written)
+        return
+    message = Message(type=SIGNED, id=new_id(turn.moment.random), body={"message": b64url(written)})
+    mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+
+
+# --- saying again ---------------------------------------------------------------------------------------------------
+
+
+def alias_for(group: Group, member: str) -> bytes:
+    """The stream of which this member may lack something; empty: it hears none of us."""
+    return group.stream.alias if group.stream is not None and member in group.subscribers else b""
+
+
+def repeat(turn: Turn, name: str, member: str, events: Sequence[Event], messages: Sequence[tuple[int, bytes]]) -> int:
+    """Send a member what it lacks: of the stream, and what is not in that. The place up to which it has all then."""
+    subscriber = turn.group(name).subscribers.get(member)
+    if subscriber is None:
+        outbox.send(turn, name, member, [event for event in events if event.is_control])
+        return 0
+    outbox.send(turn, name, member, [event for event in events if event.is_control or event.seq <= subscriber.after])
+    for _, written in messages:
+        _send(turn, name, member, written)
+    last = events[-1].seq if events else 0
+    return min(last, messages[-1][0]) if messages else last

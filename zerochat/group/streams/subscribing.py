@@ -1,0 +1,133 @@
+"""What a member says to us about streams, with every `sync`."""
+
+from dataclasses import replace
+
+from zerochat.crypto.contents import xc20p_open
+from zerochat.crypto.encoding import b64url_bytes, did_key_bytes
+from zerochat.crypto.primitives import x25519, x25519_public
+from zerochat.errors import Malformed, Refused
+from zerochat.evidence.handshake import Accept, Confirm, Request, parse_statement
+from zerochat.evidence.messages import (
+    ALIAS_BYTES,
+    SEALED_KEY_BYTES,
+    SIGNATURE_BYTES,
+    parse_ack,
+    parse_overwrite,
+    time_of_ack,
+)
+from zerochat.group import clock, sync
+from zerochat.group.effects import KeepAck
+from zerochat.group.state import Group, Stream
+from zerochat.group.streams import terms
+from zerochat.group.streams.terms import sealing_key
+from zerochat.group.turn import Turn
+from zerochat.group.wire.messages import SyncBody
+
+
+def hear(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
+    """Take in what a member says of its stream, and of ours. Raises RemoteError."""
+    if sender not in turn.group(name).view.members:
+        return
+    answer = False
+    for written in body.say:
+        statement = parse_statement(written.encode())
+        statement.check()
+        match statement:
+            case Request():
+                answer |= _hear_request(turn, name, sender, statement)
+            case Accept():
+                answer |= _hear_accept(turn, name, sender, statement)
+            case Confirm():
+                _hear_confirm(turn, name, sender, statement)
+    if body.ack:
+        _hear_ack(turn, name, sender, body.ack)
+    group = turn.group(name)
+    stream = group.streams.get(sender)
+    told_before = stream is not None and body.reach.at < stream.accepted_at
+    if not told_before and body.by != (stream.accept if stream is not None else None) and sender not in group.asking:
+        terms.ask(turn, name, sender)
+        answer = True
+    if answer:
+        sync.send_sync(turn, name, sender)
+
+
+def _hear_request(turn: Turn, name: str, sender: str, said: Request) -> bool:
+    """Whether there is something to say to that."""
+    group = turn.group(name)
+    if (said.topic, said.subscriber, said.publisher) != (name, sender, group.me):
+        raise Refused(why="a request to hear somebody else")
+    known = group.subscribers.get(sender)
+    if known is not None and known.request == said.digest:
+        return False  # the answer is said again until it is confirmed
+    terms.accept(turn, name, sender, said)
+    return True
+
+
+def _hear_accept(turn: Turn, name: str, sender: str, said: Accept) -> bool:
+    group = turn.group(name)
+    known, asked = group.streams.get(sender), group.asking.get(sender)
+    if known is not None and known.accept == said.digest:
+        turn.edit(name, streams={**group.streams, sender: replace(known, confirm=True)})
+        return True  # our confirmation was lost
+    if (said.publisher, said.subscriber) != (sender, group.me) or asked is None or said.request != asked.digest:
+        raise Refused(why="an answer to what nobody has asked for")
+    stream = _begun(group, sender, said)
+    rest = {did: one for did, one in group.asking.items() if did != sender}
+    turn.edit(name, streams={**group.streams, sender: stream}, asking=rest)
+    terms.keep(turn, name, sender, said)
+    return True
+
+
+def _begun(group: Group, sender: str, said: Accept) -> Stream:
+    """The stream as it stands by this answer. Raises Malformed or Unauthentic."""
+    alias, start = b64url_bytes(said.alias), b64url_bytes(said.start)
+    if len(alias) != ALIAS_BYTES or len(start) != SIGNATURE_BYTES or said.rules != terms.NO_RULES:
+        raise Malformed(why="an answer without a stream")
+    head = start
+    if said.overwrite:
+        there = parse_overwrite(b64url_bytes(said.overwrite))
+        place = there.subscriber, there.publisher, there.alias, there.before
+        if place != (did_key_bytes(group.me), did_key_bytes(sender), alias, start):
+            raise Malformed(why="an answer that leads somewhere else")
+        head = there.then
+    chain = open_key(b64url_bytes(said.key), group.place.secret)
+    return Stream(alias, head, chain, said.digest, said.time, said.after, confirm=True)
+
+
+def open_key(sealed: bytes, secret: bytes) -> bytes:
+    """What `terms.seal_key` has sealed for the key with this secret. Raises Malformed or Unauthentic."""
+    if len(sealed) != SEALED_KEY_BYTES:
+        raise Malformed(why="a sealed key of another length")
+    public, ciphertext, tag = sealed[:32], sealed[32:-16], sealed[-16:]
+    return xc20p_open(
+        sealing_key(x25519(secret, public), public, x25519_public(secret)), bytes(24), ciphertext, tag, b""
+    )
+
+
+def _hear_confirm(turn: Turn, name: str, sender: str, said: Confirm) -> None:
+    group = turn.group(name)
+    known = group.subscribers.get(sender)
+    if said.subscriber != sender:
+        raise Refused(why="a confirmation by somebody else")
+    if known is not None and known.digest == said.accept and known.accept:
+        turn.edit(name, subscribers={**group.subscribers, sender: replace(known, accept="")})
+        terms.keep(turn, name, sender, said)
+
+
+def _hear_ack(turn: Turn, name: str, sender: str, written: str) -> None:
+    """A member has signed what it has of our stream. The journal keeps that where there is such a message."""
+    group = turn.group(name)
+    known = group.subscribers.get(sender)
+    if known is None or group.stream is None:
+        return
+    ack = b64url_bytes(written)
+    if time_of_ack(ack) <= known.acked:
+        return  # it says so with every word, and a signature takes a while to check
+    signed = parse_ack(ack)
+    if (signed.subscriber, signed.alias) != (did_key_bytes(sender), group.stream.alias):
+        return  # of a stream that was before this one
+    clock.check(signed.at, turn.now)  # one from the future would not show who has accused falsely
+    if signed.time > group.stream.time:
+        raise Refused(why="an acknowledgement of what was never said")
+    turn.edit(name, subscribers={**group.subscribers, sender: replace(known, acked=signed.time)})
+    turn.say(KeepAck(name, sender, signed.alias, signed.time, signed.of, ack))

@@ -1,0 +1,143 @@
+"""The messages of other members' streams, each behind the one that it names.
+
+What comes too early waits in a bounded place; what does not fit there is dropped, for the log repairs. A message is
+taken in whole or not at all: once the key has moved on, nothing opens it again.
+"""
+
+from dataclasses import replace
+
+import msgspec
+
+from zerochat.crypto.encoding import did_key_bytes
+from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
+from zerochat.evidence.messages import Data, parse_data
+from zerochat.group import log, sync
+from zerochat.group.effects import KeepMessage, Measure
+from zerochat.group.modes.sender_key import KEY_BYTES, moved_on, open_content, wrapped_key
+from zerochat.group.state import Early, Group, Stream
+from zerochat.group.turn import Turn
+from zerochat.group.wire.frame import open_frame
+from zerochat.group.wire.messages import EventsBody
+
+EARLY_MAX = 64
+EARLY_BYTES_MAX = 1 << 20
+"""Messages of one stream that wait for an earlier one, and their bytes: a repair's worth."""
+
+
+def hear(turn: Turn, name: str, sender: str, written: bytes) -> None:
+    """A signed message, over the link to its author. Raises RemoteError, and then nothing has changed."""
+    group = turn.group(name)
+    if not group.mode.signs:
+        raise Refused(why="a signed message in a group where nothing is signed")
+    message = parse_data(written)
+    if message.publisher != did_key_bytes(sender):
+        raise Refused(why="a signed message of somebody else's")
+    stream = group.streams.get(sender)
+    sync.owe(turn, name, sender)
+    if stream is None or message.alias != stream.alias:
+        if sender not in group.asking:
+            turn.say(Measure("dropped", "NotSubscribed"))  # whoever is told what we have sees that we hear nothing
+            return
+        _hold(turn, name, sender, message, written)
+    elif message.time > stream.time and message.before != stream.head:
+        _hold(turn, name, sender, message, written)
+    elif message.time > stream.time:
+        _take(turn, name, sender, stream, message)
+        follow(turn, name, sender)
+
+
+def _hold(turn: Turn, name: str, sender: str, message: Data, written: bytes) -> None:
+    group = turn.group(name)
+    held = group.early.get(sender, Early()).messages
+    if len(held) < EARLY_MAX and sum(map(len, held.values())) + len(written) <= EARLY_BYTES_MAX:
+        turn.edit(name, early={**group.early, sender: Early({**held, message.before: written})})
+    else:
+        turn.say(Measure("dropped", "EarlyFull"))
+
+
+def follow(turn: Turn, name: str, sender: str) -> None:
+    """Take in what has waited for the place at which this member's stream stands now."""
+    while True:
+        group = turn.group(name)
+        stream, early = group.streams.get(sender), group.early.get(sender)
+        if early is None or stream is None:
+            return
+        fitting = dict(early.messages)
+        written = fitting.pop(stream.head, None)
+        if written is None and sender in group.asking:
+            return
+        messages = {before: one for before, one in fitting.items() if _later(one, stream)}
+        if messages != early.messages:
+            rest = {did: one for did, one in group.early.items() if did != sender}
+            turn.edit(name, early={**rest, sender: Early(messages)} if messages else rest)
+        if written is None:
+            return
+        before, said = turn.agent, len(turn.effects)
+        try:
+            _take(turn, name, sender, stream, parse_data(written))
+        except RemoteError as error:
+            turn.agent = before
+            del turn.effects[said:]
+            turn.say(Measure("dropped", error.code))
+            return
+
+
+def _later(written: bytes, stream: Stream) -> bool:
+    """Whether a message that waits may still find its place."""
+    return int.from_bytes(written[:8], "big") > stream.time and written[40:56] == stream.alias
+
+
+def _take(turn: Turn, name: str, sender: str, stream: Stream, message: Data) -> None:
+    """The next message of a stream: what it brings, and the place behind it."""
+    group = turn.group(name)
+    frame = wrapped_key(message)
+    key, body = b"", None
+    if frame is None:
+        key, chain = moved_on(stream.chain)
+        try:
+            value = open_content(key, message)
+        except Unauthentic:
+            _lose(turn, name, sender)
+            return
+        try:
+            body = msgspec.convert(value, EventsBody)
+        except msgspec.ValidationError as error:
+            raise Malformed(why=f"a signed message: {error}") from None
+    else:
+        found = _new_key(group, sender, frame)
+        if found is None:
+            _lose(turn, name, sender)
+            return
+        chain = found
+    after = replace(stream, head=message.signature, chain=chain, time=message.time, ack="")
+    turn.edit(name, streams={**group.streams, sender: after})
+    upto = log.hear_signed(turn, name, sender, body) if body is not None else group.chain(sender).seq
+    written = message.written()
+    turn.say(
+        KeepMessage(name, sender, message.alias, message.time, message.before, message.signature, upto, written, key)
+    )
+
+
+def _new_key(group: Group, sender: str, frame: bytes) -> bytes | None:
+    """The key in a frame of this member's; None: it is not for us, or for what we were."""
+    relationship = group.relationships.get(sender)
+    if relationship is None:
+        return None
+    try:
+        key, _ = open_frame(frame, group.id, group.me, relationship)
+    except Unauthentic:
+        return None
+    if len(key) != KEY_BYTES:
+        raise Malformed(why="a key of another length")
+    return key
+
+
+def _lose(turn: Turn, name: str, sender: str) -> None:
+    """We cannot read this stream any more: the member sees that from what we tell it next, and we ask anew."""
+    group = turn.group(name)
+    fields = {
+        field: {did: one for did, one in getattr(group, field).items() if did != sender}
+        for field in ("streams", "early", "asking")
+    }
+    turn.edit(name, **fields)
+    turn.say(Measure("dropped", "KeyLost"))
