@@ -23,10 +23,10 @@ from zerochat.group.state import Agent, Group, Whom
 from zerochat.group.streams import taking
 from zerochat.group.turn import Turn
 from zerochat.group.wire.envelope import open_first
+from zerochat.group.wire.ephemeral import READ, TYPING, ReadBody, TypingBody
 from zerochat.group.wire.files import (
     FILE_ASK,
     FILE_HAVE,
-from zerochat.group.wire.ephemeral import READ, TYPING, ReadBody, TypingBody
     FILE_LACK,
     FILE_PART,
     FileAskBody,
@@ -168,6 +168,10 @@ def _hear_message(turn: Turn, name: str, member: str, relationship: Relationship
             giving.hear_have(turn, name, member, read_body(message, FileHaveBody))
         case kind if kind == SEATING:
             seating.hear_seating(turn, name, member, read_body(message, SeatingBody))
+        case kind if kind == TYPING:
+            ephemeral.hear_typing(turn, name, member, read_body(message, TypingBody))
+        case kind if kind == READ:
+            ephemeral.hear_read(turn, name, member, read_body(message, ReadBody))
         case kind if kind == JOIN_REQUEST or admission.is_withdrawal(message):
             admission.hear_again(turn, name, member, message)
         case _:
@@ -181,10 +185,6 @@ Via: TypeAlias = Literal["web", "mediator"] | mail.Owner
 def hear_mail(
     turn: Turn, envelope: bytes, handle: int | None, via: Via = "web", depth: int = routing.UNWRAP_DEPTH_MAX
 ) -> None:
-        case kind if kind == TYPING:
-            ephemeral.hear_typing(turn, name, member, read_body(message, TypingBody))
-        case kind if kind == READ:
-            ephemeral.hear_read(turn, name, member, read_body(message, ReadBody))
     """An envelope that came over the web: whose it is, its key ids say. Raises RemoteError."""
     kind, kids = addressed_to(envelope)
     packer = turn.packer(kind)
