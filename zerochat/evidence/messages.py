@@ -5,22 +5,22 @@
     overwrite  T | Sub | Pub | A | S_over | Pre | S
     ack        Sub | A | T_i | S_i | t_ack | S_ack,   S_ack over "zerochat/ack/1" | A | T_i | S_i | t_ack
 
-`T` is the publisher's time, UTC milliseconds in eight bytes, greater with each message; `Pub` and `Sub` are Ed25519
-keys, `A` is what the publisher calls this stream of messages. `S` signs all before it, and is the next message's `Pre`:
-so nothing is left out of a stream unnoticed. An overwrite says which `Pre` comes next instead, when somebody begins to
-listen (`handshake.py`).
+`T` is the publisher's time, UTC milliseconds in eight bytes, greater with each message; `Pub` and `Sub` are keys of a
+suite (`suite.py`; Ed25519 unless one says another), `A` is what the publisher calls this stream of messages. `S` signs
+all before it, and is the next message's `Pre`: so nothing is left out of a stream unnoticed. An overwrite says which
+`Pre` comes next instead, when somebody begins to listen (`handshake.py`).
 
 Nothing in these forms says which of them it is, and it need not: below the signature of one key no two of them can be
 the same bytes. The key stands in another place in data than in the two others; a share has no sealed key of 64 bytes;
-and the first byte of a time is zero, which no text that is signed elsewhere begins with. Verification is libsodium's:
-it takes one spelling of a signature only, so a signature names its message.
+and the first byte of a time is zero, which no text that is signed elsewhere begins with. A suite takes one spelling of
+a signature only, so a signature names its message.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from zerochat.crypto.primitives import ed25519_public, ed25519_sign, ed25519_verify
 from zerochat.errors import Malformed
+from zerochat.evidence.suite import ED25519, Suite
 
 TIME_BYTES: Final = 8
 KEY_BYTES: Final = 32
@@ -36,11 +36,29 @@ ACK_CONTEXT: Final = b"zerochat/ack/1"
 ACK_BYTES: Final = KEY_BYTES + ALIAS_BYTES + TIME_BYTES + SIGNATURE_BYTES + TIME_BYTES + SIGNATURE_BYTES
 TIME_MAX: Final = 2**53 - 1
 
-_M = TypeVar("_M", "Data", "Share", "Overwrite")
+
+class InStream:
+    """What has a place in a stream: it names the signature before its own (`Pre`), and the next one names its own."""
+
+    __slots__ = ()
+
+    time: int
+    """UTC milliseconds, by the publisher's clock; greater with each."""
+    publisher: bytes
+    alias: bytes
+    before: bytes
+    """`Pre`: the signature of the message before."""
+    signature: bytes
+
+    def signed_bytes(self) -> bytes:
+        raise NotImplementedError
+
+    def written(self) -> bytes:
+        return self.signed_bytes() + self.signature
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
+class Data(InStream):
     """What was published, for all subscribers at once."""
 
     time: int
@@ -49,18 +67,14 @@ class Data:
     sealed: bytes = field(repr=False)
     """Whatever the group's keys make of the content."""
     before: bytes = field(repr=False)
-    """`Pre`: the signature of the message before."""
     signature: bytes = field(default=b"", repr=False)
 
     def signed_bytes(self) -> bytes:
         return _time(self.time) + self.publisher + self.alias + self.sealed + self.before
 
-    def written(self) -> bytes:
-        return self.signed_bytes() + self.signature
-
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Share(InStream):
     """A new key for one subscriber, in the paper's form: one message each."""
 
     time: int
@@ -74,12 +88,9 @@ class Share:
     def signed_bytes(self) -> bytes:
         return _time(self.time) + self.subscriber + self.publisher + self.alias + self.sealed + self.before
 
-    def written(self) -> bytes:
-        return self.signed_bytes() + self.signature
-
 
 @dataclass(frozen=True, slots=True)
-class Overwrite:
+class Overwrite(InStream):
     """One subscriber goes on behind another signature: where the stream is when it begins to listen."""
 
     time: int
@@ -93,9 +104,6 @@ class Overwrite:
 
     def signed_bytes(self) -> bytes:
         return _time(self.time) + self.subscriber + self.publisher + self.alias + self.then + self.before
-
-    def written(self) -> bytes:
-        return self.signed_bytes() + self.signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,67 +127,71 @@ class Ack:
         return self.subscriber + self.signed_bytes()[len(ACK_CONTEXT) :] + self.signature
 
 
-# --- writing --------------------------------------------------------------------------------------------------------
+# --- writing: under the seed of who says it --------------------------------------------------------------------------
+
+_M = TypeVar("_M", bound="InStream | Ack")
 
 
-def data(seed: bytes, time: int, alias: bytes, sealed: bytes, before: bytes) -> Data:
-    """A message under the publisher's Ed25519 seed."""
-    return _signed(Data(time, ed25519_public(seed), alias, sealed, before), seed)
+def data(seed: bytes, time: int, alias: bytes, sealed: bytes, before: bytes, suite: Suite = ED25519) -> Data:
+    """A message under the publisher's seed."""
+    return _signed(Data(time, suite.public(seed), alias, sealed, before), seed, suite)
 
 
-def share(seed: bytes, time: int, subscriber: bytes, alias: bytes, sealed: bytes, before: bytes) -> Share:
-    return _signed(Share(time, subscriber, ed25519_public(seed), alias, sealed, before), seed)
+def share(
+    seed: bytes, time: int, subscriber: bytes, alias: bytes, sealed: bytes, before: bytes, suite: Suite = ED25519
+) -> Share:
+    return _signed(Share(time, subscriber, suite.public(seed), alias, sealed, before), seed, suite)
 
 
-def overwrite(seed: bytes, time: int, subscriber: bytes, alias: bytes, then: bytes, before: bytes) -> Overwrite:
-    return _signed(Overwrite(time, subscriber, ed25519_public(seed), alias, then, before), seed)
+def overwrite(
+    seed: bytes, time: int, subscriber: bytes, alias: bytes, then: bytes, before: bytes, suite: Suite = ED25519
+) -> Overwrite:
+    return _signed(Overwrite(time, subscriber, suite.public(seed), alias, then, before), seed, suite)
 
 
-def ack(seed: bytes, message: Data | Share | Overwrite, at: int) -> Ack:
-    """The acknowledgement under the subscriber's Ed25519 seed."""
-    return acknowledgement(seed, message.alias, message.time, message.signature, at)
+def ack(seed: bytes, message: InStream, at: int, suite: Suite = ED25519) -> Ack:
+    """The acknowledgement under the subscriber's seed."""
+    return acknowledgement(seed, message.alias, message.time, message.signature, at, suite)
 
 
-def acknowledgement(seed: bytes, alias: bytes, time: int, of: bytes, at: int) -> Ack:
+def acknowledgement(seed: bytes, alias: bytes, time: int, of: bytes, at: int, suite: Suite = ED25519) -> Ack:
     """The same of a message of which only its time `T` and its signature are known."""
-    said = Ack(ed25519_public(seed), alias, time, of, at)
-    return Ack(said.subscriber, said.alias, said.time, said.of, said.at, ed25519_sign(seed, said.signed_bytes()))
+    return _signed(Ack(suite.public(seed), alias, time, of, at), seed, suite)
 
 
-def _signed(message: _M, seed: bytes) -> _M:
-    fields = {name: getattr(message, name) for name in type(message).__slots__ if name != "signature"}
-    return type(message)(**fields, signature=ed25519_sign(seed, message.signed_bytes()))
+def _signed(said: _M, seed: bytes, suite: Suite) -> _M:
+    return replace(said, signature=suite.sign(seed, said.signed_bytes()))  # type: ignore[type-var]
 
 
 # --- reading: each raises Malformed for other shapes, and Unauthentic for another signature ---------------------------
 
 
-def parse_data(written: bytes) -> Data:
+def parse_data(written: bytes, suite: Suite = ED25519) -> Data:
     if not _HEAD + _TAIL < len(written) <= DATA_BYTES_MAX:
         raise Malformed(why="a signed message of another length")
     time, publisher, alias = _cut(written, TIME_BYTES, KEY_BYTES, ALIAS_BYTES)
     before, signature = _cut(written[-_TAIL:], SIGNATURE_BYTES, SIGNATURE_BYTES)
     found = Data(_count(time), publisher, alias, written[_HEAD:-_TAIL], before, signature)
-    ed25519_verify(found.publisher, written[:-SIGNATURE_BYTES], found.signature)
+    suite.verify(found.publisher, written[:-SIGNATURE_BYTES], found.signature)
     return found
 
 
-def parse_share(written: bytes) -> Share:
+def parse_share(written: bytes, suite: Suite = ED25519) -> Share:
     sizes = TIME_BYTES, KEY_BYTES, KEY_BYTES, ALIAS_BYTES, SEALED_KEY_BYTES, SIGNATURE_BYTES, SIGNATURE_BYTES
-    return _for_one(Share, written, sizes)
+    return _for_one(Share, written, sizes, suite)
 
 
-def parse_overwrite(written: bytes) -> Overwrite:
+def parse_overwrite(written: bytes, suite: Suite = ED25519) -> Overwrite:
     sizes = TIME_BYTES, KEY_BYTES, KEY_BYTES, ALIAS_BYTES, SIGNATURE_BYTES, SIGNATURE_BYTES, SIGNATURE_BYTES
-    return _for_one(Overwrite, written, sizes)
+    return _for_one(Overwrite, written, sizes, suite)
 
 
-def parse_ack(written: bytes) -> Ack:
+def parse_ack(written: bytes, suite: Suite = ED25519) -> Ack:
     sizes = KEY_BYTES, ALIAS_BYTES, TIME_BYTES, SIGNATURE_BYTES, TIME_BYTES, SIGNATURE_BYTES
     _check(written, sizes)
     subscriber, alias, time, of, at, signature = _cut(written, *sizes)
     found = Ack(subscriber, alias, _count(time), of, _count(at), signature)
-    ed25519_verify(found.subscriber, found.signed_bytes(), found.signature)
+    suite.verify(found.subscriber, found.signed_bytes(), found.signature)
     return found
 
 
@@ -192,13 +204,13 @@ def time_of_ack(written: bytes) -> int:
 _ForOne = TypeVar("_ForOne", Share, Overwrite)
 
 
-def _for_one(kind: type[_ForOne], written: bytes, sizes: tuple[int, ...]) -> _ForOne:
+def _for_one(kind: type[_ForOne], written: bytes, sizes: tuple[int, ...], suite: Suite) -> _ForOne:
     _check(written, sizes)
     time, *rest = _cut(written, *sizes)
     found = kind(_count(time), *rest)
     if found.subscriber == found.publisher:
         raise Malformed(why="a message of somebody to itself")
-    ed25519_verify(found.publisher, written[:-SIGNATURE_BYTES], found.signature)
+    suite.verify(found.publisher, written[:-SIGNATURE_BYTES], found.signature)
     return found
 
 
