@@ -230,6 +230,38 @@ def test_groups_are_switched_and_others_are_named(friends):
         assert one.ends() == 0
 
 
+def test_two_groups_of_one_name_are_told_apart(tmp_path):
+    with machines(tmp_path, ("alice", "bob")) as (alice, bob):
+        meet(alice, bob)
+        bob.client.new("work")
+        alice.client.new("work")
+        bob.client.join(alice.client.invite("work").url)
+        until(lambda: sum(one.members == 2 and one.connected for one in bob.client.groups()) == 2, "joining")
+        hers = next(one.id for one in alice.client.groups() if one.name == "work")
+        here = [one.id for one in bob.client.groups() if one.name == "work"]
+        his = next(one for one in here if one != hers)
+        with terminal(bob, "chat", "--plain", GROUP, term="dumb") as one:
+            one.shows("Ctrl+D ends this.")
+            one.type("/switch work\r")
+            one.shows("More than one group answers to work")
+            one.shows(", ".join(sorted((hers[:8], his[:8]))))
+            one.type("/switch\r")
+            one.shows(f"work·{hers[:4]}: 2 members")
+            one.shows(f"work·{his[:4]}: 1 members")
+            one.type(f"/switch {his[:4]}\r")
+            one.shows(f"Now in work·{his[:4]}.")
+            alice.client.send("work", "over here")
+            one.shows(f"[work·{hers[:4]}] ")
+            one.type(f"/switch work·{hers[:4]}\r")
+            one.shows(f"Now in work·{hers[:4]}, with alice.")
+            one.type("heard\r")
+            until(
+                lambda: [each.body.get("text") for each in alice.client.history("work").events][-1:] == ["heard"], "it"
+            )
+            one.type("\x04")
+            assert one.ends() == 0
+
+
 def test_tab_completes(friends):
     alice, bob = friends
     with terminal(alice, "chat", "--plain", GROUP, term="dumb") as one:

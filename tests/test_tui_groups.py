@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from textual.events import Key
 from textual.widgets import Input
 
@@ -158,5 +159,47 @@ def test_status_and_delivery(tmp_path):
             await it.say("/status")
             await it.press("escape")
             await it.shows("The disk is nearly full.")
+
+    run(play())
+
+
+def test_two_groups_of_one_name_are_told_apart(tmp_path):
+    def setting(agent):
+        agent.add_group("a weekend in the mountains", id="Zq3xAAAA")
+        agent.add_group("a weekend in the mountains", id="Zq9yBBBB")
+        agent.add_group("work", id="Wk11CCCC")
+
+    async def play():
+        async with scene(tmp_path, setting=setting, open_group="a weekend in the mountains") as it:
+            await it.until(lambda: "More than one group answers to a weekend" in it.told())
+            assert "Zq3xAAAA" in it.told() and "Zq9yBBBB" in it.told()
+            await it.press("escape", "escape")
+            top, groups = it.app.chat.top_bar, it.app.chat.group_list
+            await it.until(lambda: str(top.render()).startswith("a weekend in the mountains·Zq3x"))
+            lines = [str(groups.get_option_at_index(at).prompt).split() for at in range(3)]
+            assert [line[-1].partition("·")[2] for line in lines] == ["Zq3x", "Zq9y", ""], lines
+            await it.say("/leave")
+            await it.shows("Leave a weekend in the mountains·Zq3x?")
+            await it.press("enter", "ctrl+k")
+            await it.shows("Go to")
+            await it.type("zq9")
+            await it.press("enter")
+            await it.until(lambda: it.open.info.id == "Zq9yBBBB")
+
+    run(play())
+
+
+@pytest.mark.parametrize(("wanted", "opened"), [("weekend", "Zq9yBBBB"), ("Zq3x", "Zq3xAAAA")])
+def test_a_name_means_the_group_that_one_is_in_and_the_beginning_of_an_id_any(tmp_path, wanted, opened):
+    def setting(agent):
+        agent.add_group("work", id="Wk11CCCC")
+        left = agent.add_group("weekend", id="Zq3xAAAA")
+        left.info = replace(left.info, state="left")
+        agent.add_group("weekend", id="Zq9yBBBB")
+
+    async def play():
+        async with scene(tmp_path, setting=setting, open_group=wanted) as it:
+            await it.until(lambda: it.open is not None and it.open.info.id == opened)
+            assert "More than one" not in it.told()
 
     run(play())

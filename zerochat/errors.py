@@ -24,10 +24,10 @@ def quoted(*names: str) -> str:
     return " ".join(words)
 
 
-def beginnings(ids: Iterable[str]) -> list[str]:
-    """The first letters of each of these ids, as many as tell them apart, and at least eight."""
+def beginnings(ids: Iterable[str], least: int = 8) -> list[str]:
+    """The first letters of each of these ids, sorted: as many as tell them apart, and at least so many."""
     known = sorted(set(ids))
-    length = next((n for n in range(8, 256) if len({one[:n] for one in known}) == len(known)), 256)
+    length = next((n for n in range(least, 256) if len({one[:n] for one in known}) == len(known)), 256)
     return [one[:length] for one in known]
 
 

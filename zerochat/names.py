@@ -1,15 +1,19 @@
-"""Names that people choose, for themselves and for groups: what may stand in one.
+"""Names that people choose, for themselves and for groups: what may stand in one, and which are told apart by an id.
 
 The same name must be good or bad at every member, or their views of a group would part: so the rule is a fixed list of
 code points, and not whatever the Unicode tables of this or that Python say of characters that were added later.
 """
 
 import unicodedata
+from collections import Counter
+from collections.abc import Mapping
 
-from zerochat.errors import BadName
+from zerochat.errors import BadName, beginnings
 
 NAME_CHARS_MAX = 64
 """Long enough for every person's name, short enough for one line of a narrow terminal."""
+BEGINNING_CHARS = 4
+"""Of an id: as few letters of it as may stand for all of it."""
 
 _HIDDEN = (
     (0x0000, 0x001F),  # controls
@@ -75,3 +79,10 @@ def _first_hidden(name: str) -> str:
 def _called(character: str) -> str:
     """What a character is called that cannot be shown."""
     return f"{unicodedata.name(character, 'the character')} (U+{ord(character):04X})"
+
+
+def told_apart(shown: Mapping[str, str]) -> dict[str, str]:
+    """By id, the first letters of the ids of all whose name another one is shown under too. `shown`: names by id."""
+    count = Counter(name.casefold() for name in shown.values())
+    letters = dict(zip(sorted(shown), beginnings(shown, BEGINNING_CHARS), strict=True))
+    return {id: letters[id] for id, name in shown.items() if count[name.casefold()] > 1}

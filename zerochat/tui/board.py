@@ -16,6 +16,7 @@ from textual.screen import Screen
 
 from zerochat.agent.preferences import Preferences
 from zerochat.agent.schema import ConnectionInfo, Event, Hello, InvitationNews, JoinStatus, NoParams, Status
+from zerochat.errors import AmbiguousGroup
 from zerochat.terminal import Printable, cells, printable, printable_line
 from zerochat.tui.host.notify import Crier, Herald, Tidings
 from zerochat.tui.looks.keymaps import LETTERS_STAY
@@ -345,6 +346,7 @@ class Board(Screen[None]):
             each.muted, each.holding = self.herald.mark(each.info), holding
         self.group_list.tell(self.conversations)
         self.top_bar.info = conversation.info if conversation else None
+        self.top_bar.apart = conversation.apart if conversation else ""
         self.status_line.elsewhere = self.conversations.unread_elsewhere()
         self.status_line.activity = activity(self.conversations)
         self.status_line.called = self.conversations.mentions_elsewhere()
@@ -399,10 +401,10 @@ class Board(Screen[None]):
 
     def _open_something(self) -> None:
         """Open the group that was asked for at the start, or the first."""
-        by_id = self.conversations.by_id
-        named = [id for id, each in by_id.items() if self._wanted and each.info.name == self._wanted]
-        started = [id for id in by_id if self._wanted and id.startswith(self._wanted)]
-        first = next(iter(named + started + list(by_id)), None)
+        meant = self.conversations.meant(self._wanted) if self._wanted else []
+        if len(meant) > 1:
+            self.complain(Printable(AmbiguousGroup(group=printable_line(self._wanted), ids=meant).sentence()))
+        first = next(iter(meant or self.conversations.by_id), None)
         if first is None:
             self.pane.tail = EMPTY
             self.pane.show(None, self.pane.names, self.pane.place)

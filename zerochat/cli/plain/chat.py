@@ -201,7 +201,7 @@ class Chat(Teller):
         info = self.groups[group]
         self._names = [name_of(one.nick) for one in self.client.members(group) if one.connection != "self"]
         who = f", with {', '.join(self._names)}" if self._names else ""
-        narrate(f"Now in {name_of(info.name)}{who}. {_complete(info)}".rstrip())
+        narrate(f"Now in {self.called(group)}{who}. {_complete(info)}".rstrip())
         self.history(START_EVENTS)
         draft = self.aside.get(group, "")
         if not draft:
@@ -221,11 +221,12 @@ class Chat(Teller):
                 self.unseen(event.id)
             self.show(event)
 
-    def called(self, wanted: str) -> str:
-        """The id of the group that somebody means by a name, or by its beginning. Raises UnknownGroup or so."""
+    def meant(self, wanted: str) -> str:
+        """The id of the group that somebody means by a name as it is shown, or by its beginning. Raises UnknownGroup or
+        AmbiguousGroup."""
         self.refresh()
-        found = [one for one in self.groups.values() if one.name.casefold().startswith(wanted.casefold())]
-        return found[0].id if len(found) == 1 else find_group(list(self.groups.values()), wanted).id
+        found = [one for one in self.groups if self.called(one).casefold().startswith(wanted.casefold())]
+        return found[0] if len(found) == 1 else find_group(list(self.groups.values()), wanted).id
 
     def words(self, line: str, word: str) -> list[str]:
         """What `word`, at the end of `line`, can become with Tab."""
@@ -234,7 +235,7 @@ class Chat(Teller):
             if first:
                 return [f"/{each} " for each in deeds.known() if f"/{each}".startswith(word.lower())]
             if line.startswith("/switch "):
-                names = [name_of(one.name) for one in self.groups.values()]
+                names = [self.called(one) for one in self.groups]
                 return [each for each in names if each.casefold().startswith(word.casefold())]
         at, typed = ("@", word[1:]) if word.startswith("@") else ("", word)
         found = [each for each in self._names if each.casefold().startswith(typed.casefold()) and (typed or at)]

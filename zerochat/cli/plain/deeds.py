@@ -245,13 +245,13 @@ def _quit(chat: "Chat", rest: str) -> None:
 
 def _switch(chat: "Chat", rest: str) -> None:
     if rest:
-        chat.go(chat.called(rest))
+        chat.go(chat.meant(rest))
         return
     chat.refresh()
     for one in chat.groups.values():
         here = ", open" if one.id == chat.group else ""
         left = ", you are no longer in it" if one.state == "left" else ""
-        narrate(f"{name_of(one.name)}: {one.members} members, {one.connected} connected{left}{here}.")
+        narrate(f"{chat.called(one.id)}: {one.members} members, {one.connected} connected{left}{here}.")
     if not chat.groups:
         narrate("No groups yet. /new NAME creates one, /join INVITATION joins one.")
 

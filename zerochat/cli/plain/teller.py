@@ -24,6 +24,7 @@ from zerochat.agent.schema import (
     ToldNews,
 )
 from zerochat.cli.output import EventText, Output, name_of, narrate, near_time
+from zerochat.names import told_apart
 from zerochat.terminal import printable, printable_line
 
 SHOWN_MAX = 1_000
@@ -67,9 +68,8 @@ class Teller:
                 narrate(f"{self._where(group)}Careful: {printable_line(text)}")
             case RemovedNews(group=group, nick=nick, voters=voters):
                 self.stale = True
-                info = self._info(group)
                 by = [name_of(one) for one in voters or [nick]]
-                narrate(put_out(name_of(info.name) if info else "a group", by))
+                narrate(put_out(self.called(group) if group in self.groups else "a group", by))
             case ToldNews(label=label, text=text):
                 narrate(f"{name_of(label)} tells you: {printable(text)}")
             case (
@@ -83,14 +83,17 @@ class Teller:
             ):
                 narrate(self._where(news.group) + telling.news(news, name_of, near_time))
 
-    def _info(self, group: str) -> GroupInfo | None:
-        return self.groups.get(group)
+    def called(self, group: str) -> str:
+        """The name of a group that is known here, with the first letters of its id where another has the same name."""
+        names = {one.id: name_of(one.name) for one in self.groups.values()}
+        mark = told_apart(names).get(group, "")
+        return f"{names[group]}·{mark}" if mark else names[group]
 
     def _where(self, group: str) -> str:
         """The name of a group that is not open, before what is said of it."""
-        info = self._info(group)
-        self.stale = self.stale or info is None
-        return "" if group == self.group else f"[{name_of(info.name) if info else 'a new group'}] "
+        known = group in self.groups
+        self.stale = self.stale or not known
+        return "" if group == self.group else f"[{self.called(group) if known else 'a new group'}] "
 
     def show(self, event: Event) -> None:
         if event.id in self._shown:

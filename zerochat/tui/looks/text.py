@@ -115,6 +115,12 @@ def age_of(stamp: str) -> str:
     return "just now"
 
 
+def marked(name: str, mark: str, width: int) -> Printable:
+    """A name in at most `width` cells, with a mark behind it (empty: none) that is never cut off."""
+    suffix = f"·{mark}" if mark else ""
+    return Printable(clip(name, width - len(suffix)) + suffix)
+
+
 def hue_of(did: str) -> int:
     """The colour number of a key: it follows the key, never the name, and is the same on every machine."""
     from hashlib import blake2s  # and with it all of OpenSSL: four megabytes, before there is a nick to colour
@@ -150,17 +156,15 @@ class Names(Struct):
     def label(self, did: str, width: int = NAME_CELLS_MAX) -> Printable:
         """The nick in `width` cells, with letters of the key behind it when another key has the same nick."""
         nick = self.nicks.get(did, Printable("?"))
-        if len(self.holders.get(nick.casefold(), ())) < 2:
-            return Printable(clip(nick, width))
-        suffix = "·" + key_suffix(did)
-        return Printable(clip(nick, width - len(suffix)) + suffix)
+        shared = len(self.holders.get(nick.casefold(), ())) > 1
+        return marked(nick, key_suffix(did) if shared else "", width)
 
     def byline_then(self, did: str, nick: Printable, width: int) -> Printable:
         """The byline of whoever was called `nick` then, with letters of the key where that is another's name now."""
         if self.nicks.get(did) == nick:
             return self.byline(did, width)
         taken = self.holders.get(nick.casefold(), set()) - {did}
-        return Printable(clip(nick, width - SUFFIX_CHARS - 1) + "·" + key_suffix(did) if taken else clip(nick, width))
+        return marked(nick, key_suffix(did) if taken else "", width)
 
     def byline(self, did: str, width: int = NAME_CELLS_MAX) -> Printable:
         """The label of whoever did something, with a warning behind it where the name is not to be trusted."""

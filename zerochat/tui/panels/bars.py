@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from zerochat.agent.schema import GroupInfo
 from zerochat.terminal import Printable, cells, printable_line
-from zerochat.tui.looks.text import clip, clock_of, name_of
+from zerochat.tui.looks.text import clip, clock_of, marked, name_of
 from zerochat.tui.state.conversation import Conversations
 from zerochat.tui.state.hints import somebody
 
@@ -79,6 +79,8 @@ class TopBar(Widget):
     checksum of its members."""
 
     info: reactive[GroupInfo | None] = reactive(None)
+    apart: reactive[str] = reactive("")
+    """The first letters of its id, where another group has the same name."""
     verified: reactive[tuple[int, int] | None] = reactive(None)
     """How many of the others were verified, and of how many; None: there are no others."""
     changed: reactive[int] = reactive(0)
@@ -91,7 +93,7 @@ class TopBar(Widget):
         facts = self._facts(self.info)
         warnings = fitting([fact for fact in facts if fact.warning], 0)
         reserved = max(sum(cells(text) + 3 for text, _ in warnings) + 2, 14)
-        name = clip(name_of(self.info.name), max(width - reserved, NAME_CELLS_MIN))
+        name = marked(name_of(self.info.name), self.apart, max(width - reserved, NAME_CELLS_MIN))
         topic = printable_line(self.info.topic)
         wanted = min(cells(topic), max(width // 3, TOPIC_CELLS_MIN)) + 2 if topic else 0
         said = fitting(facts, width - cells(name) - wanted - 2)
@@ -225,5 +227,5 @@ def activity(conversations: Conversations) -> tuple[str, ...]:
     for _, number, each in sorted(found, key=lambda one: one[:2]):
         digit = f"{number} " if number <= NUMBERED else ""
         called = f"@{each.mentions} " if each.mentions else ""
-        shown.append(f"{digit}{clip(each.name, WHERE_NAME_CELLS)} {called}{each.unread}")
+        shown.append(f"{digit}{each.labelled(WHERE_NAME_CELLS)} {called}{each.unread}")
     return tuple(shown)

@@ -111,7 +111,7 @@ def group_line(number: int, conversation: Conversation, width: int, *, is_open: 
     if conversation.muted:
         unread = f"{conversation.muted} {unread}".rstrip()
     label = f"{number} " if number <= 9 else "  "
-    name = clip(conversation.name, width - len(label) - len(unread) - 1)
+    name = conversation.labelled(width - len(label) - len(unread) - 1)
     gap = " " * max(width - len(label) - cells(name) - len(unread), 1)
     style = "$text-muted" if not conversation.active else "bold" if is_open or unread else ""
     return Content.assemble((label, "$text-muted"), (name, style), gap, (unread, "bold $text-accent"))

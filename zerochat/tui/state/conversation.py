@@ -11,8 +11,9 @@ from msgspec import Struct, field
 
 from zerochat.agent.histories import fetching, sentence
 from zerochat.agent.schema import Event, FileNews, GroupInfo, History, MemberInfo, RequestInfo
+from zerochat.names import told_apart
 from zerochat.terminal import Printable, printable, printable_line
-from zerochat.tui.looks.text import Names, clock_of, name_of
+from zerochat.tui.looks.text import NAME_CELLS_MAX, Names, clock_of, marked, name_of
 from zerochat.tui.messages.timeline import ROWS_MAX, ROWS_SPARE, Key, Place, Row, Timeline, row_of
 from zerochat.tui.state.hints import not_who_was_verified, over
 
@@ -58,6 +59,8 @@ class Conversation(Struct):
     about: "About | None" = None
     """What the text in the composer is about."""
     first_unread: Key | None = None
+    apart: str = ""
+    """The first letters of the id, where another group here is shown under the same name."""
     muted: str = ""
     """A mark in the list, where it tells more or less than others about what comes while nobody looks."""
     holding: bool = False
@@ -71,7 +74,11 @@ class Conversation(Struct):
 
     @property
     def name(self) -> Printable:
-        return name_of(self.info.name)
+        return self.labelled(NAME_CELLS_MAX)
+
+    def labelled(self, width: int) -> Printable:
+        """The name in so many cells; two groups of one name are never shown as one."""
+        return marked(name_of(self.info.name), self.apart, width)
 
     @property
     def verified(self) -> tuple[int, int] | None:
@@ -437,6 +444,15 @@ class Conversations(Struct):
             conversation.relabelled |= conversation.tell_beginning()
             conversation.names.learn(info.me, info.nick)
             self.by_id[info.id] = conversation
+        apart = told_apart({info.id: name_of(info.name) for info in groups})
+        for id, conversation in self.by_id.items():
+            conversation.apart = apart.get(id, "")
+
+    def meant(self, wanted: str) -> list[str]:
+        """The ids of the groups that answer to a name, or to the first letters of an id."""
+        named = [id for id, each in self.by_id.items() if each.info.name == wanted]
+        started = [id for id in self.by_id if id.startswith(wanted)]
+        return [id for id in named if self.by_id[id].active] or named or started
 
     def numbered(self, number: int) -> str | None:
         ids = list(self.by_id)
