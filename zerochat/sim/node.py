@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate
 
 import msgspec
 
@@ -15,6 +16,10 @@ from zerochat.group.effects import (
     Effect,
     Fetch,
     Forget,
+    KeepAck,
+    KeepMessage,
+    KeepStatement,
+    Recall,
     Receipt,
     Refute,
     Remember,
@@ -25,8 +30,11 @@ from zerochat.group.history import compare
 from zerochat.group.history.negentropy import Items
 from zerochat.group.history.policy import Entry, floor_of, portion
 from zerochat.group.state import Agent, Group
-from zerochat.group.stimuli import Compared, Fetched
+from zerochat.group.stimuli import Compared, Fetched, Recalled
 from zerochat.sim.shortcuts import event_of
+
+RECALL_BYTES_MAX = 256 * 1024
+"""Of a stream's messages in one answer to a `Recall`."""
 
 
 @dataclass(slots=True)
@@ -56,6 +64,10 @@ class Node:
     handed: set[str] = field(default_factory=set)
     """The events that others than their authors have brought: these may come once more, from the author."""
     receipts: list[Receipt] = field(default_factory=list)
+    signed: list[KeepMessage] = field(default_factory=list)
+    """The messages of our own streams, and of those that we hear."""
+    acks: dict[tuple[str, str], KeepAck] = field(default_factory=dict)
+    """By group and member: its last signed acknowledgement of our stream."""
 
     def copy(self) -> "Node":
         """Another node that knows the same, and goes its own way from here on."""
@@ -86,9 +98,33 @@ class Node:
                 self._refute([row for row in self._vouched(group, author) if after < row.seq <= upto])
             case Receipt():
                 self.receipts.append(effect)
+            case KeepMessage():
+                self.signed.append(effect)
+            case KeepAck(group, member, alias, time, of):
+                if any(
+                    (one.group, one.alias, one.time, one.signature) == (group, alias, time, of) for one in self.signed
+                ):
+                    self.acks[group, member] = effect
+            case KeepStatement():
+                pass
             case Forget(group):
                 self.log = [row for row in self.log if row.group != group]
                 self.receipts = [one for one in self.receipts if one.group != group]
+                self.signed = [one for one in self.signed if one.group != group]
+                self.acks = {key: one for key, one in self.acks.items() if key[0] != group}
+
+    def recall(self, asked: Recall) -> Recalled:
+        """What the journal reads back of what we have said."""
+        chain = sorted(
+            (row.seq, row.record) for row in self.log if row.group == asked.group and row.author == asked.author
+        )
+        records = [record for seq, record in chain if seq > asked.after][: asked.limit]
+        stream = (one for one in self.signed if asked.alias and (one.group, one.alias) == (asked.group, asked.alias))
+        lacking = [(one.upto, one.message) for one in stream if one.upto > asked.after]
+        sizes = accumulate(len(message) for _, message in lacking)
+        room = sum(size <= RECALL_BYTES_MAX for size in sizes)
+        messages = lacking[: min(asked.limit, max(1, room))]
+        return Recalled(asked.group, asked.member, tuple(records), tuple(messages))
 
     def fetch(self, asked: Fetch) -> Fetched:
         """What the journal finds of what a member asks for."""

@@ -24,6 +24,9 @@ from zerochat.group.effects import (
     Forget,
     Hangup,
     Hold,
+    KeepAck,
+    KeepMessage,
+    KeepStatement,
     Measure,
     Notify,
     Post,
@@ -49,7 +52,6 @@ from zerochat.group.stimuli import (
     LinkDown,
     LinkUp,
     Moment,
-    Recalled,
     Received,
     Started,
     Stimulus,
@@ -273,7 +275,7 @@ class World(Checks):
                     self.say(f"{self.told_time()} {told(node, notice, who_is(self.nodes))}")
             case Dispatch(link, envelope):
                 self._dispatch(node, link, envelope)
-            case Remember() | Confirm() | Refute() | Receipt() | Forget():
+            case Remember() | Confirm() | Refute() | Receipt() | Forget() | KeepMessage() | KeepStatement() | KeepAck():
                 node.remember(effect)
             case Admit():
                 node.admitted[effect.client_key] = effect
@@ -297,10 +299,8 @@ class World(Checks):
                 self._publish(node, effect)
             case Post() | Answered() | Hold() | Release():
                 self.web.perform(node.name, effect)
-            case Recall(group, member, author, after, limit):
-                chain = sorted((row.seq, row.record) for row in node.log if row.group == group and row.author == author)
-                records = tuple(record for seq, record in chain if seq > after)[:limit]
-                self._later(0, node.name, Recalled(group, member, records))
+            case Recall():
+                self._later(0, node.name, node.recall(effect))
             case Fetch():
                 self._later(0, node.name, node.fetch(effect))
             case Compare():

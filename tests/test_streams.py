@@ -1,0 +1,310 @@
+"""Groups whose keys sign: who hears whose stream from where on, what is refused, and who reads nothing any more."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.test_members import Ruled
+from zerochat.crypto.encoding import did_key_bytes
+from zerochat.crypto.primitives import x25519_public
+from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
+from zerochat.evidence.handshake import Accept, Confirm, Request, Subscription, parse_statement
+from zerochat.evidence.messages import Data, data, parse_ack, parse_data
+from zerochat.group import outbox
+from zerochat.group.effects import Dispatch, KeepAck, KeepMessage, KeepStatement, Publish
+from zerochat.group.event import load_event
+from zerochat.group.membership import Policy
+from zerochat.group.modes.sender_key import (
+    bound_of,
+    is_signed,
+    moved_on,
+    open_content,
+    seal_content,
+    wrapped_key,
+)
+from zerochat.group.stimuli import LeaveGroup, Moment, Received, RemoveMember, SendPost
+from zerochat.group.streams import own, taking, terms
+from zerochat.group.streams.subscribing import open_key
+from zerochat.group.turn import Turn
+from zerochat.sim import SIMULATED_PACKERS
+
+
+class Signed(Ruled):
+    """Members of a group whose keys sign, and all that they want kept."""
+
+    def __init__(self, members=3):
+        self.kept = {}
+        self.wire = []
+        super().__init__(members, Policy(remove="anyone", quorum=0), keys="sender-key")
+
+    def _perform(self, node, effect):
+        if isinstance(effect, KeepMessage | KeepStatement | KeepAck):
+            self.kept.setdefault(node.name, []).append(effect)
+        if isinstance(effect, Publish) and is_signed(effect.envelope):
+            self.wire.append((node.name, effect.envelope))
+        super()._perform(node, effect)
+
+    def did(self, name):
+        return self.group(name).me
+
+    def post(self, name, text):
+        return self.says(name, SendPost(self.id, text))
+
+    def messages(self, at, by=None):
+        """The messages of a stream (their own by default) that somebody has kept."""
+        author = self.did(by or at)
+        return [one for one in self.kept.get(at, ()) if isinstance(one, KeepMessage) and one.author == author]
+
+    def turn(self, name):
+        return Turn(self.nodes[name].agent, Moment(self.now, self.dice.randbytes), SIMULATED_PACKERS)
+
+
+@pytest.fixture
+def three():
+    return Signed(3)
+
+
+def test_everybody_hears_everybody_by_three_signed_statements(three):
+    names = list(three.nodes)
+    for name in names:
+        group = three.group(name)
+        assert set(group.streams) == set(group.subscribers) == set(group.others)
+        assert not group.asking
+        assert not any(one.accept for one in group.subscribers.values()), "all are confirmed"
+    statements = [one for one in three.kept["n0"] if isinstance(one, KeepStatement) and one.member == three.did("n1")]
+    said = [parse_statement(one.statement) for one in statements]
+    for publisher in ("n0", "n1"):
+        request = next(one for one in said if isinstance(one, Request) and one.publisher == three.did(publisher))
+        accept = next(one for one in said if isinstance(one, Accept) and one.request == request.digest)
+        confirm = next(one for one in said if isinstance(one, Confirm) and one.accept == accept.digest)
+        assert Subscription(request, accept, confirm).publisher == did_key_bytes(three.did(publisher))
+
+
+def test_one_message_for_all_that_its_author_has_signed_and_each_acknowledges(three):
+    three.wire.clear()
+    three.post("n0", "one for all")
+    assert [name for name, _ in three.wire] == ["n0"]
+    written = three.wire[0][1]
+    message = parse_data(written)
+    assert message.publisher == did_key_bytes(three.did("n0"))
+    for name in ("n1", "n2"):
+        assert "one for all" in three.texts(name)
+        assert three.messages(name, "n0")[-1].message == written
+    acks = [one for one in three.kept["n0"] if isinstance(one, KeepAck) and one.of == message.signature]
+    assert {one.member for one in acks} == {three.did("n1"), three.did("n2")}
+    for one in acks:
+        signed = parse_ack(one.ack)
+        assert (signed.subscriber, signed.time, signed.of) == (did_key_bytes(one.member), message.time, one.of)
+
+
+def test_a_stream_is_one_chain_and_a_kept_key_opens_its_message_alone(three):
+    for text in ("one", "two", "three"):
+        three.post("n0", text)
+    kept = three.messages("n1", "n0")
+    assert [one.before for one in kept[1:]] == [one.signature for one in kept[:-1]]
+    first, second = (parse_data(one.message) for one in kept[-2:])
+    assert b"two" in str(open_content(kept[-2].key, first)).encode()
+    with pytest.raises(Unauthentic):
+        open_content(kept[-2].key, second)
+
+
+def test_what_was_lost_is_said_again_as_it_was(three):
+    real = three.faults
+    three.faults = replace(real, loss=1.0)
+    three.ask("n0", SendPost(three.id, "lost"))
+    three.run(for_ms=500)
+    three.faults = real
+    three.ask("n0", SendPost(three.id, "heard too early"))
+    three.run(for_ms=30_000)
+    for name in ("n1", "n2"):
+        assert three.texts(name)[-2:] == ["lost", "heard too early"]
+        assert [one.message for one in three.messages(name, "n0")[-2:]] == [
+            one.message for one in three.messages("n0")[-2:]
+        ]
+        assert not three.group(name).early
+
+
+def test_whoever_was_put_out_reads_nothing_of_what_comes(three):
+    three.post("n0", "all hear this")
+    gone = three.group("n2")
+    stream = gone.streams[three.did("n0")]
+    three.says("n0", RemoveMember(three.id, three.did("n2")))
+    three.post("n0", "a secret")
+    fresh = [one for one in three.messages("n0") if one.time > stream.time]
+    assert [bool(one.key) for one in fresh] == [False, True], "a new key, and then the words"
+    chain = stream.chain
+    for one in fresh:
+        message = parse_data(one.message)
+        with pytest.raises((Unauthentic, Malformed)):
+            open_content(moved_on(chain)[0], message)
+        if (frame := wrapped_key(message)) is not None:
+            assert taking._new_key(gone, three.did("n0"), frame) is None
+        chain = moved_on(chain)[1]
+    assert three.texts("n1")[-1] == "a secret"
+    assert "a secret" not in three.texts("n2")
+
+
+def test_whoever_leaves_has_its_key_replaced_too(three):
+    three.post("n1", "hello")
+    before = three.group("n1").stream.chain
+    three.says("n2", LeaveGroup(three.id))
+    three.post("n1", "we are two")
+    assert three.group("n1").stream.since > 0
+    assert three.texts("n0")[-1] == "we are two"
+    assert three.group("n1").stream.number == 1
+    assert before != three.group("n1").stream.chain
+
+
+def test_a_newcomer_cannot_open_what_was_said_before_it_came():
+    world = Signed(2)
+    world.post("n0", "before")
+    stream = world.group("n1").streams[world.did("n0")]
+    later = terms.seal_key(stream.chain, b"\x09" + bytes(31), bytes(range(32)))
+    assert len(later) == 80
+    kept = world.messages("n1", "n0")[-1]
+    with pytest.raises(Unauthentic):
+        open_content(moved_on(stream.chain)[0], parse_data(kept.message))
+
+
+def test_a_key_is_taken_anew_after_so_many_messages(three, monkeypatch):
+    monkeypatch.setattr(own, "MESSAGES_MAX", 3)
+    for number in range(7):
+        three.post("n0", f"number {number}")
+    kept = three.messages("n1", "n0")
+    assert sum(not one.key for one in kept) == 2
+    assert three.texts("n2")[-7:] == [f"number {number}" for number in range(7)]
+
+
+def test_words_without_a_signature_are_refused_where_keys_sign(three):
+    turn = three.turn("n0")
+    three.post("n0", "signed")
+    group = three.group("n0")
+    words = [row for row in three.nodes["n0"].log if row.author == group.me][-1]
+    event = load_event(words.record)
+    forged = replace(event, seq=event.seq + 1, pre=event.id, body={"text": "not signed"}, lamport=event.lamport + 1)
+    turn = three.turn("n0")
+    outbox.send(turn, three.id, three.did("n1"), [forged])
+    sent = [effect for effect in turn.effects if isinstance(effect, Dispatch)]
+    assert len(sent) == 1
+    link = three.group("n1").peers[three.did("n0")].link
+    before = three.nodes["n1"].agent
+    three.hear("n1", Received(link, sent[0].envelope))
+    assert three.nodes["n1"].dropped["dropped Refused"] >= 1
+    assert three.nodes["n1"].agent.groups[three.id].chains == before.groups[three.id].chains
+
+
+@pytest.mark.parametrize("place", [0, 7, 8, 40, 60, 100, -1, -65, -128])
+def test_a_changed_byte_is_refused_and_changes_nothing(three, place):
+    three.post("n0", "as it was")
+    written = bytearray(three.wire[-1][1])
+    written[place] ^= 1
+    turn = three.turn("n1")
+    before = turn.agent
+    with pytest.raises(RemoteError):
+        taking.hear(turn, three.id, three.did("n0"), bytes(written))
+    assert before is three.nodes["n1"].agent
+
+
+def test_a_message_of_somebody_else_is_refused(three):
+    three.post("n0", "mine")
+    turn = three.turn("n1")
+    with pytest.raises(Refused):
+        taking.hear(turn, three.id, three.did("n2"), three.wire[-1][1])
+
+
+def test_a_signed_message_in_a_group_where_nothing_is_signed_is_refused():
+    world = Ruled(2)
+    turn = Turn(world.nodes["n1"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    with pytest.raises(Refused):
+        taking.hear(turn, world.id, world.group("n0").me, b"\0" * 300)
+
+
+def test_a_flood_of_messages_that_fit_nowhere_fills_a_bounded_place(three):
+    group = three.group("n0")
+    stream = three.group("n1").streams[group.me]
+    turn = three.turn("n1")
+    for number in range(taking.EARLY_MAX + 20):
+        before = number.to_bytes(64, "big")
+        message = data(group.seed, stream.time + 2 + number, stream.alias, b"\x01" * 300, before)
+        taking.hear(turn, three.id, group.me, message.written())
+    assert len(turn.group(three.id).early[group.me].messages) == taking.EARLY_MAX
+
+
+def test_a_message_that_opens_under_no_key_leads_to_a_new_subscription(three):
+    """Its author has the key, so it is its own doing, or one of the two has lost something: both go on."""
+    group = three.group("n0")
+    stream = three.group("n1").streams[group.me]
+    broken = data(group.seed, stream.time + 1, stream.alias, b"\x01" * 300, stream.head)
+    link = three.group("n1").peers[group.me].link
+    three.hear("n1", Received(link, broken.written()))
+    assert group.me not in three.group("n1").streams
+    three.run(for_ms=70_000)
+    three.post("n0", "heard again")
+    three.settle()
+    assert three.texts("n1")[-1] == "heard again"
+
+
+def test_an_agent_that_starts_anew_goes_on_in_the_same_stream(three):
+    three.post("n0", "one")
+    alias = three.group("n0").stream.alias
+    three.restart("n0")
+    three.run(for_ms=10_000)
+    three.post("n0", "two")
+    assert three.group("n0").stream.alias == alias
+    assert three.texts("n2")[-2:] == ["one", "two"]
+
+
+def test_a_profile_from_a_backup_begins_another_stream(three):
+    """It may have said more than it knows: a second message behind the same one would convict it."""
+    three.post("n0", "one")
+    old = three.group("n0").stream.alias
+    copy = three.nodes["n0"].agent
+    three.post("n0", "two, after the backup")
+    node = three.nodes["n0"]
+    node.agent = copy
+    node.log = [row for row in node.log if "after the backup" not in str(row.record)]
+    three.restart("n0", restored=True)
+    three.run(for_ms=120_000)
+    three.post("n0", "three")
+    three.settle()
+    assert three.group("n0").stream.alias != old
+    for name in ("n1", "n2"):
+        assert three.texts(name)[-2:] == ["two, after the backup", "three"]
+        places = [(one.alias, one.before) for one in three.messages(name, "n0")]
+        assert len(set(places)) == len(places), "nothing was said twice in one place"
+
+
+# --- the pure half --------------------------------------------------------------------------------------------------
+
+
+def sealed(key, body, seed=bytes(32)):
+    bare = Data(1, data(seed, 1, b"a" * 16, b"x", b"b" * 64).publisher, b"a" * 16, b"", b"b" * 64)
+    return replace(bare, sealed=seal_content(key, body, bound_of(bare)))
+
+
+def test_content_opens_under_its_key_alone():
+    message = sealed(b"k" * 32, {"text": "x" * 1000})
+    assert open_content(b"k" * 32, message) == {"text": "x" * 1000}
+    with pytest.raises(Unauthentic):
+        open_content(b"l" * 32, message)
+    with pytest.raises(Unauthentic):
+        open_content(b"k" * 32, replace(message, time=2))
+
+
+def test_content_is_padded():
+    assert len({len(sealed(b"k" * 32, {"text": "x" * size}).sealed) for size in (1, 50, 100)}) == 1
+
+
+def test_a_key_is_sealed_for_one_member_alone():
+    secret, other = b"\x11" * 32, b"\x22" * 32
+    box = terms.seal_key(b"c" * 32, x25519_public(secret), b"\x33" * 32)
+    assert open_key(box, secret) == b"c" * 32
+    with pytest.raises(Unauthentic):
+        open_key(box, other)
+    with pytest.raises(Malformed):
+        open_key(box[:-1], secret)
+
+
+def test_a_ratchet_goes_one_way():
+    key, chain = moved_on(b"c" * 32)
+    assert len({key, chain, b"c" * 32, *moved_on(chain)}) == 5
