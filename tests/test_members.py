@@ -14,6 +14,7 @@ from zerochat.group.contact import member_link
 from zerochat.group.effects import Answer, Changed, Refuse, Voted
 from zerochat.group.event import POST, Event
 from zerochat.group.find import UnknownMember
+from zerochat.group.history import errands
 from zerochat.group.members import NameTaken, NoRight, NotYourself
 from zerochat.group.membership import Policy, may_post
 from zerochat.group.notices import Removed, TrustChanged
@@ -265,3 +266,18 @@ def test_cover_is_said_now_and_then_and_means_nothing():
     gaps = {later - earlier for earlier, later in itertools.pairwise(times)}
     assert 5 <= len(times) <= 60 and len(gaps) > len(times) // 2
     assert logs == {name: world.nodes[name].log for name in world.nodes}
+
+
+def test_whoever_waits_for_an_answer_of_somebody_who_was_put_out_starts_anew():
+    world = Ruled(3, Policy(remove="anyone", quorum=0))
+    gone = world.group("n2").me
+    turn = Turn(world.nodes["n0"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    errands.ask_for(turn, world.id, gone, [(gone, 0, 9)], 1)
+    world.nodes["n0"].agent = turn.agent
+    assert gone in world.group("n0").errands
+    world.says("n0", RemoveMember(world.id, gone))
+    assert gone not in world.group("n0").peers and not world.group("n0").errands
+    left = replace(turn.agent.groups[world.id], peers={})
+    world.nodes["n0"].agent = replace(turn.agent, groups={world.id: left})
+    world.restart("n0")
+    assert not world.group("n0").errands, "an older version has kept that"

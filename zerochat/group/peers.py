@@ -205,6 +205,7 @@ def close(turn: Turn, name: str, member: str) -> None:
         limbo={did: held for did, held in group.limbo.items() if did != member},
         waiting={key: one for key, one in group.waiting.items() if one.sender != member},
         peers={did: other for did, other in group.peers.items() if did != member},
+        errands={did: one for did, one in group.errands.items() if did != member},
     )
 
 

@@ -82,7 +82,8 @@ def below(want: Sequence[tuple[str, int, int]], found: Iterable[Event]) -> tuple
 def forget(turn: Turn, name: str) -> None:
     """We have just started: nobody answers any more over a link that was there before."""
     group = turn.group(name)
-    left = {member: one for member, one in group.errands.items() if mail.by_mail(turn, name, member)}
+    asked = {member: one for member, one in group.errands.items() if member in group.peers}  # a version left others
+    left = {member: one for member, one in asked.items() if mail.by_mail(turn, name, member)}
     if left != group.errands:
         turn.edit(name, errands=left)
 

@@ -70,7 +70,7 @@ def _hear_accept(turn: Turn, name: str, sender: str, said: Accept) -> bool:
         turn.edit(name, streams={**group.streams, sender: replace(known, confirm=True)})
         return True  # our confirmation was lost
     if (said.publisher, said.subscriber) != (sender, group.me) or asked is None or said.request != asked.digest:
-        raise Refused(why="an answer to what nobody has asked for")
+        return False  # to what we have asked before something was lost; it is said until we ask anew
     stream = _begun(group, sender, said)
     rest = {did: one for did, one in group.asking.items() if did != sender}
     turn.edit(name, streams={**group.streams, sender: stream}, asking=rest)
