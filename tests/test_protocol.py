@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests import test_agent
+from tests.test_agent import until
 from zerochat.agent.client import AgentError
 from zerochat.agent.schema import METHODS
 from zerochat.cli.parser import grammar
@@ -107,7 +108,9 @@ def test_settings_over_the_control_protocol(people: Any, monkeypatch: pytest.Mon
     assert (before["chat.theme"].source, before["agent.drain"].source) == ("default", "default")
     changed = ask("set", name="theme", value="light")
     assert (changed.name, changed.value, changed.source, changed.note) == ("chat.theme", '"light"', "file", "")
-    assert "next start" in ask("set", name="agent.drain", value="3").note
+    assert "next start" in ask("set", name="network.cover", value="on").note
+    assert ask("set", name="agent.drain", value="3").note == ""
+    until(lambda: alice.thread.drain_s == 3.0, "that the agent goes by it")
     assert ask("set", name="chat.groups.hikers.notify", value="none").value == '"none"'
     assert {one.name: one.value for one in ask("settings")}["chat.groups.hikers.notify"] == '"none"'
     assert ask("set", name="theme", value=None).source == "default"

@@ -87,6 +87,12 @@ def report(
     return replace(_report(group, row, table, -1), event=event)
 
 
+def has_read(agent: Agent, group: Group, member: str, lamport: int) -> bool:
+    """Whether a member says that it has read up to this Lamport time or further, where such a thing is told at all."""
+    peer = group.peers.get(member)
+    return agent.sharing.read_receipts and peer is not None and peer.read >= lamport
+
+
 def _report(group: Group, row: Row, table: list[MemberDelivery], count: int) -> DeliveryReport:
     delivered = sum(one.delivered for one in table)
     wanted = len(table) if count < 0 else min(count, len(table))
@@ -101,7 +107,8 @@ def _one(agent: Agent, group: Group, row: Row, member: str, receipt: Held | None
     heard = timestamp(peer.heard) if peer is not None and peer.heard else None
     if has(group, member, row.author, row.position):
         at, via = (timestamp(receipt.at), receipt.via) if receipt is not None else (None, "")
-        return MemberDelivery(member, nick, True, "delivered", at, via, connection, heard)
+        read = has_read(agent, group, member, row.lamport)
+        return MemberDelivery(member, nick, True, "delivered", at, via, connection, heard, read=read)
     if row.author != group.me:
         return MemberDelivery(member, nick, False, "unknown", None, "", connection, heard)
     tries = peer.tries if peer is not None else 0

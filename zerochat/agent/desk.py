@@ -31,6 +31,7 @@ from zerochat.agent.files import shown
 from zerochat.agent.files.counter import Counter
 from zerochat.agent.files.room import FileRoom
 from zerochat.agent.journal import Journal
+from zerochat.agent.pace import READ_SENT_S, TYPING_HEARD_S, TYPING_SENT_S, Pace
 from zerochat.agent.pages import page_of
 from zerochat.agent.places import Places
 from zerochat.agent.schema import Request
@@ -60,11 +61,12 @@ from zerochat.group.effects import (
     Offered,
     Posted,
     Refuse,
+    Shared,
     Voted,
 )
 from zerochat.group.find import find_connection, find_group
 from zerochat.group.state import Agent, Group
-from zerochat.group.stimuli import Ask, ChangeRole, Command, ImportEvents, VerifyMember
+from zerochat.group.stimuli import Ask, ChangeRole, Command, ImportEvents, ShareRead, ShareTyping, VerifyMember
 
 EVENTS_BYTES_MAX = 960 * 1024
 """Of a page of history as it is told: it is one line of the control socket."""
@@ -108,6 +110,8 @@ class Desk:
     """None: there are no settings."""
     telemetry: Callable[[str, Struct], Struct] | None = None
     """Answers what is asked about it; None: there is none."""
+    reload: Callable[[], None] = lambda: None
+    """Have the settings read again."""
     _tickets: dict[int, tuple[int, Request, Command]] = field(default_factory=dict)
     _next_ticket: int = 1
     _names: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
@@ -122,6 +126,7 @@ class Desk:
     """Who is told what is new."""
     _waits: Waits = field(init=False)
     _files: Counter = field(init=False)
+    _pace: Pace = field(default_factory=Pace)
 
     def __post_init__(self) -> None:
         self.log = Standings(self.journal)
@@ -204,7 +209,10 @@ class Desk:
             case schema.SetParams():
                 from zerochat.agent import tuning  # like all that hardly anybody asks for: not before it is wanted
 
-                self.server.respond(client, request.id, tuning.change(self.places, params))
+                changed = tuning.change(self.places, params)
+                if tuning.holds_at_once(changed.name):
+                    self.reload()
+                self.server.respond(client, request.id, changed)
             case _ if request.method.startswith("telemetry"):
                 if self.telemetry is None:
                     raise NoTelemetry
@@ -222,6 +230,16 @@ class Desk:
             case schema.ConsumerParams(consumer):
                 self.stream.consumers.forget(consumer)
                 self.server.respond(client, request.id, schema.NoParams())
+            case schema.ReadParams(wanted, upto):
+                group = find_group(agent, wanted)
+                if agent.sharing.read_receipts and self._may_share(group, "read", READ_SENT_S):
+                    return ShareRead(group.id, upto)
+                self.server.respond(client, request.id, schema.Shared())
+            case schema.GroupParams(wanted) if request.method == "typing":
+                group = find_group(agent, wanted)
+                if agent.sharing.typing and self._may_share(group, "typing", TYPING_SENT_S):
+                    return ShareTyping(group.id)
+                self.server.respond(client, request.id, schema.Shared())
             case schema.GroupParams(wanted) if request.method == "members":
                 self.server.respond(client, request.id, self._members(agent, find_group(agent, wanted)))
             case schema.GroupParams(wanted) if request.method == "invitations":
@@ -276,9 +294,18 @@ class Desk:
                 from zerochat.agent.backup import copy_beside
 
                 self.server.respond(client, request.id, schema.Copied(str(copy_beside(self.journal))))
+            case "reload":
+                self.reload()
+                self.server.respond(client, request.id, schema.NoParams())
             case "stop":
                 self.server.respond(client, request.id, schema.NoParams())
                 self.stopping = True
+
+    def _may_share(self, group: Group, kind: str, every_s: float) -> bool:
+        """Whether it is time to tell something in passing again. A bot does not."""
+        said = self.log.announced(group).get(group.me)
+        bot = said is not None and said.what.bot
+        return not bot and not self.ending and self._pace.allows(every_s, time.monotonic(), kind, group.id)
 
     # --- a turn -----------------------------------------------------------------------------------------------------
 
@@ -344,6 +371,8 @@ class Desk:
             case Imported(group, outcomes):
                 assert isinstance(command, ImportEvents)
                 return ledger.imported(self.journal, group, command.records, outcomes)
+            case Shared(members):
+                return schema.Shared(members)
             case Posted(group, event) if request.method == "announce":
                 return schema.Announced(group, event)
             case Posted(group, event, seq, lamport):
@@ -433,6 +462,7 @@ class Desk:
         self._files.note(news)
         told_anyway = (notices.JoinProgress, notices.ViewChanged)
         news = [one for one in news if isinstance(one, told_anyway) or getattr(one, "group", "") in here]
+        news = [one for one in news if not isinstance(one, notices.Typing) or self._is_new(one)]
         self._names = {group: names for group, names in self._names.items() if group in here}
         told = [item for notice in news if (item := report.news(notice, agent, self._labels)) is not None]
         self._joins |= {item.join: item for _, _, item in told if isinstance(item, schema.JoinStatus)}
@@ -440,6 +470,10 @@ class Desk:
         self._joins = {join: status for join, status in self._joins.items() if join in known}
         for method, group, params in (*told, *self._amended(news, agent)):
             self.server.notify(self.stream.listeners(method, group), method, params)
+
+    def _is_new(self, typing: notices.Typing) -> bool:
+        """Whether the faces have not been told of it just now."""
+        return self._pace.allows(TYPING_HEARD_S, time.monotonic(), "heard", typing.group, typing.member)
 
     def _amended(self, news: Iterable[notices.Notice], agent: Agent) -> Iterator[tuple[str, str, schema.Amended]]:
         """The messages that stand otherwise, because what was said about them is confirmed, or was never said."""

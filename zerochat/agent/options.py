@@ -125,6 +125,19 @@ OPTIONS: Final[Mapping[str, Option]] = {
             example=["notify-send", "zerochat", "somebody has called you"],
         ),
         Option("hooks.timeout", "seconds after which a program of these is ended", 10),
+        Option(
+            "share.read_receipts",
+            "tell the members who are connected up to where you have read, in groups of 32 at the most; only then you"
+            " see up to where they have, if they tell it",
+            False,
+            _FLAG,
+        ),
+        Option(
+            "share.typing",
+            "tell them that you are writing, before you send it; only then you see who of them is writing",
+            False,
+            _FLAG,
+        ),
         Option("files.auto_max", "a file of so many MiB or less is fetched when it is posted; 0: only when you ask", 1),
         Option("files.size_max", "MiB; a larger file is neither sent nor fetched (1024 at the most)", 64),
         Option("files.total_max", "MiB that are kept of all files, of all groups", 2_048),
@@ -143,6 +156,7 @@ _SECTIONS: Final = {
     "network": "What the agent listens on and dials.",
     "agent": "The agent.",
     "hooks": "What is run when somebody says something.",
+    "share": "What the others are told of what you do, besides what you say. Each works both ways.",
     "files": "How much of others' files this machine takes.",
     "telemetry": "What may be recorded of how messages fare; nothing is, unless you turn it on.",
 }

@@ -11,6 +11,7 @@ AT_ONCE: Final = frozenset(
         *("hooks.on_message", "hooks.on_mention", "hooks.timeout"),
         *("telemetry.allowed", "telemetry.megabytes", "telemetry.days"),
         *("files.auto_max", "files.size_max", "files.total_max"),
+        *("share.read_receipts", "share.typing"),
     }
 )
 """All others are about sockets that are open and addresses that were told, or belong to whoever started the agent."""

@@ -429,6 +429,8 @@ def news(
             return "invitation", group, schema.InvitationNews(group, label, uses_left)
         case notices.Rotated(group, member, mine):
             return "rotated", group, schema.RotatedNews(group, member, nick(group, member), mine)
+        case notices.Typing(group, member):
+            return "typing", group, schema.TypingNews(group, member, nick(group, member))
         case notices.Delivered() | notices.FileMoved():  # of files the desk tells, not too often
             return None
         case (

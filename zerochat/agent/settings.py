@@ -88,6 +88,10 @@ class Settings:
     """`telemetry.megabytes`: so many MiB of that are kept, compressed; the oldest goes first."""
     days: int = 30
     """`telemetry.days`: for so long."""
+    read_receipts: bool = False
+    """`share.read_receipts`: tell the others up to where I have read, and be told the same."""
+    typing: bool = False
+    """`share.typing`: tell the others that I am writing, and be told the same."""
     warnings: tuple[str, ...] = ()
     """One sentence for each name in the file that means nothing."""
 
@@ -263,6 +267,8 @@ CHECKS: Final[Mapping[str, Callable[[object], Any]]] = {
     "telemetry.allowed": _flag,
     "telemetry.megabytes": partial(_mebibytes, 1, TELEMETRY_MEBIBYTES_MAX),
     "telemetry.days": _days,
+    "share.read_receipts": _flag,
+    "share.typing": _flag,
     "files.auto_max": partial(_mebibytes, 0, FILE_MEBIBYTES_MAX),
     "files.size_max": partial(_mebibytes, 1, FILE_MEBIBYTES_MAX),
     "files.total_max": partial(_mebibytes, 1, 1 << 24),

@@ -218,7 +218,14 @@ def _having(fate: Fate, nicks: dict[str, str], name: Name, clock: Clock) -> list
     else:
         said = [f"{report.delivered} of {report.of} others are known to have it."]
     others = [one for one in (*report.members, *fate.gone) if one.connection != "self"]
-    return said + [_one(one, nicks, name, clock) for one in others]
+    return said + [_one(one, nicks, name, clock) for one in others] + _reading(others, name)
+
+
+def _reading(others: list[MemberDelivery], name: Name) -> list[str]:
+    """Who says that it has read it, which is more than to have it; nothing where nobody says so."""
+    *first, last = [name(one.nick) for one in others if one.read] or [""]
+    who = f"{', '.join(first)} and {last}" if first else last
+    return [f"Read by {who}, as {'they say' if first else 'it says'}."] if who else []
 
 
 def _one(one: MemberDelivery, nicks: dict[str, str], name: Name, clock: Clock) -> str:

@@ -76,6 +76,7 @@ from zerochat.group.engine import step
 from zerochat.group.files.rules import FileRules
 from zerochat.group.history import regain
 from zerochat.group.notices import Forked, Notice
+from zerochat.group.sharing import Sharing
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
     Ask,
@@ -127,6 +128,10 @@ def _leave_no_core() -> None:
 
 def _file_rules(settings: Settings) -> FileRules:
     return FileRules(settings.auto_max << 20, settings.size_max << 20, settings.total_max << 20)
+
+
+def _sharing(settings: Settings) -> Sharing:
+    return Sharing(settings.read_receipts, settings.typing)
 
 
 Connectivity: TypeAlias = LinkUp | LinkDown | WebUp | WebDown | Started
@@ -313,6 +318,7 @@ class AgentThread(threading.Thread):
             with transport, postman, files, self._hooks, ControlServer(self._places.socket) as server:
                 self._transport, self._server, self._postman, self._files = transport, server, postman, files
                 self._desk = Desk(server, journal, self.status, postman.lend, files, self._places, self._telemetry)
+                self._desk.reload = self._reload_asked.set
                 ports = transport.bind()
                 for name, asked, port in zip(("pair_port", "queue_port"), (pair_port, queue_port), ports, strict=True):
                     if not asked:
@@ -323,9 +329,9 @@ class AgentThread(threading.Thread):
                 self._watched: dict[int, bool] = {}
                 web = postman.start(hidden)
                 key, restored = x25519_public(secret), self._restored
-                rules = _file_rules(settings)
+                own = _file_rules(settings), _sharing(settings)
                 self._set_hooks(settings)
-                started = Started(self._pair, self._queue, key, web, hidden, settings.cover, restored, anew, rules)
+                started = Started(self._pair, self._queue, key, web, hidden, settings.cover, restored, anew, *own)
                 self._turn([started, *files.found()])
                 self._record()
                 self._watch_faces()
@@ -393,7 +399,7 @@ class AgentThread(threading.Thread):
         self._set_hooks(settings)
         self._record()
         # Not the core's own doing, but what `Started` tells it too; the next commit puts it on disk.
-        self._agent = replace(self._agent, file_rules=_file_rules(settings))
+        self._agent = replace(self._agent, file_rules=_file_rules(settings), sharing=_sharing(settings))
         self._log.info("the settings were read again: %s", ", ".join(found.taken) or "nothing to take over")
         if found.waiting:
             self._log.warning("these settings hold from the next start on: %s", ", ".join(found.waiting))
@@ -734,4 +740,5 @@ class AgentThread(threading.Thread):
             hidden=report.hidden(agent),
             web=list(agent.web),
             mediators=report.mediators(agent),
+            shares=["typing"] * agent.sharing.typing + ["read"] * agent.sharing.read_receipts,
         )

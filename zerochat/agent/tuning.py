@@ -10,6 +10,7 @@ from typing import ClassVar
 from zerochat.agent.config import from_environment, variable_of
 from zerochat.agent.options import full_name, shown, typed
 from zerochat.agent.places import Places
+from zerochat.agent.reloading import AT_ONCE
 from zerochat.agent.rewriting import write_setting
 from zerochat.agent.schema import SetParams, SettingInfo
 from zerochat.agent.settings import FACE
@@ -43,7 +44,12 @@ def change(places: Places | None, params: SetParams) -> SettingInfo:
     note = ""
     if name in from_environment(os.environ):
         note = f"{variable_of(name)} says something else"
-    elif not name.startswith(FACE):
-        note = "the agent goes by it from its next start on, or when it is told to read its settings again"
+    elif not name.startswith(FACE) and not holds_at_once(name):
+        note = "the agent goes by it from its next start on"
     held = next((one for one in settings(places) if one.name == name), SettingInfo(name, "", "default"))
     return SettingInfo(held.name, held.value, held.source, note)
+
+
+def holds_at_once(name: str) -> bool:
+    """Whether a running agent that reads its settings again goes by this one from then on."""
+    return name in AT_ONCE

@@ -18,6 +18,7 @@ asked of a peer is answered at once with the thread of the question; the peer's 
     delivery      who has an event, and what has become of it
     completeness  what is known to be missing
     drafts        what was begun and not sent
+    ephemeral     what is told in passing: who is writing, and who has read what
     files         what comes with messages, and how far it has come
     finding       looking for what was said
     ledger        the log as it lies on disk
@@ -77,6 +78,7 @@ from zerochat.agent.schema.delivery import (
     Word,
 )
 from zerochat.agent.schema.drafts import Draft, Drafts, DraftsParams
+from zerochat.agent.schema.ephemeral import ReadParams, Shared, TypingNews
 from zerochat.agent.schema.events import (
     Amended,
     Announced,
@@ -309,6 +311,7 @@ __all__ = [
     "Quote",
     "ReactParams",
     "Reaction",
+    "ReadParams",
     "ReceiptNews",
     "RefutedNews",
     "RemoveParams",
@@ -331,6 +334,7 @@ __all__ = [
     "Sent",
     "SetParams",
     "SettingInfo",
+    "Shared",
     "Since",
     "Status",
     "Stopping",
@@ -343,6 +347,7 @@ __all__ = [
     "TopicParams",
     "Trust",
     "TrustNews",
+    "TypingNews",
     "VerifyParams",
     "Via",
     "ViewNews",

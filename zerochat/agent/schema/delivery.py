@@ -35,6 +35,9 @@ class MemberDelivery(Struct, frozen=True):
     """How often it was repeated to this member since the member last acknowledged anything."""
     next_try: str | None = None
     """When it is repeated next; None: as soon as the member can be reached."""
+    read: bool = False
+    """It has it, and says that it has read up to there or further. Never so unless `share.read_receipts` is on here and
+    there."""
 
 
 class DeliveryReport(Struct, frozen=True):

@@ -29,6 +29,8 @@ class Status(Struct, frozen=True, kw_only=True):
     mediators: list[ConnectionInfo] = field(default_factory=list)
     joins: list[JoinStatus] = field(default_factory=list)
     """My joins that are under way, and the last one that has failed since the agent started."""
+    shares: list[str] = field(default_factory=list)
+    """What the others are told of what I do besides what I say, and I of them: `typing`, `read`, both or nothing."""
 
 
 class Hello(Struct, frozen=True, kw_only=True):
