@@ -9,6 +9,7 @@ from tests.mutants import MUTANTS, Mutant
 from tests.seeds import told_elsewhere
 from zerochat.cli import main
 from zerochat.group import sync
+from zerochat.group.modes import MODES
 from zerochat.sim import Faults, Violation, play_episode
 from zerochat.sim.batch import Plan, Played, least, run
 from zerochat.sim.beginnings import KINDS, REAL_EVERY, REAL_KINDS, Beginning, beginning_of, begun
@@ -55,7 +56,7 @@ def test_a_tenth_of_the_groups_have_real_envelopes_and_the_others_are_of_all_kin
     groups = [beginning_of(seed) for seed in range(KINDS * REAL_EVERY * REAL_KINDS)]
     real = [one for one in groups if one.envelope.startswith("didcomm/")]
     assert len(real) == len(groups) // REAL_EVERY and {one.envelope[-2:] for one in real} == {"v1", "v2"}
-    assert {one.members for one in groups} == {2, 3, 4} and len({one.keys for one in groups}) == 2
+    assert {one.members for one in groups} == {2, 3, 4} and {one.keys for one in groups} == MODES.keys()
     assert len({one.policy for one in groups}) > KINDS // 3
 
 

@@ -20,16 +20,10 @@ from typing import ClassVar, Final
 from zerochat.crypto.contents import xc20p_open, xc20p_seal
 from zerochat.crypto.encoding import compact_json, strict_json
 from zerochat.crypto.primitives import equal, hkdf_sha256
-from zerochat.didcomm.message import Message
-from zerochat.didcomm.packer import Packer
-from zerochat.errors import Malformed, Refused, Unauthentic
+from zerochat.errors import Malformed, Unauthentic
 from zerochat.evidence.messages import Data
-from zerochat.group.modes.mode import Place
 from zerochat.group.modes.pairwise import PairwiseSingle
-from zerochat.group.relationship import Relationship
 from zerochat.group.wire.contents import CONTENT_BYTES_MAX, emptied, filled
-from zerochat.group.wire.frame import is_frame
-from zerochat.group.wire.messages import EVENTS
 
 KEY_BYTES: Final = 32
 _COMMITMENT_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 24, 16
@@ -38,16 +32,11 @@ _CONTENT, _KEY = b"\x01", b"\x02"
 
 @dataclass(frozen=True, slots=True)
 class SenderKey(PairwiseSingle):
-    """What is said stands in streams; all else travels as with pairwise keys, one to one or in a frame for all."""
+    """What is said stands in streams; all else travels as with pairwise keys, one to one or in a frame for all. Words
+    that come that way are not heard (`log.py`)."""
 
     name: ClassVar[str] = "sender-key"
     signs: ClassVar[bool] = True
-
-    def open(self, place: Place, envelope: bytes, sender: Relationship, packer: Packer) -> tuple[Relationship, Message]:
-        relationship, message = PairwiseSingle.open(self, place, envelope, sender, packer)
-        if is_frame(envelope) and message.type == EVENTS:
-            raise Refused(why="events for several without a signature, in a group where they have one")
-        return relationship, message
 
 
 def is_signed(envelope: bytes) -> bool:
