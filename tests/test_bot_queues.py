@@ -5,6 +5,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from zerochat.bot import work
 from zerochat.bot.intake import Intake
 from zerochat.bot.queues import Queues
 from zerochat.bot.store import Store
+from zerochat.group.effects import Refute, Remember
 from zerochat.testing import Group, run
 
 if TYPE_CHECKING:
@@ -122,6 +124,50 @@ def test_a_noisy_group_with_a_slow_handler_holds_no_other_group_up() -> None:
             slow = [text for text in done if text.startswith("slow")]
             assert list(dict.fromkeys(slow)) == [f"slow {number}" for number in range(80)]
             assert len(slow) <= 81, "but for the one at which it was killed, each was handled once"
+
+    run(story())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_was_put_aside_and_refuted_is_handled_when_it_comes_anew(killed: bool) -> None:
+    """It was acknowledged, so the agent does not tell it again: the bot itself has to look for it."""
+    bot = Bot(name="robo", credit=8, include=("self",))
+    done: list[str] = []
+
+    @bot.on_message(include=("self",))
+    async def work(m: Message) -> None:
+        await asyncio.sleep(20 if m.group.name == "friends" else 0.1)
+        done.append(m.text)
+
+    async def story() -> None:
+        async with Group(2, bots=[bot]) as group:
+            await group.call("robo", "new", group="other")
+            said = [await group.say("alice", f"slow {number}") for number in range(30)]
+            await group.pass_time("10s")
+            seat = group._seat("robo")
+            [known] = await group.call("robo", "consumers")
+            assert known.behind == 0 and not done, "all of it is put aside"
+            row = seat.journal.event(next(iter(seat.node.agent.groups)), said[20])
+            assert row is not None
+            # Another member had handed it over; its author says by now that it was never said.
+            seat.journal._db.execute("UPDATE events SET vouched = 'did:key:m' WHERE id = ?", (row.id,))
+            seat._keep([Refute(row.group, row.author, row.position - 1, row.position)])
+            await group.pass_time("20m")
+            assert done == [f"slow {number}" for number in range(30) if number != 20]
+            if killed:
+                await group.kill("robo")
+                await group.start("robo")
+                await group.pass_time("5m")
+            assert len(done) == 29, "what was never said is not handled"
+            fields = (row.group, row.id, row.author, row.position, row.lamport, row.type, row.record, row.received)
+            seat._keep([Remember(*fields, late=True)])
+            seat.pump()
+            await group.pass_time("5m")
+            assert done[29:] == ["slow 20"]
+            await group.kill("robo")
+            await group.start("robo")
+            await group.pass_time("5m")
+            assert done[29:] == ["slow 20"], "and that is done"
 
     run(story())
 

@@ -13,10 +13,15 @@ from zerochat.bot.connection import Connection
 from zerochat.bot.events import Event, event_of
 from zerochat.bot.handlers import Call, Handler
 from zerochat.bot.store import DeadLetter, Store
+from zerochat.errors import LocalError
 from zerochat.terminal import printable
 
 LOOK_S: Final = 2.0
 """How often it is looked whether somebody wants a dead letter to be tried again."""
+
+
+class Refuted(LocalError):
+    """What another member had handed over was never said, its author says by now."""
 
 
 class Letters:
@@ -44,8 +49,8 @@ class Letters:
                 try:
                     event = await self._event(letter)
                     call = handler.match(event) if handler is not None else None
-                except AgentError as error:
-                    self._store.bury(replace(letter, error=f"{error.code}: {error}"))
+                except (AgentError, Refuted) as error:
+                    self._store.bury(replace(letter, error=f"{error.code}: {error.sentence()}"))
                     continue
                 if handler is None or call is None:
                     self._store.bury(replace(letter, error=f"{letter.handler} is no handler of it any more"))
@@ -56,10 +61,7 @@ class Letters:
     async def _event(self, letter: DeadLetter) -> Event:
         """What a dead letter is about: an event out of the log as it stands now, or what was kept of a happening."""
         if not letter.body:
-            found = await event_in_log(self._connection, letter.group, letter.event)
-            if found is None:
-                raise AgentError("NoSuchEvent", "it is not in the log any more", 0)
-            return found
+            return await event_in_log(self._connection, letter.group, letter.event)
         kept = json.loads(letter.body)
         item = Item(
             seq=kept["seq"],
@@ -72,11 +74,11 @@ class Letters:
         return event_of(item, await self._connection.group(letter.group), self._connection.voice)
 
 
-async def event_in_log(connection: Connection, group: str, event: str) -> Event | None:
-    """An event as it stands in the log now; None: it is not there any more, or was never said. Raises AgentError."""
+async def event_in_log(connection: Connection, group: str, event: str) -> Event:
+    """An event as it stands in the log now. Raises Refuted, and AgentError, also where there is none of this id."""
     here = await connection.group(group)
     page = await connection.ask("history", {"group": group, "around": event, "limit": 1})
     found = next((one for one in page.events if one.id == event), None)
-    if found is None or found.refuted:
-        return None
+    if found is None:  # its place is known, and it is not shown there
+        raise Refuted
     return event_of(found, here, connection.voice, connection.known.bots.get(group, ()))

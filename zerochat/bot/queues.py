@@ -5,6 +5,10 @@ acknowledgement says that *everything* up to a number is handled. So a group tha
 as soon as that much has come behind the item that it is at. Before that, what waits is *put aside*: noted in the bot's
 own file, in one transaction, and acknowledged. From there it is handled as if it had just come, in its group's order,
 also by the next process. Only ids are noted of what was said: the words stay in the agent's journal.
+
+What another member had handed over may be refuted by its author while it lies there. Then it is not handled; but it
+may come anew, and the agent, to whom it is acknowledged, does not tell it again. So it is kept as *refuted*, and looked
+for.
 """
 
 from collections import deque
@@ -52,6 +56,7 @@ class Queues:
         self._store, self._intake, self._share = store, intake, share
         self._queues = {group: _Queue(more=True) for group in store.aside_groups()}
         self._aside = store.aside_ids()
+        self._refuted = store.refuted()
         self._over: list[str] = []
         """Of what was put aside, what is handled and still in the file."""
 
@@ -71,6 +76,8 @@ class Queues:
         """Something was told. False: it was put aside by the process before this one, and comes to its turn."""
         if item.id in self._aside:
             return False
+        if item.id in self._refuted:  # the agent does tell it anew: it does not know of its having been acknowledged
+            self.gone(item.id)
         queue = self._queues.setdefault(item.group, _Queue())
         (queue.back if queue.more else queue.front).append(Waiting(item.id, item))
         return True
@@ -96,6 +103,32 @@ class Queues:
             self._over.append(done.id)
         elif done.item is not None:
             self._intake.handled(done.item.seq)
+
+    @property
+    def refuted(self) -> dict[str, str]:
+        """What was refuted before its turn and may come anew: its group by the event's id, oldest first."""
+        return dict(self._refuted)
+
+    def refute(self, group: str) -> None:
+        """The first one of a group, which was put aside, is refuted."""
+        event = self._queues[group].front.popleft().id
+        self._store.refute(group, event)
+        self._aside.discard(event)
+        self._refuted = self._store.refuted()
+
+    def put_back(self, event: str) -> None:
+        """What was refuted has come anew, and waits behind what waits already."""
+        group = self._refuted.pop(event)
+        self._store.put_back(group, event)
+        self._aside.add(event)
+        queue = self._queues.setdefault(group, _Queue())
+        if not queue.more:  # else it is found in the file
+            queue.front.append(Waiting(event, None, aside=True))
+
+    def gone(self, event: str) -> None:
+        """What was refuted is not looked for any more."""
+        self._store.drop_refuted(event)
+        del self._refuted[event]
 
     def put_aside(self) -> int:
         """Note everything that waits in the file, and have it acknowledged; how many that are."""

@@ -81,6 +81,7 @@ class Runner:
             asyncio.create_task(connection.listen(work.intake.reconnected, self._began, self._hear), name="listen"),
             asyncio.create_task(work.acknowledge(), name="acknowledge"),
             asyncio.create_task(work.relieve(), name="relieve"),
+            asyncio.create_task(work.recall(), name="recall"),
             asyncio.create_task(work.letters.revive(self._plan.handlers, work.attempt), name="revive"),
             *(asyncio.create_task(self._keep_time(timer), name=timer.name) for timer in self._plan.timers),
         ]

@@ -26,8 +26,10 @@ DEAD_MAX = 10_000
 ERROR_CHARS_MAX = 2_000
 FILE_PAGES_MAX = 1 << 18
 """Of 4 kB: a gigabyte, which nothing above comes to."""
+REFUTED_MAX = 1_000
+"""Of what was refuted before its turn; then the oldest is not looked for any more."""
 BUSY_S = 10.0
-FORMAT = 2
+FORMAT = 3
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS kv (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -43,6 +45,9 @@ CREATE TABLE IF NOT EXISTS aside (
     number INTEGER PRIMARY KEY AUTOINCREMENT, group_id TEXT NOT NULL, event TEXT NOT NULL UNIQUE, body TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS aside_of ON aside (group_id, number);
+CREATE TABLE IF NOT EXISTS refuted (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, group_id TEXT NOT NULL, event TEXT NOT NULL UNIQUE
+);
 """
 
 
@@ -275,6 +280,30 @@ class Store:
     def drop_aside(self, events: Iterable[str]) -> None:
         with self.using() as db:
             db.executemany("DELETE FROM aside WHERE event = ?", [(event,) for event in events])
+
+    # --- what was refuted before its turn ---------------------------------------------------------------------------
+
+    def refute(self, group: str, event: str) -> None:
+        """What was put aside was never said, as it stands now; it may come anew."""
+        with self.using() as db:
+            db.execute("DELETE FROM aside WHERE event = ?", (event,))
+            db.execute("INSERT OR IGNORE INTO refuted (group_id, event) VALUES (?, ?)", (group, event))
+            db.execute("DELETE FROM refuted WHERE number <= (SELECT max(number) FROM refuted) - ?", (REFUTED_MAX,))
+
+    def refuted(self) -> dict[str, str]:
+        """Whose group it is by the event's id, oldest first."""
+        with self.using() as db:
+            return dict(db.execute("SELECT event, group_id FROM refuted ORDER BY number"))
+
+    def put_back(self, group: str, event: str) -> None:
+        """It has come anew: it waits again, behind what waits already."""
+        with self.using() as db:
+            db.execute("DELETE FROM refuted WHERE event = ?", (event,))
+            db.execute("INSERT OR IGNORE INTO aside (group_id, event, body) VALUES (?, ?, '')", (group, event))
+
+    def drop_refuted(self, event: str) -> None:
+        with self.using() as db:
+            db.execute("DELETE FROM refuted WHERE event = ?", (event,))
 
     # --- timers -----------------------------------------------------------------------------------------------------
 

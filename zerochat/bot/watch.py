@@ -2,14 +2,16 @@
 
 A regular expression with a repetition in a repetition, or a loop that has no end, holds the whole event loop up. While
 the loop goes on it winds a clock up again and again; the clock runs only while this process computes, so neither a
-busy machine nor a stopped process counts. When it has run down, a signal comes, and raises `HeldUp` at the place that
-computes, where it is a failure like any other.
+busy machine nor a stopped process counts. When it has run down, a signal comes; and where the loop's own thread is what
+has computed for so long, it raises `HeldUp` at the place that computes, where it is a failure like any other. The
+signal alone does not say that: its clock runs for all threads of the process, for several at once on several cores.
 
 Signals come to the main thread of a process, on Unix: elsewhere nothing is interrupted.
 """
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
@@ -22,6 +24,8 @@ PATTERN_S: Final = 2.0
 HANDLER_S: Final = 10.0
 """How long a handler may hold everything up, in seconds of computing."""
 BEAT_S: Final = 2.0
+LEFT_S_MIN: Final = 0.01
+"""A clock that is wound up for less, or for nothing, might stand still."""
 _THEIRS: Final[set[CodeType]] = set()
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -43,6 +47,8 @@ class Watch:
 
     def __init__(self) -> None:
         self._limit_s = HANDLER_S
+        self._wound = 0.0
+        """What this thread had computed when the clock was wound up, in seconds."""
         self._running = False
         self._next: asyncio.TimerHandle | None = None
 
@@ -73,7 +79,7 @@ class Watch:
 
     def _wind(self, limit_s: float) -> None:
         if self._running:
-            self._limit_s = limit_s
+            self._limit_s, self._wound = limit_s, time.thread_time()
             signal.setitimer(signal.ITIMER_VIRTUAL, limit_s)
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -83,6 +89,10 @@ class Watch:
     def _run_down(self, number: int, frame: FrameType | None) -> None:
         """Interrupt a handler or a pattern. What is none of these goes on: it is ours, and has an end."""
         seconds = self._limit_s
+        left_s = self._wound + seconds - time.thread_time()
+        if left_s > 0:  # other threads have computed
+            signal.setitimer(signal.ITIMER_VIRTUAL, max(left_s, LEFT_S_MIN))
+            return
         self._wind(HANDLER_S)
         if _is_theirs(frame):
             raise HeldUp(seconds=f"{seconds:g}")

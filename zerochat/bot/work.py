@@ -19,7 +19,7 @@ from zerochat.bot.events import Event, event_of
 from zerochat.bot.faults import told
 from zerochat.bot.handlers import Call, Command, Handler
 from zerochat.bot.intake import Intake
-from zerochat.bot.letters import Letters, event_in_log
+from zerochat.bot.letters import Letters, Refuted, event_in_log
 from zerochat.bot.line import LineLost
 from zerochat.bot.plan import Plan
 from zerochat.bot.queues import Queues, Waiting
@@ -31,6 +31,9 @@ BEGUN_MAX: Final = 5
 """An item with which the process has ended so often is what ends it: it becomes a dead letter."""
 AGAIN_S: Final = 1.0
 """How long an agent that has no time is left alone."""
+RECALL_S: Final = 60.0
+RECALLED_MAX: Final = 32
+"""How often it is looked whether what was refuted has come anew, and for how much of it at a time."""
 RELIEF_S: Final = 0.25
 """How long something may hold up whatever else is to be told, before it is put aside."""
 
@@ -141,6 +144,31 @@ class Work:
                 self._log.info("%d things wait: they are put aside", kept)
                 self._ack_wanted.set()
 
+    async def recall(self) -> None:
+        """Have what was put aside and refuted handled when it has come anew, for as long as the bot runs."""
+        await self._connection.connected.wait()
+        last = ""
+        while not self._stopping:
+            await asyncio.sleep(RECALL_S)
+            waiting = self._queues.refuted
+            names = list(waiting)
+            begin = names.index(last) + 1 if last in waiting else 0
+            for name in (names[begin:] + names[:begin])[:RECALLED_MAX]:
+                last, group = name, waiting[name]
+                try:
+                    there = await self._put_aside(group, name) is not None
+                except Refuted:
+                    continue
+                if name not in self._queues.refuted:
+                    continue  # it was told meanwhile
+                if not there:
+                    self._queues.gone(name)
+                    continue
+                idle = not self._queues.has(group)
+                self._queues.put_back(name)
+                if idle:
+                    self._begin(self._work(group))
+
     def stop(self) -> None:
         """Take nothing more, and begin with nothing more."""
         self._stopping = True
@@ -159,7 +187,12 @@ class Work:
     async def _work(self, group: str) -> None:
         """Handle what waits for one group, in order, until there is nothing."""
         while not self._stopping and (first := self._queues.first(group)) is not None:
-            event = await self._event(group, first)
+            try:
+                event = await self._event(group, first)
+            except Refuted:
+                self._log.info("%s was put aside, and is refuted by now", first.id)
+                self._queues.refute(group)
+                continue
             if event is not None:
                 await self._handle(event, again=first.aside or event.redelivered)
             self._queues.handled(group)
@@ -167,7 +200,7 @@ class Work:
             self._ack_wanted.set()
 
     async def _event(self, group: str, waiting: Waiting) -> Event | None:
-        """None: it is nowhere any more."""
+        """None: it is nowhere any more. Raises Refuted."""
         await self._connection.know_bots(group)
         if waiting.item is not None:
             item, here = waiting.item, await self._connection.group(group)
@@ -181,7 +214,8 @@ class Work:
         return event
 
     async def _put_aside(self, group: str, name: str) -> Event | None:
-        """Out of the log again, as often as the agent only has no time: it is acknowledged, and comes no other way."""
+        """Out of the log again, as often as the agent only has no time: it is acknowledged, and comes no other way.
+        Raises Refuted."""
         while True:
             try:
                 return await event_in_log(self._connection, group, name)
