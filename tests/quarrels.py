@@ -12,12 +12,15 @@ from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public, sha256
 from zerochat.evidence import messages
 from zerochat.evidence.case import (
+    DEFENCE_BYTES_MAX,
+    DEFENCES_MAX,
     Accusation,
     Acknowledged,
     Case,
     Clock,
     Closed,
     Defence,
+    Ended,
     Fork,
     Missing,
     Posted,
@@ -28,7 +31,8 @@ from zerochat.evidence.case import (
 from zerochat.evidence.handshake import Accept, Close, Confirm, Request, Subscription
 from zerochat.evidence.merkle import Frontier, Tree
 from zerochat.evidence.messages import Data
-from zerochat.evidence.witness import Watched, checkpoint, entry_of, receipt_for
+from zerochat.evidence.suite import ED25519, Suite
+from zerochat.evidence.witness import Entry, Watched, checkpoint, entry_of, parse_receipt, receipt_for
 
 EPOCH = 1_700_000_000_000
 TOPIC = b64url(sha256(b"a group"))
@@ -57,9 +61,16 @@ class Ledger:
         self.tree, self.frontier, self.frontiers = Tree(), Frontier(), [Frontier()]
         self.records: list[bytes] = []
 
-    def post(self, now: int, kind, author: str, blob: bytes, about: str = "") -> str:
+    def post(self, now: int, kind, author: str, blob: bytes) -> str:
         """Post something. Returns its receipt."""
-        record = entry_of(kind, author, blob, about).record()
+        return self.post_entry(now, entry_of(kind, author, blob))
+
+    def defend(self, now: int, seed: bytes, blob: bytes, about: str) -> str:
+        """Post a defence, or what looks like one, by whoever has this seed."""
+        return self.post_entry(now, entry_of("defence", did_of(seed), blob, about).signed(seed))
+
+    def post_entry(self, now: int, entry: Entry) -> str:
+        record = entry.record()
         index = self.tree.append(record)
         self.records.append(record)
         self.frontier = self.frontier.with_entry(record)
@@ -90,6 +101,10 @@ class Listener:
     seed: bytes
     off_ms: int
     honest: bool
+    signs: bytes
+    """The seed of its acknowledgements."""
+    silent: bool
+    """It never confirms what it asked for, and never acknowledges: until it accuses."""
     subscription: Subscription | None = None
     head: bytes = b""
     known: dict[bytes, bytes] = field(default_factory=dict)
@@ -99,6 +114,8 @@ class Listener:
     """By subscription: what has come that does not follow."""
     past: list[Subscription] = field(default_factory=list)
     closes: dict[str, Close] = field(default_factory=dict)
+    ended: dict[str, tuple[Close, str, int]] = field(default_factory=dict)
+    """What the publisher has ended: its word, the receipt, and since when the log has it."""
 
     @property
     def did(self) -> str:
@@ -118,17 +135,19 @@ class Quarrel:
 class Story:
     """One publisher and some subscribers, for an hour."""
 
-    def __init__(self, seed: int) -> None:
-        self.dice = dice = random.Random(seed)
+    def __init__(self, seed: int, suite: Suite = ED25519) -> None:
+        self.dice, self.suite = random.Random(seed), suite
+        dice = self.dice
         self.rules_skew = 120_000
         self.ledger = Ledger(dice, self.rules_skew)
         self.rules = Rules(
             origin=self.ledger.origin,
             operator=did_of(self.ledger.operator),
             witnesses=tuple(map(did_of, self.ledger.witnesses)),
+            suite=suite.name,
         )
         self.publisher, self.off_ms = seed_of(dice), dice.randint(-self.rules_skew, self.rules_skew)
-        self.alias = dice.randbytes(16)
+        self.signs, self.alias = seed_of(dice), dice.randbytes(16)
         self.stream: list[Data] = []
         self.last_time, self.now = 0, EPOCH
         self.origin = dice.randbytes(64)
@@ -136,7 +155,14 @@ class Story:
         self.acks: list[tuple[str, messages.Ack]] = []
         self.earlier: dict[tuple[str, str, str], tuple[Accusation, str]] = {}
         self.listeners = [
-            Listener(n, seed_of(dice), dice.randint(-self.rules_skew, self.rules_skew), dice.random() < 0.6)
+            Listener(
+                n,
+                seed_of(dice),
+                dice.randint(-self.rules_skew, self.rules_skew),
+                dice.random() < 0.6,
+                seed_of(dice),
+                dice.random() < 0.15,
+            )
             for n in range(dice.randint(1, 3))
         ]
         self.kind = dice.choice(("honest", "honest", "withholds", "late", "bluffs", "forks", "turns back"))
@@ -158,6 +184,8 @@ class Story:
                     self.begin(listener)
                 elif listener.subscription and self.dice.random() < 0.06:
                     self.end(listener)
+                elif listener.subscription and (self.unconfirmed(listener) or self.dice.random() < 0.05):
+                    self.put_out(listener)
             self.send()
         for _ in range(2):
             self.now += self.rules.ack_ms
@@ -186,9 +214,8 @@ class Story:
         start, overwrite = head, b""
         if self.dice.random() < 0.3:
             start = self.dice.randbytes(64)
-            told = messages.overwrite(
-                self.publisher, self.next_time(), ed25519_public(listener.seed), self.alias, head, start
-            )
+            subscriber = self.suite.public(listener.signs)
+            told = messages.overwrite(self.signs, self.next_time(), subscriber, self.alias, head, start, self.suite)
             overwrite = told.written()
         request = Request(
             time=self.now + listener.off_ms,
@@ -196,6 +223,7 @@ class Story:
             subscriber=listener.did,
             publisher=did_of(self.publisher),
             nonce=b64url(self.dice.randbytes(16)),
+            signs=b64url(self.suite.public(listener.signs)),
         ).signed(listener.seed)
         accept = Accept(
             time=self.next_time(),
@@ -206,9 +234,10 @@ class Story:
             start=b64url(start),
             overwrite=b64url(overwrite),
             rules=self.rules.digest,
+            signs=b64url(self.suite.public(self.signs)),
         ).signed(self.publisher)
         confirm = Confirm(time=request.time, accept=accept.digest, subscriber=listener.did).signed(listener.seed)
-        listener.subscription = Subscription(request, accept, confirm)
+        listener.subscription = Subscription(request, accept, confirm, self.suite)
         listener.past.append(listener.subscription)
         listener.head, listener.waiting = listener.subscription.head, []
         listener.since[accept.digest] = []
@@ -220,25 +249,56 @@ class Story:
         listener.closes[digest] = close
         listener.subscription = None
 
+    def unconfirmed(self, listener: Listener) -> bool:
+        """Whether the publisher has waited long enough for what says that the subscription is wanted."""
+        assert listener.subscription is not None
+        return listener.silent and self.clock() > listener.subscription.accept.time + self.rules.ack_ms
+
+    def put_out(self, listener: Listener) -> None:
+        """The publisher ends a subscription: it owes what it sends until the log has that."""
+        assert listener.subscription is not None
+        digest = listener.subscription.accept.digest
+        if digest in listener.ended:
+            return
+        close = Close(time=self.next_time(), accept=digest, by=did_of(self.publisher)).signed(self.publisher)
+        receipt = self.ledger.post(self.now, "close", close.by, close.written())
+        posted_ms = parse_receipt(receipt.encode()).posted_ms(
+            entry_of("close", close.by, close.written()), self.rules.quorum
+        )
+        listener.ended[digest] = close, receipt, posted_ms
+
+    def owes(self, listener: Listener, said: Data) -> bool:
+        """Whether the publisher still has to deliver this; if not, the subscription is over for it."""
+        if listener.subscription is None:
+            return False
+        ended = listener.ended.get(listener.subscription.accept.digest)
+        if ended is not None and said.time > ended[2]:
+            listener.subscription = None
+            return False
+        return True
+
     def send(self) -> None:
         head = self.stream[-1].signature if self.stream else self.origin
         sealed = self.dice.randbytes(self.dice.randint(1, 300))
         if self.kind == "turns back" and len(self.stream) == 3:
-            said = messages.data(self.publisher, self.stream[-1].time, self.alias, sealed, head)
+            said = self.said(self.stream[-1].time, sealed, head)
             self.counts.append(Clock(self.stream[-1].written(), said.written()))
         else:
-            said = messages.data(self.publisher, self.next_time(), self.alias, sealed, head)
+            said = self.said(self.next_time(), sealed, head)
         if self.kind == "forks" and len(self.stream) == 3:
-            other = messages.data(self.publisher, said.time, self.alias, b"something else", head)
+            other = self.said(said.time, b"something else", head)
             self.counts.append(Fork(said.written(), other.written()))
         self.stream.append(said)
-        active = [one for one in self.listeners if one.subscription]
+        active = [one for one in self.listeners if self.owes(one, said)]
         self.owed[said.signature] = {(one.name, one.subscription.accept.digest) for one in active if one.subscription}
         if self.kind in ("withholds", "late", "bluffs") and self.dice.random() < 0.3 and active:
             self.withheld[said.signature] = {one.name for one in active}
         for listener in active:
             if said.signature not in self.withheld and self.dice.random() < 0.75:
                 self.hear(listener, said)
+
+    def said(self, time: int, sealed: bytes, head: bytes) -> Data:
+        return messages.data(self.signs, time, self.alias, sealed, head, self.suite)
 
     def hear(self, listener: Listener, said: Data) -> None:
         subscription = listener.subscription
@@ -251,8 +311,8 @@ class Story:
             return
         listener.known[said.signature] = said.written()
         listener.head = said.signature
-        if self.dice.random() < 0.6:
-            ack = messages.ack(listener.seed, said, self.now + listener.off_ms)
+        if not listener.silent and self.dice.random() < 0.6:
+            ack = messages.ack(listener.signs, said, self.now + listener.off_ms, self.suite)
             self.acks.append((subscription.accept.digest, ack))
         for one in list(listener.waiting):
             if one.before == listener.head:
@@ -302,7 +362,8 @@ class Story:
             if not listener.honest:
                 gaps = self.dice.sample(self.stream, min(2, len(self.stream)))
             for came in gaps[:2]:
-                yield self.accuse(listener, subscription, came)
+                for _ in range(self.dice.choice((1, 1, 1, 2))):
+                    yield self.accuse(listener, subscription, came)
 
     def link_of(self, came: Data) -> Data | None:
         return next((one for one in self.stream if one.signature == came.before), None)
@@ -310,41 +371,65 @@ class Story:
     def accuse(self, listener: Listener, subscription: Subscription, came: Data) -> Quarrel:
         digest = subscription.accept.digest
         later = [one for one in listener.past if one.accept.time > subscription.accept.time]
+        since = self.dice.randint(max(0, self.ledger.frontier.size - 3), self.ledger.frontier.size)
         accusation = Accusation(
             time=self.now + listener.off_ms,
             by=listener.did,
             accept=digest,
             message=b64url(sha256(came.written())),
             missing=b64url(came.before),
+            since=since,
             reopened=tuple(one.accept.digest for one in later),
         ).signed(listener.seed)
         filed = self.ledger.post(self.now, "accusation", accusation.by, accusation.written())
-        index = self.ledger.frontier.size - 1
         defences = []
+        if self.dice.random() < 0.3:
+            self.noise(listener, accusation.digest)
         for ground in self.grounds(listener, subscription, came, accusation):
             self.now += self.dice.randint(1_000, 60_000)
             written = Defence(accusation.digest, ground).written()
-            self.ledger.post(self.now, "defence", did_of(self.publisher), written, accusation.digest)
+            self.ledger.defend(self.now, self.publisher, written, accusation.digest)
             defences.append(written)
-        if self.dice.random() < 0.3:
-            self.ledger.post(self.now, "defence", listener.did, b"noise", accusation.digest)
-        key = (accusation.by, digest, accusation.missing)
+        if self.kind in ("withholds", "bluffs") and self.dice.random() < 0.5:
+            defences += self.flood(accusation.digest)
+        if self.dice.random() < 0.2:  # the operator logs it once more
+            self.ledger.post(self.now, "accusation", accusation.by, accusation.written())
+        key = (accusation.by, digest, accusation.message)
         repeated = key in self.earlier
         self.earlier.setdefault(key, (accusation, filed))
         self.now += self.rules.window_ms + 3 * self.rules.skew_ms + 86_400_000 * any(self.ledger.lies)
         span = Span(
-            index,
-            self.ledger.frontiers[index].peaks,
-            tuple(self.ledger.records[index:]),
+            since,
+            self.ledger.frontiers[since].peaks,
+            tuple(self.ledger.records[since:]),
             self.ledger.cosigned(self.now).written(),
         )
         reopened = tuple((one.request, one.accept, one.confirm) for one in later)
         case = Case(
             rules=self.rules,
             subscription=(subscription.request, subscription.accept, subscription.confirm),
-            missing=Missing(accusation, came.written(), filed, span, tuple(defences), reopened),
+            missing=Missing(
+                accusation, came.written(), filed, span, tuple(list(dict.fromkeys(defences))[:DEFENCES_MAX]), reopened
+            ),
         )
         return Quarrel(case, self.cheated(listener, subscription, came) and not repeated)
+
+    def noise(self, listener: Listener, about: str) -> None:
+        """What others post as if it were the publisher's, to use up the defences that count."""
+        for number in range(DEFENCES_MAX + 1):
+            blob = b"noise %d" % number
+            forged = entry_of("defence", did_of(self.publisher), blob, about)
+            self.ledger.post_entry(self.now, forged.signed(listener.seed))
+            self.ledger.defend(self.now, listener.seed, blob, about)
+
+    def flood(self, about: str) -> list[bytes]:
+        """What a publisher posts so that nobody can show a whole case. Returns what counts of it."""
+        long = entry_of("defence", did_of(self.publisher), bytes(DEFENCE_BYTES_MAX + 1), about)
+        self.ledger.post_entry(self.now, long.signed(self.publisher))
+        many = [b"flood %d" % number for number in range(self.dice.choice((1, 3, 2 * DEFENCES_MAX)))]
+        for blob in many:
+            self.ledger.defend(self.now, self.publisher, blob, about)
+        return many
 
     def cheated(self, listener: Listener, subscription: Subscription, came: Data) -> bool:
         link, digest = self.link_of(came), subscription.accept.digest
@@ -353,6 +438,9 @@ class Story:
         close = listener.closes.get(digest)
         if close is not None and close.time <= came.time + self.rules.grace_ms:
             return False  # it was over
+        ended = listener.ended.get(digest)
+        if ended is not None and link.time > ended[2]:
+            return False  # the publisher had put it out
         if self.acknowledged(digest, self.stream.index(link)):
             return False  # it came too late, and was taken all the same
         return link.signature in self.withheld and (listener.name, digest) in self.owed[link.signature]
@@ -362,11 +450,15 @@ class Story:
         digest = subscription.accept.digest
         link = self.link_of(came)
         close = listener.closes.get(digest)
-        earlier = self.earlier.get((accusation.by, digest, accusation.missing))
+        earlier = self.earlier.get((accusation.by, digest, accusation.message))
         if earlier is not None:
             yield Repeated(*earlier)
         if close is not None:
             yield Closed(close)
+        if link is not None and digest in listener.ended:
+            word, receipt, posted_ms = listener.ended[digest]
+            if link.time > posted_ms or self.kind == "bluffs":
+                yield Ended(link.written(), word, receipt)
         if link is not None and link.signature in self.receipts:
             yield Posted(link.written(), self.receipts[link.signature])
         if link is not None:
@@ -384,9 +476,9 @@ class Story:
         if link is None:
             return
         chain = tuple(one.written() for one in self.stream[self.stream.index(link) :])
-        forged = messages.ack(self.publisher, link, self.now)
+        forged = messages.ack(self.signs, link, self.now, self.suite)
         yield Acknowledged(chain[:1], forged.written())
-        yield Acknowledged(chain[:1], ed25519_public(listener.seed) + forged.written()[32:])
+        yield Acknowledged(chain[:1], self.suite.public(listener.signs) + forged.written()[32:])
         for given, ack in self.acks:
             if given != subscription.accept.digest or ack.of not in {one.signature for one in self.stream}:
                 continue
@@ -400,7 +492,7 @@ class Story:
             yield Posted(other.written(), receipt)
         for given, ack in self.acks:
             place = self.place_of(ack) - self.stream.index(link)
-            whose = ack.subscriber == ed25519_public(listener.seed)
+            whose = ack.subscriber == self.suite.public(listener.signs)
             if whose and given != subscription.accept.digest and place > 0:
                 yield Acknowledged(chain[: place + 1], ack.written())
                 break
@@ -410,3 +502,6 @@ class Story:
                 break
         close = Close(time=1, accept=subscription.accept.digest, by=did_of(self.publisher)).signed(self.publisher)
         yield Closed(close)
+        receipt = self.ledger.post(self.now, "close", close.by, close.written())
+        yield Ended(link.written(), close, receipt)
+        yield Ended(chain[-1], close, receipt)

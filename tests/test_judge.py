@@ -17,11 +17,25 @@ from msgspec.structs import replace
 
 from tests.quarrels import Quarrel, Story, did_of
 from zerochat.errors import Malformed
-from zerochat.evidence.case import Acknowledged, Case, Defence, Missing, Span, parse_case, parse_defence
+from zerochat.evidence.case import (
+    DEFENCE_BYTES_MAX,
+    DEFENCES_MAX,
+    Acknowledged,
+    Case,
+    Defence,
+    Ended,
+    Missing,
+    Posted,
+    Repeated,
+    Span,
+    parse_case,
+    parse_defence,
+)
+from zerochat.evidence.handshake import Close
 from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, OPEN, UPHELD, VOID, judge
-from zerochat.evidence.messages import parse_data
+from zerochat.evidence.messages import DATA_BYTES_MAX, parse_data
 from zerochat.evidence.note import cosignature
-from zerochat.evidence.witness import checkpoint, parse_entry, parse_receipt
+from zerochat.evidence.witness import RECEIPT_BYTES_MAX, checkpoint, entry_of, parse_entry, parse_receipt
 
 EVERYDAY, SLICE = 40, 1_000
 """Histories; ten thousand of them with `--budget 10`."""
@@ -105,10 +119,15 @@ def test_a_case_that_leaves_a_defence_out_is_told_from_one_to_which_there_was_no
     quarrel = defended_one()
     assert judge(with_missing(quarrel, defences=())).delivery == OPEN
     span = missing_of(quarrel).span
-    shorter = replace(span, entries=span.entries[:1])
+    shorter = replace(span, entries=span.entries[: filed_in(span, missing_of(quarrel)) + 1])
     assert judge(with_missing(quarrel, defences=(), span=shorter)).delivery == OPEN
-    other = replace(span, before=0, peaks=())
+    other = replace(span, before=span.before + 1, peaks=())
     assert judge(with_missing(quarrel, span=other)).delivery == VOID
+
+
+def filed_in(span: Span, missing: Missing) -> int:
+    """At which of these entries the accusation was filed."""
+    return parse_receipt(missing.filed.encode()).index - span.before
 
 
 def test_a_defence_that_was_never_posted_does_not_count():
@@ -179,13 +198,14 @@ def test_a_liar_and_a_witness_that_is_kept_behind_do_not_hide_a_defence():
     story, quarrel = defended_story(witnesses=4)
     ledger, span = story.ledger, missing_of(quarrel).span
     filed = parse_receipt(missing_of(quarrel).filed.encode())
-    filed_s = filed.posted_ms(parse_entry(span.entries[0]), story.rules.quorum) // 1000
+    place = filed.index - span.before
+    filed_s = filed.posted_ms(parse_entry(span.entries[place]), story.rules.quorum) // 1000
     late_s = story.now // 1000
-    note = checkpoint(ledger.origin, ledger.frontiers[span.before + 1], ledger.operator)
+    note = checkpoint(ledger.origin, ledger.frontiers[filed.index + 1], ledger.operator)
     for seed, time_s in zip(ledger.witnesses, (filed_s, late_s, late_s), strict=False):
         note = note.with_line(cosignature(note.text, seed, time_s))
     assert story.rules.quorum.time_ms(note) // 1000 == late_s >= filed_s + story.rules.window_ms // 1000
-    hidden = replace(span, entries=span.entries[:1], closing=note.written())
+    hidden = replace(span, entries=span.entries[: place + 1], closing=note.written())
     assert judge(with_missing(quarrel, defences=(), span=hidden)).delivery == OPEN
 
 
@@ -194,8 +214,7 @@ def test_a_defence_that_was_posted_many_times_is_weighed_once():
     story, quarrel = defended_story(witnesses=4)
     ledger, missing = story.ledger, missing_of(quarrel)
     for _ in range(3):
-        about = missing.accusation.digest
-        ledger.post(story.now, "defence", did_of(story.publisher), missing.defences[0], about)
+        ledger.defend(story.now, story.publisher, missing.defences[0], missing.accusation.digest)
     span = replace(
         missing.span,
         entries=tuple(ledger.records[missing.span.before :]),
@@ -209,10 +228,11 @@ def test_nobody_escapes_as_a_false_accuser_by_an_accusation_that_says_it_is_olde
     story, quarrel = defended_story(4, (FALSE_ACCUSATION,))
     ledger, missing = story.ledger, missing_of(quarrel)
     accuser = next(one for one in story.listeners if one.did == missing.accusation.by)
-    older = replace(missing.accusation, time=parse_data(missing.message).time).signed(accuser.seed)
-    filed, before = ledger.post(story.now, "accusation", older.by, older.written()), ledger.frontier.size - 1
+    before, said = ledger.frontier.size, parse_data(missing.message)
+    older = replace(missing.accusation, time=said.time, since=before).signed(accuser.seed)
+    filed = ledger.post(story.now, "accusation", older.by, older.written())
     defence = Defence(older.digest, parse_defence(missing.defences[-1]).ground).written()
-    ledger.post(story.now, "defence", did_of(story.publisher), defence, older.digest)
+    ledger.defend(story.now, story.publisher, defence, older.digest)
     closing = ledger.cosigned(story.now + 2 * 86_400_000).written()
     span = Span(before, ledger.frontiers[before].peaks, tuple(ledger.records[before:]), closing)
     case = with_missing(quarrel, accusation=older, filed=filed, span=span, defences=(defence,))
@@ -227,3 +247,121 @@ def test_a_case_without_the_later_subscriptions_turns_nothing_against_the_accuse
     for quarrel in quarrels:
         assert judge(quarrel.case).delivery == UPHELD
         assert judge(with_missing(quarrel, reopened=())).delivery == OPEN
+
+
+# --- what a publisher, an accuser and an operator may try with the log ----------------------------------------------
+
+
+def upheld_story() -> tuple[Story, Quarrel]:
+    """A history up to a case that is upheld, against a publisher that has posted nothing in its defence."""
+    for seed in range(2000):
+        story = Story(seed)
+        if story.kind == "withholds":
+            for quarrel in story.play():
+                if quarrel.cheated and not missing_of(quarrel).defences:
+                    return story, quarrel
+    raise AssertionError("no case that is upheld")
+
+
+def accused(story: Story, quarrel: Quarrel, **changes):
+    """The same accusation once more by the same accuser, in the log of today. Returns it with its receipt."""
+    missing = missing_of(quarrel)
+    accuser = next(one for one in story.listeners if one.did == missing.accusation.by)
+    fields = {"time": story.now, "since": story.ledger.frontier.size, **changes}
+    accusation = replace(missing.accusation, **fields).signed(accuser.seed)
+    return accusation, story.ledger.post(story.now, "accusation", accusation.by, accusation.written())
+
+
+def judged(story: Story, quarrel: Quarrel, accusation, filed: str, defences: tuple[bytes, ...] = ()):
+    """What comes of an accusation when the time for defending is over."""
+    ledger, before = story.ledger, accusation.since
+    closing = ledger.cosigned(story.now + 2 * 86_400_000).written()
+    span = Span(before, ledger.frontiers[before].peaks, tuple(ledger.records[before:]), closing)
+    case = with_missing(quarrel, accusation=accusation, filed=filed, span=span, defences=defences)
+    return judge(parse_case(case.written()))
+
+
+def test_no_publisher_keeps_a_case_open_by_what_it_posts():
+    story, quarrel = upheld_story()
+    accusation, filed = accused(story, quarrel)
+    about, author = accusation.digest, did_of(story.publisher)
+    long = bytes(DEFENCE_BYTES_MAX + 1)
+    story.ledger.post_entry(story.now, entry_of("defence", author, long, about).signed(story.publisher))
+    many = [b"%d" % number for number in range(40)]
+    for blob in many:
+        story.ledger.defend(story.now, story.publisher, blob, about)
+    assert judged(story, quarrel, accusation, filed).delivery == OPEN
+    assert judged(story, quarrel, accusation, filed, tuple(many[: DEFENCES_MAX - 1])).delivery == OPEN
+    assert judged(story, quarrel, accusation, filed, tuple(many[:DEFENCES_MAX])).delivery == UPHELD
+
+
+def test_nobody_else_uses_up_the_defences_that_count():
+    story, quarrel = defended_story(witnesses=4)
+    accusation, filed = accused(story, quarrel)
+    defence = Defence(accusation.digest, parse_defence(missing_of(quarrel).defences[-1]).ground).written()
+    stranger = bytes(32)
+    for number in range(2 * DEFENCES_MAX):
+        blob = b"%d" % number
+        entry = entry_of("defence", did_of(story.publisher), blob, accusation.digest)
+        story.ledger.post_entry(story.now, entry)
+        story.ledger.post_entry(story.now, entry.signed(stranger))
+        story.ledger.defend(story.now, stranger, blob, accusation.digest)
+    story.ledger.defend(story.now, story.publisher, defence, accusation.digest)
+    assert judged(story, quarrel, accusation, filed, (defence,)).delivery == DISMISSED
+
+
+def test_the_largest_message_has_a_defence_that_counts():
+    story, quarrel = upheld_story()
+    said = story.said(story.last_time + 1, bytes(DATA_BYTES_MAX - 184), story.stream[-1].signature)
+    receipt = "x" * RECEIPT_BYTES_MAX
+    assert len(said.written()) == DATA_BYTES_MAX
+    for ground in (Posted(said.written(), receipt), Acknowledged((said.written(),), bytes(192))):
+        written = Defence(missing_of(quarrel).accusation.digest, ground).written()
+        assert len(written) <= DEFENCE_BYTES_MAX and parse_defence(written).ground == ground
+
+
+def test_a_publisher_ends_a_subscription_for_what_it_sends_afterwards_and_not_for_what_it_has_withheld():
+    story, quarrel = upheld_story()
+    accept, came = quarrel.case.subscription[1], parse_data(missing_of(quarrel).message)
+    link = story.link_of(came)
+    assert link is not None
+    close = Close(time=accept.time, accept=accept.digest, by=did_of(story.publisher)).signed(story.publisher)
+    results = {}
+    for name, posted_at in (("before", link.time - 4 * story.rules_skew), ("after", link.time + 4 * story.rules_skew)):
+        receipt = story.ledger.post(posted_at, "close", close.by, close.written())
+        accusation, filed = accused(story, quarrel)
+        defence = Defence(accusation.digest, Ended(link.written(), close, receipt)).written()
+        story.ledger.defend(story.now, story.publisher, defence, accusation.digest)
+        results[name] = judged(story, quarrel, accusation, filed, (defence,)).delivery
+    assert results == {"before": DISMISSED, "after": UPHELD}
+
+
+def test_an_accusation_counts_where_it_stands_first_and_not_where_it_is_logged_once_more():
+    """Otherwise the publisher, who has answered, would have to answer for ever."""
+    story, quarrel = defended_story(witnesses=4)
+    accusation, filed = accused(story, quarrel)
+    defence = Defence(accusation.digest, parse_defence(missing_of(quarrel).defences[-1]).ground).written()
+    story.ledger.defend(story.now, story.publisher, defence, accusation.digest)
+    again = story.ledger.post(story.now, "accusation", accusation.by, accusation.written())
+    assert judged(story, quarrel, accusation, filed, (defence,)).delivery == DISMISSED
+    assert judged(story, quarrel, accusation, again, (defence,)).delivery == VOID
+    assert judged(story, quarrel, accusation, again).delivery == VOID
+
+
+def test_an_accusation_that_is_void_takes_nothing_from_the_next():
+    story, quarrel = upheld_story()
+    too_early, receipt = accused(story, quarrel, time=parse_data(missing_of(quarrel).message).time)
+    first, first_receipt = accused(story, quarrel)
+    verdicts = []
+    for earlier, posted in ((too_early, receipt), (first, first_receipt)):
+        accusation, filed = accused(story, quarrel, time=story.now + 1)
+        defence = Defence(accusation.digest, Repeated(earlier, posted)).written()
+        story.ledger.defend(story.now, story.publisher, defence, accusation.digest)
+        verdicts.append(judged(story, quarrel, accusation, filed, (defence,)).delivery)
+        story.now += 1
+    assert verdicts == [UPHELD, DISMISSED]
+
+
+def test_whoever_has_not_the_suite_of_a_group_does_not_judge_it():
+    case = upheld_ones()[0].case
+    assert judge(replace(case, rules=replace(case.rules, suite="secp256k1"))).delivery == VOID

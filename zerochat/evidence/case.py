@@ -2,7 +2,8 @@
 
 An accusation is filed in the group's log, and so is each defence. So a case that leaves a defence out can be told from
 one to which there was none: it holds every entry of the log from the accusation to the end of the time for defending,
-and the witnesses' signatures below them.
+and the witnesses' signatures below them. Of defences only those count that are short and among the first, and an entry
+says how long what it speaks of is: so nobody makes a case too large to be shown by what it posts against it.
 """
 
 from typing import Annotated, TypeAlias
@@ -15,17 +16,22 @@ from zerochat.crypto.shapes import Count, Did
 from zerochat.errors import Malformed
 from zerochat.evidence.handshake import Accept, Close, Confirm, Hash, Request, SignedStatement, Subscription
 from zerochat.evidence.messages import DATA_BYTES_MAX
+from zerochat.evidence.suite import ED25519, Suite, SuiteName
 from zerochat.evidence.witness import ENTRY_BYTES_MAX, RECEIPT_BYTES_MAX, WITNESSES_MAX, WITNESSES_MIN, Quorum
 
 CASE_BYTES_MAX = 8 * 1024 * 1024
 MESSAGES_MAX = 1024
 """In one chain from what is missing to what was acknowledged."""
 ENTRIES_MAX = 4096
-DEFENCES_MAX = 64
+DEFENCES_MAX = 8
+"""Of one accused against one accusation: the first that it posts count, and no others. There are five grounds."""
+DEFENCE_BYTES_MAX = 256 * 1024
+"""The largest message with its receipt fits. A longer one does not count, so nobody has to have it."""
 REOPENED_MAX = 8
 
 Message: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=1, max_length=DATA_BYTES_MAX)]
 """A message of `messages.py`, as it was sent."""
+_Defence: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=1, max_length=DEFENCE_BYTES_MAX)]
 _Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=RECEIPT_BYTES_MAX)]
 
 
@@ -44,6 +50,8 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """So far a clock may be off without harm."""
     window_ms: Count = 1_200_000
     """So long an accused may take to answer."""
+    suite: SuiteName = ED25519.name
+    """Whose signatures messages, overwrites and acknowledgements have (`suite.py`)."""
 
     def __post_init__(self) -> None:
         if len(set(self.witnesses)) != len(self.witnesses):
@@ -74,7 +82,10 @@ class Accusation(SignedStatement, frozen=True, tag="accusation", tag_field="says
     message: Hash
     """base64url of SHA-256 over the message that did come."""
     missing: Annotated[str, msgspec.Meta(max_length=86)]
-    """Its `Pre`, base64url: what makes two accusations the same."""
+    """Its `Pre`, base64url."""
+    since: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+    """How many entries the log had when this was signed, or fewer. The first place from there on in which it stands is
+    the one that counts: otherwise it could be logged once more when nobody answers any longer."""
     reopened: Annotated[tuple[Hash, ...], msgspec.Meta(max_length=REOPENED_MAX)] = ()
     """The digests of the accept statements of the two's later subscriptions. It stands here so that nobody can make a
     case without them, in which what was acknowledged there would speak against the accuser."""
@@ -101,14 +112,22 @@ class Closed(msgspec.Struct, frozen=True, tag="closed", forbid_unknown_fields=Tr
     close: Close
 
 
+class Ended(msgspec.Struct, frozen=True, tag="ended", forbid_unknown_fields=True):
+    """What is missing was sent when the log already had the publisher's word that the subscription is over."""
+
+    message: Message
+    close: Close
+    receipt: _Text
+
+
 class Repeated(msgspec.Struct, frozen=True, tag="repeated", forbid_unknown_fields=True):
-    """The same was accused of before."""
+    """The same was accused of before, and is judged there."""
 
     accusation: Accusation
     receipt: _Text
 
 
-Ground: TypeAlias = Acknowledged | Posted | Closed | Repeated
+Ground: TypeAlias = Acknowledged | Posted | Closed | Ended | Repeated
 
 
 class Defence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,7 +141,7 @@ class Defence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All entries of the log from the accusation to the closing checkpoint."""
+    """All entries of the log from where the accuser knew it to the closing checkpoint."""
 
     before: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
     """How many entries stood before them."""
@@ -145,8 +164,8 @@ class Missing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     filed: _Text
     """The receipt of the accusation."""
     span: Span
-    defences: Annotated[tuple[Message, ...], msgspec.Meta(max_length=DEFENCES_MAX)] = ()
-    """As they were posted."""
+    defences: Annotated[tuple[_Defence, ...], msgspec.Meta(max_length=DEFENCES_MAX)] = ()
+    """Those that count, as they were posted."""
     reopened: Annotated[tuple[tuple[Request, Accept, Confirm], ...], msgspec.Meta(max_length=REOPENED_MAX)] = ()
     """The later subscriptions that the accusation names: what was acknowledged in one of them says nothing of what
     came before it."""
@@ -175,9 +194,9 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     missing: Missing | None = None
     counts: Annotated[tuple[Fork | Clock, ...], msgspec.Meta(max_length=8)] = ()
 
-    def opened(self) -> Subscription:
+    def opened(self, suite: Suite = ED25519) -> Subscription:
         """The subscription that it is about. Raises Unauthentic or Malformed."""
-        return Subscription(*self.subscription)
+        return Subscription(*self.subscription, suite)
 
     def written(self) -> bytes:
         return canonical_json(msgspec.to_builtins(self)) + b"\n"
@@ -194,6 +213,6 @@ def parse_case(written: bytes) -> Case:
 def parse_defence(written: bytes) -> Defence:
     """Raises Malformed."""
     try:
-        return msgspec.convert(strict_json(written, CASE_BYTES_MAX), Defence)
+        return msgspec.convert(strict_json(written, DEFENCE_BYTES_MAX), Defence)
     except msgspec.ValidationError as error:
         raise Malformed(why=f"a defence: {error}") from None

@@ -3,7 +3,8 @@
     request   the subscriber asks for a stream of the publisher's
     accept    the publisher names the stream, where it stands, and the rules by which both may be judged
     confirm   the subscriber has read that
-    close     it is over; the judge goes by the subscriber's alone, for a publisher could sign an older one afterwards
+    close     it is over: when the subscriber says so, or when the log has it from the publisher, who could otherwise
+              sign an older one afterwards
 
 The judge goes by them: without the three there was no subscription, and nobody owed anybody anything.
 """
@@ -16,7 +17,8 @@ from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_k
 from zerochat.crypto.primitives import ed25519_sign, ed25519_verify, sha256
 from zerochat.crypto.shapes import Count, Did
 from zerochat.errors import Malformed, Unauthentic
-from zerochat.evidence.messages import ALIAS_BYTES, SIGNATURE_BYTES, parse_overwrite
+from zerochat.evidence.messages import ALIAS_BYTES, KEY_BYTES, SIGNATURE_BYTES, parse_overwrite
+from zerochat.evidence.suite import ED25519, Suite
 
 CONTEXT = b"zerochat/subscription/1\n"
 STATEMENT_BYTES_MAX = 2048
@@ -65,6 +67,8 @@ class Request(SignedStatement, frozen=True, tag="request", tag_field="says", kw_
     subscriber: Did
     publisher: Did
     nonce: _Bytes
+    signs: _Bytes = ""
+    """The key of the subscriber's acknowledgements, where the rules name another suite than that of DIDs."""
 
 
 class Accept(SignedStatement, frozen=True, tag="accept", tag_field="says", kw_only=True):
@@ -82,6 +86,8 @@ class Accept(SignedStatement, frozen=True, tag="accept", tag_field="says", kw_on
     only: later it could jump over what was withheld."""
     rules: Hash
     """The digest of the rules (`case.Rules`)."""
+    signs: _Bytes = ""
+    """The key of the stream's messages, where the rules name another suite than that of DIDs."""
     after: Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)] = 0
     """How many events of the publisher's own stand before the stream for this subscriber, where a group keeps a log."""
     key: _Bytes = ""
@@ -111,6 +117,7 @@ class Subscription(msgspec.Struct, frozen=True):
     request: Request
     accept: Accept
     confirm: Confirm
+    suite: Suite = ED25519
 
     def __post_init__(self) -> None:
         """Raises Unauthentic where they do not belong together, or are not signed by the two."""
@@ -121,21 +128,22 @@ class Subscription(msgspec.Struct, frozen=True):
         named = (given.request, read.accept) == (asked.digest, given.digest)
         if not same or not named or read.subscriber != asked.subscriber or asked.subscriber == asked.publisher:
             raise Unauthentic()
-        if len(self.alias) != ALIAS_BYTES or len(self.start) != SIGNATURE_BYTES:
+        sizes = len(self.alias), len(self.start), len(self.subscriber), len(self.publisher)
+        if sizes != (ALIAS_BYTES, SIGNATURE_BYTES, KEY_BYTES, KEY_BYTES) or self.subscriber == self.publisher:
             raise Malformed(why="a subscription without a stream")
         if given.overwrite:
-            told = parse_overwrite(b64url_bytes(given.overwrite))
+            told = parse_overwrite(b64url_bytes(given.overwrite), self.suite)
             place = told.subscriber, told.publisher, told.alias, told.before
             if place != (self.subscriber, self.publisher, self.alias, self.start):
                 raise Unauthentic()
 
     @property
     def subscriber(self) -> bytes:
-        return did_key_bytes(self.request.subscriber)
+        return b64url_bytes(self.request.signs) or did_key_bytes(self.request.subscriber)
 
     @property
     def publisher(self) -> bytes:
-        return did_key_bytes(self.request.publisher)
+        return b64url_bytes(self.accept.signs) or did_key_bytes(self.accept.publisher)
 
     @property
     def alias(self) -> bytes:
@@ -148,7 +156,9 @@ class Subscription(msgspec.Struct, frozen=True):
     @property
     def head(self) -> bytes:
         """Behind which signature the subscriber begins to listen."""
-        return parse_overwrite(b64url_bytes(self.accept.overwrite)).then if self.accept.overwrite else self.start
+        if not self.accept.overwrite:
+            return self.start
+        return parse_overwrite(b64url_bytes(self.accept.overwrite), self.suite).then
 
 
 def parse_statement(written: bytes) -> Statement:

@@ -11,20 +11,24 @@ Two kinds of guilt need no waiting: two messages in one place, and a time that d
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from zerochat.crypto.encoding import b64url, did_key_bytes
+from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import Malformed, RemoteError
 from zerochat.evidence.case import (
+    DEFENCE_BYTES_MAX,
+    DEFENCES_MAX,
     Accusation,
     Acknowledged,
     Case,
     Clock,
     Closed,
     Defence,
+    Ended,
     Fork,
     Missing,
     Posted,
@@ -36,6 +40,7 @@ from zerochat.evidence.handshake import Subscription
 from zerochat.evidence.merkle import HASH_BYTES, Frontier
 from zerochat.evidence.messages import Data, parse_ack, parse_data
 from zerochat.evidence.note import Checkpoint, parse_checkpoint, parse_note
+from zerochat.evidence.suite import ED25519, Suite
 from zerochat.evidence.witness import entry_of, parse_entry, parse_receipt
 
 UPHELD: Final = "upheld"
@@ -76,11 +81,15 @@ class Judgement:
         return holds
 
 
-def judge(case: Case) -> Judgement:
-    """The judgement of a case, the same for everybody. Whatever is wrong with the file is a finding."""
+def judge(case: Case, suite: Suite = ED25519) -> Judgement:
+    """The judgement of a case, the same for everybody. Whatever is wrong with the file is a finding. `suite`: the one
+    that the rules name; whoever has none but the usual one cannot judge by another."""
     made = Judgement()
+    if not made.say("suite", case.rules.suite == suite.name, f"The signatures are checked as {suite.name}."):
+        made.delivery = VOID if case.missing else ""
+        return made
     try:
-        subscription = case.opened()
+        subscription = case.opened(suite)
     except RemoteError:
         made.delivery = VOID if case.missing else ""
         made.say("subscription", False, "The three statements of a subscription are not signed by the two it is about.")
@@ -118,7 +127,7 @@ def _either(holds: bool, sentence: str) -> str:
 def _stream(subscription: Subscription, written: bytes) -> Data | None:
     """The message, if it is one of the stream that was subscribed to."""
     try:
-        found = parse_data(written)
+        found = parse_data(written, subscription.suite)
     except RemoteError:
         return None
     ours = (found.publisher, found.alias) == (subscription.publisher, subscription.alias)
@@ -134,8 +143,9 @@ class _Delivery:
     def __init__(self, made: Judgement, rules: Rules, subscription: Subscription, missing: Missing) -> None:
         self.say, self.rules, self.subscription, self.missing = made.say, rules, subscription, missing
         self.accusation: Accusation = missing.accusation
+        self.suite = subscription.suite
         self.came: Data | None = _stream(subscription, missing.message)
-        self.filed_ms = 0
+        self.index = self.filed_ms = 0
 
     def verdict(self) -> str:
         if not all(rule() for rule in (self._agreed, self._accused, self._new, self._filed)):
@@ -184,19 +194,27 @@ class _Delivery:
         )
 
     def _filed(self) -> bool:
-        written = self.accusation.written()
+        span = self.missing.span
+        entry = entry_of("accusation", self.accusation.by, self.accusation.written())
         try:
             receipt = parse_receipt(self.missing.filed.encode())
-            entry = entry_of("accusation", self.accusation.by, written)
-            self.filed_ms = receipt.posted_ms(entry, self.rules.quorum)
+            self.index, self.filed_ms = receipt.index, receipt.posted_ms(entry, self.rules.quorum)
         except RemoteError:
             return self.say("filed", False, "The witnesses do not show that the accusation was filed.")
-        if receipt.index != self.missing.span.before:
-            return self.say("filed", False, "The log is not shown from the accusation on.")
-        due = self._came.time + self.rules.ack_ms + self.rules.grace_ms
-        if self.accusation.time < due:  # else a false accuser would sign one that is older than its acknowledgement
+        places = [span.before + place for place, record in enumerate(span.entries) if record == entry.record()]
+        if span.before != self.accusation.since or places[:1] != [self.index]:
+            return self.say(
+                "filed", False, "The log is not shown from where the accuser knew it, or it was there before."
+            )
+        if (
+            self.accusation.time < self._due
+        ):  # else a false accuser would sign one that is older than its acknowledgement
             return self.say("filed", False, "The accusation says of itself that it was made too early.")
-        return self.say("filed", self.filed_ms >= due, "It was filed when the time for delivering was over.")
+        return self.say("filed", self.filed_ms >= self._due, "It was filed when the time for delivering was over.")
+
+    @property
+    def _due(self) -> int:
+        return self._came.time + self.rules.ack_ms + self.rules.grace_ms
 
     @property
     def _came(self) -> Data:
@@ -206,28 +224,36 @@ class _Delivery:
     # What was posted against it
 
     def _defences(self) -> list[Defence] | None:
-        """All that were posted in time; None where the file does not show that these are all."""
+        """All that count; None where the file does not show that these are all."""
         named = tuple(accept.digest for _, accept, _ in self.missing.reopened)
         if not self.say("reopened", named == self.accusation.reopened, "The later subscriptions are in the file."):
             return None
         if not self.say("window", self._shown(), "The log is shown until the time for defending was over."):
             return None
-        entries = [parse_entry(record) for record in self.missing.span.entries]
         held = {b64url(sha256(written)): written for written in self.missing.defences}
-        posted = {
-            entry.hash
-            for entry in entries
-            if entry.kind == "defence"
-            and entry.about == self.accusation.digest
-            and entry.author == self.subscription.request.publisher
-        }
-        if not self.say("complete", posted <= held.keys(), "Every defence that was posted is in the file."):
+        counted = self._counted()
+        if not self.say("complete", counted <= held.keys(), "Every defence that counts is in the file."):
             return None
-        once = [written for hash_, written in held.items() if hash_ in posted]
+        once = [written for hash_, written in held.items() if hash_ in counted]
         return [defence for written in once if (defence := _defence(written, self.accusation.digest))]
 
+    def _counted(self) -> set[str]:
+        """The hashes of the defences that count: of those that the publisher has signed, and that are not too long, the
+        first."""
+        counted: set[str] = set()
+        for entry in map(parse_entry, self.missing.span.entries):
+            if (entry.kind, entry.about) != ("defence", self.accusation.digest) or entry.size > DEFENCE_BYTES_MAX:
+                continue
+            if entry.author == self.subscription.request.publisher and entry.hash not in counted:
+                with suppress(RemoteError):
+                    entry.check()
+                    counted.add(entry.hash)
+            if len(counted) == DEFENCES_MAX:
+                break
+        return counted
+
     def _shown(self) -> bool:
-        """Whether these are the entries of the log from the accusation to a checkpoint after the time for defending."""
+        """Whether these are the entries of the log up to a checkpoint after the time for defending."""
         span, quorum = self.missing.span, self.rules.quorum
         if len(span.peaks) != span.before.bit_count() or any(len(peak) != HASH_BYTES for peak in span.peaks):
             return False
@@ -254,6 +280,10 @@ class _Delivery:
             holds = self._tried("D2 posted", lambda: self._posted(ground), "What is missing was in the log in time.")
         elif isinstance(ground, Closed):
             holds = self._tried("D4 closed", lambda: self._closed(ground), "The subscription was over by then.")
+        elif isinstance(ground, Ended):
+            holds = self._tried(
+                "D6 ended", lambda: self._ended(ground), "The publisher had ended it before, in the log."
+            )
         else:
             holds = self._tried("D5 repeated", lambda: self._repeated(ground), "The same was accused of before.")
         return DISMISSED if holds else ""
@@ -272,7 +302,7 @@ class _Delivery:
 
         def holds() -> bool:
             nonlocal at
-            ack = parse_ack(ground.ack)
+            ack = parse_ack(ground.ack, self.suite)
             at = ack.at
             chain = self._chain(ground.chain)
             last = chain[-1]
@@ -289,7 +319,7 @@ class _Delivery:
     def _chain(self, written: Sequence[bytes]) -> list[Data]:
         """The messages from what is missing on, each behind the one before. Whether their times grow is another
         question (E2). Raises Malformed or Unauthentic."""
-        chain = [self._link(written[0]), *map(parse_data, written[1:])]
+        chain = [self._link(written[0]), *(parse_data(one, self.suite) for one in written[1:])]
         for one, after in pairwise(chain):
             same = (one.publisher, one.alias) == (after.publisher, after.alias)
             if not same or after.before != one.signature:
@@ -298,7 +328,7 @@ class _Delivery:
 
     def _link(self, written: bytes) -> Data:
         """What is missing. Raises Malformed or Unauthentic where this is something else."""
-        found = parse_data(written)
+        found = parse_data(written, self.suite)
         ours = self.subscription.publisher, self.subscription.alias, self._came.before
         if (found.publisher, found.alias, found.signature) != ours:
             raise Malformed(why="another message than the one that is missing")
@@ -309,7 +339,7 @@ class _Delivery:
         starts = set()
         for statements in self.missing.reopened:
             try:
-                later = Subscription(*statements)
+                later = Subscription(*statements, self.suite)
             except RemoteError:
                 continue
             ours = self.subscription
@@ -326,21 +356,31 @@ class _Delivery:
 
     def _closed(self, ground: Closed) -> bool:
         ground.close.check()
-        mine = ground.close.accept == self.subscription.accept.digest
-        by_subscriber = did_key_bytes(ground.close.by) == self.subscription.subscriber
-        return mine and by_subscriber and ground.close.time <= self._came.time + self.rules.grace_ms
+        subscription = self.subscription
+        mine = (ground.close.accept, ground.close.by) == (subscription.accept.digest, subscription.request.subscriber)
+        return mine and ground.close.time <= self._came.time + self.rules.grace_ms
+
+    def _ended(self, ground: Ended) -> bool:
+        """By the log's time and without any grace: the publisher has the receipt, and knows what it still owes."""
+        link, close = self._link(ground.message), ground.close
+        close.check()
+        mine = (close.accept, close.by) == (self.subscription.accept.digest, self.subscription.request.publisher)
+        entry = entry_of("close", close.by, close.written())
+        return mine and link.time > parse_receipt(ground.receipt.encode()).posted_ms(entry, self.rules.quorum)
 
     def _repeated(self, ground: Repeated) -> bool:
+        """Whether there is an earlier accusation that can be judged: one that was void itself takes nothing away."""
         earlier = ground.accusation
         earlier.check()
         receipt = parse_receipt(ground.receipt.encode())
         receipt.posted_ms(entry_of("accusation", earlier.by, earlier.written()), self.rules.quorum)
-        same = (earlier.by, earlier.accept, earlier.missing) == (
+        same = (earlier.by, earlier.accept, earlier.message, earlier.missing) == (
             self.accusation.by,
             self.accusation.accept,
+            self.accusation.message,
             self.accusation.missing,
         )
-        return same and receipt.index < self.missing.span.before
+        return same and earlier.time >= self._due and earlier.since <= receipt.index < self.index
 
 
 def _defence(written: bytes, about: str) -> Defence | None:

@@ -4,15 +4,17 @@ A suite has keys of 32 bytes and signatures of 64, so that the messages have the
 what everybody has; the one that a contract can check (`zerochat/contract`) is secp256k1, and needs packages of its own.
 """
 
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 from zerochat.crypto.primitives import ed25519_public, ed25519_sign, ed25519_verify
+
+SuiteName: TypeAlias = Literal["ed25519", "secp256k1"]
 
 
 class Suite(Protocol):
     """Signatures that nobody else can make another spelling of: they are what names a message."""
 
-    name: str
+    name: SuiteName
 
     def public(self, seed: bytes) -> bytes:
         """What stands in a message for the key of this seed; 32 bytes each."""
@@ -28,7 +30,7 @@ class Suite(Protocol):
 
 
 class _Ed25519:
-    name = "ed25519"
+    name: SuiteName = "ed25519"
 
     def public(self, seed: bytes) -> bytes:
         return ed25519_public(seed)

@@ -12,13 +12,14 @@ stands still.
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
-from zerochat.crypto.encoding import b64url, canonical_json, did_key, strict_json
-from zerochat.crypto.primitives import ed25519_public, sha256
+from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key, did_key_bytes, strict_json
+from zerochat.crypto.primitives import ed25519_public, ed25519_sign, ed25519_verify, sha256
 from zerochat.crypto.shapes import Count, Did
 from zerochat.errors import Malformed, Refused, Unauthentic
 from zerochat.evidence.merkle import HASHES_MAX, Frontier, Tree, root_from
@@ -43,7 +44,9 @@ ENTRIES_MAX = 256
 RECEIPT_BYTES_MAX = NOTE_BYTES_MAX + 4096
 _RECEIPT = "c2sp.org/tlog-proof@v1"
 
-Kind: TypeAlias = Literal["message", "accusation", "defence"]
+CONTEXT = b"zerochat/entry/1\n"
+
+Kind: TypeAlias = Literal["message", "accusation", "defence", "close"]
 Hash: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{43}$")]
 
 
@@ -58,9 +61,25 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """In bytes."""
     about: Annotated[str, msgspec.Meta(max_length=43)] = ""
     """Of a defence: the digest of the accusation."""
+    sig: Annotated[str, msgspec.Meta(max_length=86)] = ""
+    """Of a defence: its author's signature below all this, so that nobody else uses up the few that count."""
 
     def record(self) -> bytes:
         return canonical_json({field: getattr(self, field) for field in self.__struct_fields__})
+
+    def signed(self, seed: bytes) -> "Entry":
+        return replace(self, sig=b64url(ed25519_sign(seed, self._signed_bytes())))
+
+    def check(self) -> None:
+        """Raise Unauthentic unless its author has signed it."""
+        ed25519_verify(did_key_bytes(self.author), self._signed_bytes(), b64url_bytes(self.sig))
+
+    def is_of(self, blob: bytes) -> bool:
+        """Whether these are the bytes that it speaks of."""
+        return (self.size, self.hash) == (len(blob), b64url(sha256(blob)))
+
+    def _signed_bytes(self) -> bytes:
+        return CONTEXT + replace(self, sig="").record()
 
 
 def entry_of(kind: Kind, author: str, blob: bytes, about: str = "") -> Entry:
@@ -190,7 +209,7 @@ class Watched:
         self, old: int, entries: Sequence[bytes], note: Note, holds: Callable[[Entry], bool], seed: bytes, now_s: int
     ) -> tuple["Watched", str]:
         """The log with the entries that come after the first `old`, and the line that says so below the operator's
-        checkpoint. `holds`: whether the bytes behind an entry are here.
+        checkpoint. `holds`: whether the bytes behind an entry are here, and are what it says (`Entry.is_of`).
 
         Raises Behind, Unauthentic where the operator did not sign this, Refused where bytes are missing or where it is
         another log than before, and Malformed.
@@ -208,7 +227,7 @@ class Watched:
             frontier = frontier.with_entry(record)
         if (said.size, said.root) != (frontier.size, frontier.root()):
             raise Refused(why="the entries do not lead to this checkpoint")
-        return replace(self, frontier=frontier), cosignature(note.text, seed, now_s)
+        return Watched(self.origin, self.operator, frontier), cosignature(note.text, seed, now_s)
 
 
 def witness_did(seed: bytes) -> str:
