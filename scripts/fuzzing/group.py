@@ -61,6 +61,7 @@ from zerochat.group.stimuli import (
     TimerFired,
 )
 from zerochat.group.wire import ephemeral, files, frame, messages
+from zerochat.group.wire.contents import CONTENT_BYTES_MAX
 from zerochat.group.wire.run import Run, read_runs, runs_in, unpacked, write_runs
 from zerochat.sim import Faults, Node, World
 
@@ -488,7 +489,7 @@ class Frames:
 
     name = "frame"
     form: Form = "sealed"
-    size_max = frame.BODY_BYTES_MAX
+    size_max = CONTENT_BYTES_MAX
 
     def seeds(self) -> list[bytes]:
         return [dump(message) for message in place().bodies[:4]]
@@ -499,9 +500,9 @@ class Frames:
     def parse(self, data: bytes) -> object:
         here = place()
         plain, after = frame.open_frame(data, here.group.id, here.group.me, here.mine)
-        assert len(plain) <= max(frame.BODY_BYTES_MAX, len(data))
-        again = frame.seal_frame(plain[: frame.BODY_BYTES_MAX], here.group.id, here.sender, [here.theirs], _MOMENT)
-        assert frame.open_frame(again, here.group.id, here.group.me, here.mine)[0] == plain[: frame.BODY_BYTES_MAX]
+        assert len(plain) <= max(CONTENT_BYTES_MAX, len(data))
+        again = frame.seal_frame(plain[:CONTENT_BYTES_MAX], here.group.id, here.sender, [here.theirs], _MOMENT)
+        assert frame.open_frame(again, here.group.id, here.group.me, here.mine)[0] == plain[:CONTENT_BYTES_MAX]
         return after
 
 

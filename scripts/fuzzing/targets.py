@@ -2,6 +2,7 @@
 
 from fuzzing.basics import Compressed, Encodings, Json, Screen
 from fuzzing.envelopes import Jwe, Jws, Layers, Rfc0019
+from fuzzing.evidence import Entries, Note, Signed, Statements
 from fuzzing.files import Archive, Backup, Secrets, Settings, State
 from fuzzing.group import Bodies, Events, Frames, Hearing, Negentropy
 from fuzzing.local import Control, Pasted
@@ -16,6 +17,7 @@ _ALL: tuple[Target, ...] = (
     *(PlainV2(), PlainV1(), Protocols(), Forward()),
     *(Jws(), Jwe(), Rfc0019(), Layers()),
     *(Events(), Bodies(), Frames(), Negentropy(), Hearing(), Post()),
+    *(Signed(), Statements(), Note(), Entries()),
     *(Json(), Encodings(), Compressed(), Screen()),
     *(Zmtp(), Line(), Ride()),
     *(Control(), Pasted(), Settings(), Secrets(), State(), Archive(), Backup()),
@@ -55,6 +57,10 @@ SLICE = {
     "backup": 5_000,
     "archive": 4_000,
     "mediator": 6_000,
+    "signed": 20_000,
+    "statement": 20_000,
+    "note": 40_000,
+    "receipt": 40_000,
 }
 """How often each is executed in one slice, three million times together: the cheaper the oftener, so that most take
 some five to ten seconds of one core."""

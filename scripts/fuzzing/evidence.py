@@ -1,0 +1,296 @@
+"""What is fuzzed of evidence: signed messages, statements about subscriptions, notes, receipts and a log's entries, and
+whole cases before the judge.
+
+Cases are built anew of what was changed in them: the statements are signed again, and what is posted stands in a log
+with its witnesses' signatures, so that hostile words get as far as a publisher or a subscriber who says them itself.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from fuzzing.mutations import bytes_changed
+from fuzzing.nodes import Bytes, Object, Part, as_text, utf8
+from fuzzing.people import dice
+from fuzzing.run import Form
+from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key, strict_json
+from zerochat.crypto.primitives import ed25519_public, ed25519_sign, sha256
+from zerochat.errors import Malformed, RemoteError
+from zerochat.evidence import handshake, messages
+from zerochat.evidence.handshake import Accept, Close, Confirm, Request, SignedStatement, Subscription, parse_statement
+from zerochat.evidence.merkle import Frontier, Tree
+from zerochat.evidence.note import LOG, check_signed, cosigned_at, parse_checkpoint, parse_note
+from zerochat.evidence.witness import (
+    ENTRY_BYTES_MAX,
+    RECEIPT_BYTES_MAX,
+    Behind,
+    Quorum,
+    Watched,
+    checkpoint,
+    entry_of,
+    parse_entry,
+    parse_receipt,
+    receipt_for,
+)
+
+NOW = 1_750_000_000_000
+_random = dice("evidence")
+PUBLISHER, SUBSCRIBER, OPERATOR = (_random(32) for _ in range(3))
+WITNESSES = tuple(_random(32) for _ in range(3))
+ALIAS, ORIGIN = _random(16), _random(64)
+
+
+def did_of(seed: bytes) -> str:
+    return did_key(ed25519_public(seed))
+
+
+QUORUM = Quorum("zerochat/log", did_of(OPERATOR), tuple(map(did_of, WITNESSES)))
+RULES = b64url(sha256(b"rules"))
+REQUEST = Request(
+    time=NOW,
+    topic=b64url(sha256(b"a group")),
+    subscriber=did_of(SUBSCRIBER),
+    publisher=did_of(PUBLISHER),
+    nonce=b64url(_random(16)),
+).signed(SUBSCRIBER)
+STREAM = [messages.data(PUBLISHER, NOW + 1000, ALIAS, _random(40), ORIGIN)]
+for _number in range(2, 5):
+    STREAM.append(messages.data(PUBLISHER, NOW + 1000 * _number, ALIAS, _random(20), STREAM[-1].signature))
+LATE = messages.overwrite(PUBLISHER, NOW, ed25519_public(SUBSCRIBER), ALIAS, STREAM[0].signature, ORIGIN)
+
+
+def accepted(rules: str = RULES, **changes: Any) -> Accept:
+    fields = {
+        "time": NOW + 1,
+        "request": REQUEST.digest,
+        "publisher": did_of(PUBLISHER),
+        "subscriber": did_of(SUBSCRIBER),
+        "alias": b64url(ALIAS),
+        "start": b64url(ORIGIN),
+        "rules": rules,
+        **changes,
+    }
+    return Accept(**fields).signed(PUBLISHER)
+
+
+def confirmed(accept: Accept) -> Confirm:
+    return Confirm(time=NOW + 2, accept=accept.digest, subscriber=did_of(SUBSCRIBER)).signed(SUBSCRIBER)
+
+
+ACCEPT = accepted()
+
+
+def _resealed(tree: Part, context: bytes, seeds: dict[str, bytes]) -> Part:
+    """A statement with its signature right again, by whom it says it is from."""
+    if not isinstance(tree, Object):
+        return tree
+    unsigned = tree.put("sig", "")
+    with suppress(RemoteError):
+        says = strict_json(utf8(as_text(unsigned)), 1 << 20)
+        assert isinstance(says, dict)
+        seed = seeds.get(str(says.get("says")), PUBLISHER)
+        return tree.put("sig", Bytes(ed25519_sign(seed, context + canonical_json(says))))
+    return tree
+
+
+# --- what is signed in a stream -------------------------------------------------------------------------------------
+
+
+class Signed:
+    """Data, shares, overwrites and acknowledgements, most of them signed again after the change."""
+
+    name = "signed"
+    form: Form = "text"
+    size_max = 16 * 1024
+
+    _KINDS: tuple[tuple[str, Callable[[bytes], Any], bytes], ...] = (
+        ("data", messages.parse_data, PUBLISHER),
+        ("share", messages.parse_share, PUBLISHER),
+        ("overwrite", messages.parse_overwrite, PUBLISHER),
+        ("ack", messages.parse_ack, SUBSCRIBER),
+    )
+
+    def seeds(self) -> list[bytes]:
+        """The bytes, in base64url, under the name of what they are."""
+        share = messages.share(PUBLISHER, NOW, ed25519_public(SUBSCRIBER), ALIAS, bytes(80), ORIGIN)
+        made: tuple[Any, ...] = STREAM[0], share, LATE, messages.ack(SUBSCRIBER, STREAM[0], NOW + 7)
+        named = zip(self._KINDS, made, strict=True)
+        return [b'{"' + kind[0].encode() + b'":"' + b64url(said.written()).encode() + b'"}' for kind, said in named]
+
+    def seal(self, tree: Part, dice: Random) -> Part:
+        """Signed again; the acknowledgement's words do not begin with the key."""
+        if not isinstance(tree, Object):
+            return tree
+        for name, _, seed in self._KINDS:
+            part = tree.get(name)
+            if isinstance(part, Bytes) and len(part.data) > messages.SIGNATURE_BYTES and dice.random() < 0.8:
+                body = part.data[: -messages.SIGNATURE_BYTES]
+                if dice.random() < 0.5:
+                    body = bytes_changed(body, dice)
+                signed = messages.ACK_CONTEXT + body[messages.KEY_BYTES :] if name == "ack" else body
+                tree = tree.put(name, Bytes(body + ed25519_sign(seed, signed)))
+        return tree
+
+    def parse(self, data: bytes) -> object:
+        """What is read is written again as the same bytes, and is of one kind only."""
+        found = strict_json(data, 4 * self.size_max)
+        if not isinstance(found, dict):
+            raise Malformed(why="no messages")
+        read: list[Any] = []
+        for name, parse, _ in self._KINDS:
+            if isinstance(text := found.get(name), str):
+                written = b64url_bytes(text)
+                read.append(parse(written))
+                assert read[-1].written() == written
+                assert messages.time_of_ack(written) >= 0
+                assert sum(self._takes(other, written) for _, other, _ in self._KINDS) == 1
+        if not read:
+            raise Malformed(why="no messages")
+        return read
+
+    def _takes(self, parse: Callable[[bytes], Any], written: bytes) -> bool:
+        try:
+            parse(written)
+        except RemoteError:
+            return False
+        return True
+
+
+# --- statements about a subscription --------------------------------------------------------------------------------
+
+
+class Statements:
+    """Requests, what accepts and confirms them, and what ends it; each as the others' companion."""
+
+    name = "statement"
+    form: Form = "text"
+    size_max = handshake.STATEMENT_BYTES_MAX
+
+    _SEEDS = {"request": SUBSCRIBER, "accept": PUBLISHER, "confirm": SUBSCRIBER, "close": SUBSCRIBER}  # noqa: RUF012
+
+    def seeds(self) -> list[bytes]:
+        late = accepted(overwrite=b64url(LATE.written()), key=b64url(bytes(48)))
+        close = Close(time=NOW + 3, accept=ACCEPT.digest, by=did_of(SUBSCRIBER)).signed(SUBSCRIBER)
+        return [one.written() for one in (REQUEST, ACCEPT, late, confirmed(ACCEPT), close)]
+
+    def seal(self, tree: Part, dice: Random) -> Part:
+        return _resealed(tree, handshake.CONTEXT, self._SEEDS) if dice.random() < 0.7 else tree
+
+    def parse(self, data: bytes) -> object:
+        found = parse_statement(data)
+        assert parse_statement(found.written()) == found
+        found.check()
+        self._begun(found)
+        return found
+
+    def _begun(self, found: SignedStatement) -> None:
+        """What begins with it has a place in a stream, or is no subscription."""
+        accept = found if isinstance(found, Accept) else ACCEPT
+        request = found if isinstance(found, Request) else REQUEST
+        confirm = found if isinstance(found, Confirm) else confirmed(accept)
+        with suppress(RemoteError):
+            begun = Subscription(request, accept, confirm)
+            assert len(begun.head) == len(begun.start) == 64 and len(begun.alias) == 16
+            assert begun.publisher == ed25519_public(PUBLISHER) != begun.subscriber
+
+
+# --- the log --------------------------------------------------------------------------------------------------------
+
+
+class Log:
+    """A log of a few entries, and all that its witnesses have signed."""
+
+    def __init__(self, blobs: list[tuple[str, bytes]], now: int = NOW) -> None:
+        self.tree, self.frontier, self.frontiers = Tree(), Frontier(), [Frontier()]
+        self.records: list[bytes] = []
+        for kind, blob in blobs:
+            self.post(entry_of(kind, did_of(PUBLISHER), blob).record())  # type: ignore[arg-type]
+        self.now = now
+
+    def post(self, record: bytes) -> int:
+        self.records.append(record)
+        self.frontier = self.frontier.with_entry(record)
+        self.frontiers.append(self.frontier)
+        return self.tree.append(record)
+
+    def note(self, now: int) -> Any:
+        note = checkpoint(QUORUM.origin, self.frontier, OPERATOR)
+        for seed in WITNESSES:
+            watched = Watched(QUORUM.origin, QUORUM.operator)
+            note = note.with_line(watched.cosigned(0, self.records, note, lambda entry: True, seed, now // 1000)[1])
+        return note
+
+
+_LOG = Log([("message", b"%d" % number) for number in range(7)])
+_NOTE = _LOG.note(NOW)
+
+
+class Note:
+    """A checkpoint of a log with its signatures, and the notes of others."""
+
+    name = "note"
+    form: Form = "raw"
+    size_max = 8 * 1024
+
+    def seeds(self) -> list[bytes]:
+        bare = checkpoint(QUORUM.origin, _LOG.frontier, OPERATOR)
+        example = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n\n"
+        example += "\u2014 example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=\n"  # noqa: E501
+        return [_NOTE.written().encode(), bare.written().encode(), example.encode()]
+
+    def seal(self, tree: Part, dice: Random) -> Part:
+        return tree
+
+    def parse(self, data: bytes) -> object:
+        """What is read is written as the same; who signed it is who did."""
+        found = parse_note(data)
+        assert found.written().encode() == data
+        said = parse_checkpoint(found.text)
+        assert said.text() == found.text
+        if not any(found.by(QUORUM.operator, LOG)):
+            return said  # somebody else's, as the example of the specification is
+        check_signed(found, QUORUM.operator)
+        assert found.text == _NOTE.text, "a checkpoint that nobody has signed"
+        times = [cosigned_at(found, did) for did in QUORUM.witnesses]
+        assert set(times) <= {NOW // 1000, None}, "a time that no witness has said"
+        return said
+
+
+class Entries:
+    """Receipts, a log's entries, and what an operator shows its witnesses; each by the line it begins with."""
+
+    name = "receipt"
+    form: Form = "raw"
+    size_max = 8 * 1024
+
+    def seeds(self) -> list[bytes]:
+        receipts = [receipt_for(_LOG.tree, index, _NOTE).written().encode() for index in (0, 3, 6)]
+        return [*receipts, *_LOG.records[:1], b"\n".join([_NOTE.written().encode(), *_LOG.records])]
+
+    def seal(self, tree: Part, dice: Random) -> Part:
+        return tree
+
+    def parse(self, data: bytes) -> object:
+        assert RECEIPT_BYTES_MAX > self.size_max > ENTRY_BYTES_MAX
+        if data.startswith(b"c2sp"):
+            receipt = parse_receipt(data)
+            assert receipt.written().encode() == data
+            entry = parse_entry(_LOG.records[receipt.index % len(_LOG.records)])
+            assert receipt.posted_ms(entry, QUORUM) == NOW
+            return receipt
+        if data.startswith(b"{"):
+            entry = parse_entry(data)
+            assert entry.record() == data
+            return entry
+        head, _, entries = data.partition(b"\n\n")
+        signatures, *records = entries.split(b"\n{")
+        note = parse_note(head + b"\n\n" + signatures)
+        try:
+            watched, line = Watched(QUORUM.origin, QUORUM.operator).cosigned(
+                0, [b"{" + record for record in records], note, lambda entry: True, WITNESSES[0], NOW // 1000
+            )
+        except Behind as behind:
+            raise AssertionError("a witness that has nothing yet is behind nobody") from behind
+        assert watched.frontier.root() == parse_checkpoint(note.text).root
+        return line
