@@ -77,6 +77,8 @@ def test_an_agent_is_ready_without_what_hardly_anybody_asks_for(tmp_path: Path) 
     assert not loaded & {f"zerochat.agent.{each}" for each in (*rare, "telemetry", "checkup", "web")}
     assert not loaded & {"tarfile", "tempfile", "difflib", "mimetypes", "pkgutil"}
     assert not loaded & {"asyncio", "ssl", "http", "email", "subprocess", "textual", "rich", "qrcode", "PIL", "keyring"}
+    # What argparse asks for the width of a terminal that nobody looks at.
+    assert not loaded & {"shutil", "bz2", "lzma", "zlib"}
     # With these comes the system's OpenSSL, beside the one that is there already.
     assert not loaded & {"hashlib", "hmac", "secrets", "_hashlib"}
     # With it come all formats of keys that there are.

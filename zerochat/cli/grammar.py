@@ -4,6 +4,7 @@ Nothing here does anything, and nothing heavy is imported: `zerochat VERB --help
 """
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -161,6 +162,28 @@ class Options(argparse.Namespace):
     jobs: int
 
 
+class Layout(argparse.RawDescriptionHelpFormatter):
+    """How help is laid out: as wide as the terminal, with descriptions as they are written.
+
+    argparse would ask `shutil` for that width, at every argument, though no help is wanted; and with it come all of
+    Python's compressions, in every verb and every agent.
+    """
+
+    def __init__(self, prog: str, **more: Any) -> None:
+        super().__init__(prog, **{"width": _columns() - 2, **more})
+
+
+def _columns() -> int:
+    """As `shutil.get_terminal_size` has it."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        return int(said)
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or WIDTH + 1  # type: ignore[union-attr]
+    except (AttributeError, ValueError, OSError):  # there is no such stream, or it is closed, or no terminal
+        return WIDTH + 1
+
+
 class Parser(argparse.ArgumentParser):
     """argparse, with a mistake answered in one sentence and a pointer to the help instead of a page of usage, and with
     ids that begin with a hyphen taken for what they are."""
@@ -234,7 +257,7 @@ def add_verb(
         help=summary,
         description=text,
         epilog="examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Layout,
         allow_abbrev=False,
     )
     common(parser, formats)

@@ -4,7 +4,6 @@ Nothing here does anything, and nothing heavy is imported: `zerochat VERB --help
 is in a file of its own, `parser_FAMILY.py` with a function `add_FAMILY`.
 """
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -12,7 +11,7 @@ from typing import Final
 
 from zerochat import __version__
 from zerochat.cli.exits import ExitCode
-from zerochat.cli.grammar import FORMATS, Options, Parser, common
+from zerochat.cli.grammar import FORMATS, Layout, Options, Parser, common
 
 __all__ = ["FAMILIES", "Options", "grammar", "parse"]
 
@@ -67,7 +66,7 @@ environment:
 
 exit codes:
 {codes}""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Layout,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"zerochat {__version__}")
