@@ -94,6 +94,9 @@ class FakeAgent:
         self.joins: list[JoinStatus] = []
         self.open_invitations: list[schema.OpenInvitation] = []
         self.drafts: dict[str, str] = {}
+        self.shares: list[str] = []
+        self.readers: set[str] = set()
+        """The nicks of those who say that they have read everything."""
         self.early: list[tuple[str, msgspec.Struct]] = []
         """News that go out together with the answer to the next question of a peer, before it."""
         self._threads = 0
@@ -262,6 +265,12 @@ class FakeAgent:
     def view(self, group: FakeGroup) -> None:
         self.tell("view", ViewNews(group.info.id))
 
+    def typing(self, group: FakeGroup, *who: int) -> None:
+        """These members are writing."""
+        for number in who:
+            member = group.members[number]
+            self.tell("typing", schema.TypingNews(group.info.id, member.did, member.nick))
+
     def ask(self, group: FakeGroup, nick: str, role: schema.Role = "writer") -> RequestInfo:
         """Somebody asks to be let in, now."""
         stamp = STAMP.format(minute=20 + len(group.info.requests))
@@ -347,6 +356,7 @@ class FakeAgent:
             web=["http://192.0.2.7:8080"] if self.hidden else [],
             mediators=[one for one in self.connections if one.mediator],
             joins=self.joins,
+            shares=self.shares,
         )
 
     def _groups(self, params: NoParams) -> list[GroupInfo]:
@@ -677,11 +687,20 @@ class FakeAgent:
         group.info = replace(group.info, disagreements=left)
         return group.info
 
+    def _typing(self, params: schema.GroupParams) -> schema.Shared:
+        return schema.Shared(len(self.groups[params.group].members) - 1)
+
+    def _read(self, params: schema.ReadParams) -> schema.Shared:
+        return schema.Shared(len(self.groups[params.group].members) - 1)
+
+    def _reload(self, params: NoParams) -> NoParams:
+        return params
+
     def _delivery(self, params: schema.EventParams) -> DeliveryReport:
         group = self.groups[params.group]
         event = next(each for each in group.events if each.id == params.id)
         others = [
-            MemberDelivery(each.did, each.nick, number < event.delivery.delivered)
+            MemberDelivery(each.did, each.nick, number < event.delivery.delivered, read=each.nick in self.readers)
             for number, each in enumerate(group.members[1:])
         ]
         known = event.delivery

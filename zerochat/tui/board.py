@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.screen import Screen
 
 from zerochat.agent.preferences import Preferences
-from zerochat.agent.schema import ConnectionInfo, Event, Hello, InvitationNews, JoinStatus, NoParams, Status
+from zerochat.agent.schema import ConnectionInfo, Event, Hello, InvitationNews, JoinStatus, NoParams, Status, TypingNews
 from zerochat.errors import AmbiguousGroup
 from zerochat.terminal import Printable, cells, printable, printable_line
 from zerochat.tui.host.notify import Crier, Herald, Tidings
@@ -31,6 +31,7 @@ from zerochat.tui.state.conversation import Conversation, Conversations
 from zerochat.tui.state.feed import Feed, Watcher
 from zerochat.tui.state.hints import asks, attention, placeholder, under_way
 from zerochat.tui.state.link import AgentError, Link, LinkState
+from zerochat.tui.state.passing import TYPING_S, Passing
 from zerochat.tui.state.trail import Trail
 from zerochat.tui.writing.composer import Composer
 from zerochat.tui.writing.drafts import KEEP_S, DraftKeeper
@@ -101,6 +102,7 @@ class Board(Screen[None]):
         self._flashes = 0
         self.answers = Answers()
         self.trail = Trail()
+        self.passing = Passing(link, self.set_timer, self.run_worker)
         self.tell_join: Callable[[JoinStatus], None] | None = None
         """Set while a screen is open that shows how a join gets on."""
         self.tell_invitation: Callable[[InvitationNews], bool] | None = None
@@ -283,6 +285,7 @@ class Board(Screen[None]):
 
     def status_told(self, status: Status) -> None:
         self._status = status
+        self.passing.learn(status)
         self.joins = {one.join: one for one in status.joins if one.phase != "failed"}
         self._draw_joins()
         self._show_banner()
@@ -296,6 +299,20 @@ class Board(Screen[None]):
             self.flash(sentence, trouble=trouble)
         else:
             self.app.notify(sentence, severity="error" if trouble else "information", markup=False, timeout=8)
+
+    def typing_told(self, news: TypingNews) -> None:
+        if self.passing.heard(news):
+            self.draw_typists()
+            self.set_timer(TYPING_S, self.draw_typists)
+
+    def draw_typists(self) -> None:
+        conversation = self.conversations.open
+        self.status_line.typing = self.passing.typists(conversation) if conversation else ""
+
+    def _seen_conversation(self) -> Conversation | None:
+        """The one in which what is not unread has been seen."""
+        conversation = self.conversations.open
+        return conversation if conversation is not None and (self.is_seen() or conversation.holding) else None
 
     @property
     def on_top(self) -> bool:
@@ -326,6 +343,7 @@ class Board(Screen[None]):
 
     def arrived(self, conversation: Conversation, events: Sequence[Event]) -> None:
         """Tell whoever does not look at it."""
+        self.passing.ended(conversation.info.id, [event.author.did for event in events])
         looking = conversation is self.conversations.open and self.is_current and self.app.app_focus
         if not looking:
             self.herald.hear(conversation.info, events)
@@ -347,6 +365,8 @@ class Board(Screen[None]):
         self.group_list.tell(self.conversations)
         self.top_bar.info = conversation.info if conversation else None
         self.top_bar.apart = conversation.apart if conversation else ""
+        self.draw_typists()
+        self.passing.seen(self._seen_conversation)
         self.status_line.elsewhere = self.conversations.unread_elsewhere()
         self.status_line.activity = activity(self.conversations)
         self.status_line.called = self.conversations.mentions_elsewhere()
@@ -452,6 +472,8 @@ class Board(Screen[None]):
     def _edited(self) -> None:
         if (conversation := self.conversations.open) is not None:
             conversation.edited(self.composer.text)
+            if self.composer.text != self.composer.placed:
+                self.passing.typed(conversation.info.id, self.composer.text)
         if self.composer.offers_over():
             from zerochat.tui.writing.completing import hints
 
@@ -552,6 +574,7 @@ class Board(Screen[None]):
     @on(MessagePane.Unseen)
     def _unseen(self) -> None:
         self.composer.border_title = self.pane.badge
+        self.passing.seen(self._seen_conversation)
 
     @on(Composer.BadgePressed)
     def _go_to_unseen(self) -> None:

@@ -4,8 +4,9 @@ An act is about the message that is selected; where none is, about the newest th
 where they are opened: the first frame has none of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from textual.content import Content
 
@@ -22,6 +23,9 @@ from zerochat.tui.messages.marked import links_in
 from zerochat.tui.messages.row import Row, quote_of
 from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.hints import NO_GROUP, silenced
+
+NAMED_MAX = 8
+"""Members that are named in one line of the sheet on a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,19 +203,36 @@ def _about(conversation: Conversation, row: Row, report: DeliveryReport) -> Cont
             ("here since", clock_text(event.received_at)),
             *([("edited", clock_text(event.edited_at))] if event.edited_at else []),
             *([("deleted", "by its author")] if event.deleted else []),
-            ("place", f"{event.position} of its author's chain, {event.lamport} of the group"),
+            ("place", f"number {event.position} of what its author has said here"),
+            ("order", _order(event.lamport)),
             ("knew of", ", ".join(printable_line(one, 20) for one in event.parents[:8]) or "nothing before it"),
             *([("answers", printable_line(event.reply_to))] if event.reply_to else []),
         ]
     facts.append(("envelope", printable_line(conversation.info.envelope) or "unknown"))
     for one in row.reactions[:8]:
         by = next((each.by for each in event.reactions if each.emoji == one.sign), []) if event else []
-        who = ", ".join(conversation.names.label(did) for did in by[:8])
-        facts.append((one.emoji, who + (f" and {len(by) - 8} more" if len(by) > 8 else "")))
+        facts.append((one.emoji, _listed(conversation, by)))
+    if read := [one.did for one in report.members if one.read]:
+        facts.append(("read by", f"{_listed(conversation, read)}, by their own word"))
     facts.append(("has it", f"{report.delivered} of {report.of}"))
     label = conversation.names.label
     holders = [(fates.sign_of(one), label(one.did) + fates.state_of(one)) for one in report.members]
     return Content("\n").join([*fates.said(row), rows(facts, 11), Content(""), rows(holders, 2)])
+
+
+def _order(lamport: int) -> str:
+    """When it was said by the clock that orders all messages alike for everybody: UTC milliseconds, and always later
+    than what its author knew of."""
+    try:
+        when = f"{datetime.fromtimestamp(lamport / 1000, UTC).astimezone():%-d %b %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        when = "a time that no calendar has"
+    return f"{when} by the group's clock (Lamport time {lamport})"
+
+
+def _listed(conversation: Conversation, members: Sequence[str]) -> str:
+    names = ", ".join(conversation.names.label(did) for did in members[:NAMED_MAX])
+    return names + (f" and {len(members) - NAMED_MAX} more" if len(members) > NAMED_MAX else "")
 
 
 def _verify(chat: Board, conversation: Conversation, row: Row) -> None:

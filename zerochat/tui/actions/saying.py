@@ -17,6 +17,7 @@ def say(chat: Board, text: str, *, action: bool = False) -> None:
         return
     chat.composer.put("")
     conversation.said(text)
+    chat.passing.sent(conversation.info.id)
     conversation.read()
     conversation.draft = ""
     chat.keeper.sending(conversation.info.id, text)

@@ -7,6 +7,8 @@ from functools import partial
 
 from zerochat.agent.options import OPTIONS, full_name, typed, written
 from zerochat.agent.preferences import GROUPS, KEYS, LEVELS
+from zerochat.agent.reloading import AT_ONCE
+from zerochat.agent.schema import NoParams
 from zerochat.errors import LocalError
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.board import Board, app_of
@@ -46,11 +48,18 @@ def put(chat: Board, name: str, text: str, *, quiet: bool = False) -> None:
         chat.complain(printable_line(f"Nothing was changed: {(error.strerror or str(error)).lower()}."))
         return
     app.take_over(before)
+    if app.choices.places is not None and name in AT_ONCE:
+        chat.attempt(_have_agent_take_over(chat))
     if name == "chat.theme" and app.no_color:
         however = "NO_COLOR is set, and there are no colours"
     said = f"{name} is {'as usual' if value is None else written(value)}"
     if however or not quiet:
         chat.tell(printable_line(f"{said}, but {however}." if however else f"{said}."))
+
+
+async def _have_agent_take_over(chat: Board) -> None:
+    await chat.link.ask("reload", NoParams(), NoParams)
+    chat.status_told(await chat.feed.status())
 
 
 def _split(rest: str) -> tuple[str, str]:

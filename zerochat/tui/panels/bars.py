@@ -173,6 +173,8 @@ class StatusLine(Widget):
     """How many of what is unread elsewhere call me by name."""
     asking: reactive[int] = reactive(0)
     """How many wait to be let into other groups."""
+    typing: reactive[str] = reactive("")
+    """A printable sentence on who is writing here."""
     joining: reactive[str] = reactive("")
     """A printable sentence on a join of ours that is under way."""
     flash: reactive[str] = reactive("")
@@ -194,6 +196,8 @@ class StatusLine(Widget):
             left += f"  ?{self.asking} to let in elsewhere" + ("" if self.elsewhere else " (Alt+A)")
         if self.joining:
             left += f"  {clip(self.joining, max(width - cells(left) - 10, 24))}"
+        if self.typing:
+            left += f"  {clip(self.typing, max(width - cells(left) - 10, 24))}"
         right = "  ".join(fitting_hints(self.hints, width - cells(left) - 2))
         gap = max(width - cells(left) - len(right), 1)
         return Content.assemble((left, "bold"), " " * gap, (right, "$text-muted"))

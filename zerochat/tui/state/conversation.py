@@ -59,6 +59,8 @@ class Conversation(Struct):
     about: "About | None" = None
     """What the text in the composer is about."""
     first_unread: Key | None = None
+    entered: bool = False
+    """Something of it has counted as read since the chat began."""
     apart: str = ""
     """The first letters of the id, where another group here is shown under the same name."""
     muted: str = ""
@@ -365,10 +367,18 @@ class Conversation(Struct):
 
     def read(self) -> None:
         """What there is has been seen; the unread line stays where it is until `leave`."""
-        self.unread, self.mentions, self.first_unread = 0, 0, None
+        self.unread, self.mentions, self.first_unread, self.entered = 0, 0, None, True
 
     def leave(self) -> None:
         self.timeline.set_unread(None)
+
+    @property
+    def seen_upto(self) -> int:
+        """The Lamport time up to which everything here has been read; 0: that cannot be said."""
+        keys, unseen = self.timeline.keys, self.place.unseen
+        if not (self.loaded and self.entered and keys) or self.unread or self.timeline.detached:
+            return 0
+        return min(unseen)[0] - 1 if unseen else keys[-1][0]
 
     @property
     def tail(self) -> tuple[Printable, ...]:

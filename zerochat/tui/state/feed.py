@@ -47,6 +47,7 @@ from zerochat.agent.schema import (
     SubscribeParams,
     ToldNews,
     TrustNews,
+    TypingNews,
     ViewNews,
 )
 from zerochat.terminal import Printable, printable_line
@@ -104,6 +105,8 @@ class Watcher(Protocol):
 
     def arrived(self, conversation: Conversation, events: Sequence[Event]) -> None:
         """These have come just now, and were not read from the history."""
+
+    def typing_told(self, news: TypingNews) -> None: ...
 
     def complain(self, sentence: Printable) -> None:
         """Show what went wrong."""
@@ -393,6 +396,8 @@ class Feed:
                 self._arrive(group, arrived.pop(group, []), changed)
                 if (conversation := self.conversations.by_id.get(group)) is not None:
                     changed.setdefault(group, []).extend(conversation.move_file(moved))
+            case TypingNews() as typing:
+                self.watcher.typing_told(typing)
             case PeerNews() | ViewNews():
                 self.stale = True
             case JoinStatus() as status:

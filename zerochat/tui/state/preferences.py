@@ -70,4 +70,6 @@ class Choices:
             return "the command line says something else for this run"
         if name in from_environment(self._environ):
             return f"{variable_of(name)} says something else"
-        return "" if name.startswith(FACE) else "the agent goes by it from its next start on"
+        from zerochat.agent.reloading import AT_ONCE
+
+        return "" if name.startswith(FACE) or name in AT_ONCE else "the agent goes by it from its next start on"

@@ -123,6 +123,8 @@ class Composer(TextArea, inherit_bindings=False):
         self._files = files
         self._cycle: tuple[list[completing.Offer], str, int] | None = None
         """What Tab goes round in, the text that it has left, and which one that is."""
+        self.placed = ""
+        """What was last put here, and not typed."""
         self._killed = ""
         self._read_at = 0.0
         """When the last key was read from the terminal."""
@@ -137,7 +139,7 @@ class Composer(TextArea, inherit_bindings=False):
 
     def put(self, text: str) -> None:
         """Replace everything, with the cursor at the end; made printable, wherever it comes from."""
-        self.text = printable(text, lines_max=TEXT_CHARS_MAX, chars_max=TEXT_CHARS_MAX)
+        self.text = self.placed = printable(text, lines_max=TEXT_CHARS_MAX, chars_max=TEXT_CHARS_MAX)
         self.move_cursor(self.document.end)
 
     # --- keys ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from zerochat.agent.preferences import KEYS, LEVELS
 
 AS_USUAL: Final = "-"
 """As the value of a setting: what nobody has said anything about."""
-_SHORT: Final = {name.removeprefix("chat."): name for name in OPTIONS if name.startswith("chat.")}
+_SHORT: Final = {name.partition(".")[2]: name for name in OPTIONS if name.startswith(("chat.", "share."))}
+"""What a person sets most is found without its section."""
 
 
 def words_for(text: str) -> list[str] | None:
@@ -31,6 +32,6 @@ def words_for(text: str) -> list[str] | None:
         names = sorted({f"{prefix}{each.id}" for place in places_of_bindings() for each in place.bindings})
     elif "keys.".startswith(name):
         names.append("keys.")
-    elif name.startswith("chat."):
+    elif name.startswith(("chat.", "share.")):
         names = list(OPTIONS)
     return [f"{each} " if each != "keys." else each for each in names if each.startswith(name)]
