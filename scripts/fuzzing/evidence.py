@@ -5,22 +5,40 @@ Cases are built anew of what was changed in them: the statements are signed agai
 with its witnesses' signatures, so that hostile words get as far as a publisher or a subscriber who says them itself.
 """
 
+import base64
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from random import Random
 from typing import Any
+
+import msgspec
 
 from fuzzing.mutations import bytes_changed
 from fuzzing.nodes import Bytes, Object, Part, as_text, utf8
 from fuzzing.people import dice
 from fuzzing.run import Form
-from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key, strict_json
+from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, compact_json, did_key, strict_json
 from zerochat.crypto.primitives import ed25519_public, ed25519_sign, sha256
 from zerochat.errors import Malformed, RemoteError
 from zerochat.evidence import handshake, messages
+from zerochat.evidence.case import (
+    Accusation,
+    Acknowledged,
+    Clock,
+    Closed,
+    Ended,
+    Fork,
+    Posted,
+    Repeated,
+    Rules,
+    parse_case,
+    parse_defence,
+)
 from zerochat.evidence.handshake import Accept, Close, Confirm, Request, SignedStatement, Subscription, parse_statement
+from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, FORKED, OPEN, TURNED_BACK, UPHELD, VOID, judge
 from zerochat.evidence.merkle import Frontier, Tree
-from zerochat.evidence.note import LOG, check_signed, cosigned_at, parse_checkpoint, parse_note
+from zerochat.evidence.note import LOG, check_signed, cosignature, cosigned_at, parse_checkpoint, parse_note
 from zerochat.evidence.witness import (
     ENTRY_BYTES_MAX,
     RECEIPT_BYTES_MAX,
@@ -192,7 +210,7 @@ class Statements:
         with suppress(RemoteError):
             begun = Subscription(request, accept, confirm)
             assert len(begun.head) == len(begun.start) == 64 and len(begun.alias) == 16
-            assert begun.publisher == ed25519_public(PUBLISHER) != begun.subscriber
+            assert len(begun.publisher) == len(begun.subscriber) == 32 and begun.publisher != begun.subscriber
 
 
 # --- the log --------------------------------------------------------------------------------------------------------
@@ -294,3 +312,139 @@ class Entries:
             raise AssertionError("a witness that has nothing yet is behind nobody") from behind
         assert watched.frontier.root() == parse_checkpoint(note.text).root
         return line
+
+
+# --- cases before the judge -----------------------------------------------------------------------------------------
+
+
+class Case:
+    """A case, built of what its parties say: every statement signed by whose it is, and all that was posted in a log
+    with its witnesses' signatures below it."""
+
+    name = "case"
+    form: Form = "sealed"
+    size_max = 32 * 1024
+
+    _LINK, _CAME = STREAM[1], STREAM[2]
+
+    def seeds(self) -> list[bytes]:
+        """An accusation with each of the grounds against it, and with none; two guilts that need no accusation."""
+        rules, accept, accusation = _ingredients()
+        ack = messages.ack(SUBSCRIBER, STREAM[3], NOW + 9_000).written()
+        close = Close(time=NOW + 3_000, accept=accept.digest, by=did_of(SUBSCRIBER)).signed(SUBSCRIBER)
+        ended = Close(time=NOW + 2, accept=accept.digest, by=did_of(PUBLISHER)).signed(PUBLISHER)
+        earlier = msgspec.structs.replace(accusation, since=0).signed(SUBSCRIBER)
+        log = Log([("message", self._LINK.written())])
+        log.post(entry_of("accusation", earlier.by, earlier.written()).record())
+        log.post(entry_of("close", ended.by, ended.written()).record())
+        receipts = [receipt_for(log.tree, index, log.note(NOW + 1_000)).written() for index in range(3)]
+        grounds = [
+            Acknowledged(tuple(one.written() for one in STREAM[1:]), ack),
+            Posted(self._LINK.written(), receipts[0]),
+            Closed(close),
+            Ended(self._LINK.written(), ended, receipts[2]),
+            Repeated(earlier, receipts[1]),
+        ]
+        other = messages.data(PUBLISHER, STREAM[1].time, ALIAS, b"other", STREAM[0].signature)
+        turned = messages.data(PUBLISHER, STREAM[0].time, ALIAS, b"back", STREAM[0].signature)
+        counts = Fork(STREAM[1].written(), other.written()), Clock(STREAM[0].written(), turned.written())
+        common = {
+            "rules": rules,
+            "accept": accept,
+            "accusation": accusation,
+            "came": self._CAME.written(),
+            "reopened": [],
+        }
+        kinds = [[ground] for ground in grounds] + [grounds, []]
+        made = [{**common, "grounds": kind, "counts": counts if kind == [] else [], "entries": []} for kind in kinds]
+        return [compact_json(msgspec.to_builtins(one)) for one in made]
+
+    def seal(self, tree: Part, dice: Random) -> bytes:
+        with suppress(RemoteError, TypeError, ValueError, KeyError):
+            said = strict_json(utf8(as_text(tree)), 1 << 20)
+            return canonical_json(self._case(dict(said), dice))  # type: ignore[call-overload]
+        return utf8(as_text(tree))
+
+    def _case(self, said: dict[str, Any], dice: Random) -> dict[str, Any]:
+        rules = said["rules"]
+        accept = self._signed(said["accept"], PUBLISHER, rules=b64url(sha256(canonical_json(rules))))
+        confirm = self._signed(
+            msgspec.to_builtins(confirmed(ACCEPT)), SUBSCRIBER, accept=b64url(sha256(canonical_json(accept)))
+        )
+        came = base64.b64decode(said["came"])  # as msgspec has it
+        reopened = [[REQUEST, one, confirmed(ACCEPT)] for one in said["reopened"]]
+        log = Log([("message", b"%d" % number) for number in range(2)])
+        accusation = self._signed(
+            said["accusation"],
+            SUBSCRIBER,
+            accept=confirm["accept"],
+            message=b64url(sha256(came)),
+            since=2,
+            reopened=[b64url(sha256(canonical_json(one))) for one in said["reopened"]],
+        )
+        written = canonical_json(accusation)
+        log.post(entry_of("accusation", did_of(SUBSCRIBER), written).record())
+        filed = log.note(NOW + 3_600_000)
+        filed_as = receipt_for(log.tree, 2, filed).written()
+        defences = [
+            compact_json({"accusation": b64url(sha256(written)), "ground": ground}) for ground in said["grounds"][:20]
+        ]
+        for blob in defences:
+            log.post(entry_of("defence", did_of(PUBLISHER), blob, b64url(sha256(written))).signed(PUBLISHER).record())
+        for entry in said["entries"][:20]:
+            log.post(canonical_json(entry))
+        closing = checkpoint(QUORUM.origin, log.frontier, OPERATOR)
+        for seed in WITNESSES[: dice.choice((1, 2, 3, 3, 3, 3))]:
+            closing = closing.with_line(cosignature(closing.text, seed, NOW // 1000 + 7_200))
+        span = {
+            "before": 2,
+            "peaks": log.frontiers[2].peaks,
+            "entries": log.records[2:],
+            "closing": closing.written(),
+        }
+        missing = {
+            "accusation": accusation,
+            "message": came,
+            "filed": filed_as,
+            "span": span,
+            "defences": defences[: dice.choice((1, 8, 8, 8, 8, 20))],
+            "reopened": reopened,
+        }
+        case = {"zcase": 1, "rules": rules, "subscription": [REQUEST, accept, confirm], "counts": said["counts"]}
+        built: dict[str, Any] = msgspec.to_builtins({**case, "missing": missing} if dice.random() < 0.95 else case)
+        return built
+
+    def _signed(self, statement: dict[str, Any], seed: bytes, **changes: Any) -> dict[str, Any]:
+        """A statement as it stands in JSON, with these fields and with its author's signature."""
+        unsigned = {**statement, **changes, "sig": ""}
+        return {**unsigned, "sig": b64url(ed25519_sign(seed, handshake.CONTEXT + canonical_json(unsigned)))}
+
+    def parse(self, data: bytes) -> object:
+        """Whatever can be read is judged, and twice in the same way."""
+        case = parse_case(data)
+        assert parse_case(case.written()) == case
+        found = judge(case)
+        assert found == judge(case)
+        verdicts = (UPHELD, DISMISSED, FALSE_ACCUSATION, VOID, OPEN)
+        assert found.delivery in verdicts if case.missing else found.delivery == ""
+        assert set(found.guilty) <= {FORKED, TURNED_BACK}
+        assert all(finding.sentence.isprintable() and len(finding.sentence) < 200 for finding in found.findings)
+        for written in case.missing.defences if case.missing else ():
+            with suppress(RemoteError):
+                parse_defence(written)
+        return found.delivery
+
+
+@cache
+def _ingredients() -> tuple[Rules, Accept, Accusation]:
+    rules = Rules(origin=QUORUM.origin, operator=QUORUM.operator, witnesses=QUORUM.witnesses)
+    accept = accepted(rules.digest)
+    accusation = Accusation(
+        time=NOW + 3_600_000,
+        by=did_of(SUBSCRIBER),
+        accept=accept.digest,
+        message=b64url(sha256(STREAM[2].written())),
+        missing=b64url(STREAM[2].before),
+        since=2,
+    ).signed(SUBSCRIBER)
+    return rules, accept, accusation

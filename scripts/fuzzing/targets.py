@@ -2,7 +2,7 @@
 
 from fuzzing.basics import Compressed, Encodings, Json, Screen
 from fuzzing.envelopes import Jwe, Jws, Layers, Rfc0019
-from fuzzing.evidence import Entries, Note, Signed, Statements
+from fuzzing.evidence import Case, Entries, Note, Signed, Statements
 from fuzzing.files import Archive, Backup, Secrets, Settings, State
 from fuzzing.group import Bodies, Events, Frames, Hearing, Negentropy
 from fuzzing.local import Control, Pasted
@@ -17,7 +17,7 @@ _ALL: tuple[Target, ...] = (
     *(PlainV2(), PlainV1(), Protocols(), Forward()),
     *(Jws(), Jwe(), Rfc0019(), Layers()),
     *(Events(), Bodies(), Frames(), Negentropy(), Hearing(), Post()),
-    *(Signed(), Statements(), Note(), Entries()),
+    *(Signed(), Statements(), Note(), Entries(), Case()),
     *(Json(), Encodings(), Compressed(), Screen()),
     *(Zmtp(), Line(), Ride()),
     *(Control(), Pasted(), Settings(), Secrets(), State(), Archive(), Backup()),
@@ -61,6 +61,7 @@ SLICE = {
     "statement": 20_000,
     "note": 40_000,
     "receipt": 40_000,
+    "case": 6_000,
 }
 """How often each is executed in one slice, three million times together: the cheaper the oftener, so that most take
 some five to ten seconds of one core."""
