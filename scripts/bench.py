@@ -73,6 +73,7 @@ def print_table(area: str, machine: "dict[str, Any]", report: Any) -> None:
     for row in report.rows:
         print(f"\n{row.case} ({row.unit}, {row.better} is better)")
         lines = [("ours", str(row.ours)), *((name, str(figure)) for name, figure in row.peers.items())]
+        lines += row.absent.items()
         if row.floor is not None:
             ratio = row.ours.median / row.floor.median if row.floor.median else float("inf")
             lines.append((f"floor: {row.floor_is}", f"{row.floor}   ours is {ratio:.2f} times that"))

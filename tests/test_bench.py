@@ -10,14 +10,16 @@ import statistics
 import sys
 from collections import defaultdict
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
 import benchmarks
 from analytics.thesis import MESSAGE_B, STATE_B
-from benchmarks import Figure, Row, group, take_turns
+from benchmarks import Figure, Row, group, pane, take_turns
 from benchmarks.ours import agents
 from benchmarks.ours.core import MULTI, Star, sample_text
+from benchmarks.ours.terminals import NotPainted, Terminal
 from benchmarks.peers import rooms, thesis
 from benchmarks.peers.rooms import Burst, NotHere
 from benchmarks.peers.tcp import bytes_sent
@@ -45,12 +47,59 @@ def test_a_row_of_json():
         "ours_range": [1, 3],
         "peers": {"peer": 9},
         "peers_range": {"peer": [8, 10]},
+        "absent": {},
         "floor": 1,
         "floor_range": [1, 1],
         "floor_is": "nothing",
         "goal": 1.5,
         "met": False,
     }
+
+
+def test_what_a_peer_does_not_paint_counts_as_missing_and_the_rest_goes_on(capsys):
+    def program(name):
+        return SimpleNamespace(name=name, absent="")
+
+    ours, fast, slow = map(program, ("ours", "fast", "slow"))
+    course = pane.Course(ours, [fast, slow], 3)
+    asked = []
+
+    def measured(one):
+        asked.append(one.name)
+        if one is slow and asked.count("slow") > 1:
+            raise NotPainted(["python", "slow.py"], "it", 120)
+        return 5.0
+
+    course.add("first", measured, 3)
+    course.add("second", measured, 1, unit="MB")
+    course.add("ours alone", measured, 1, only=[ours])
+    first, second, alone = course.rows
+    assert first.peers.keys() == second.peers.keys() == {"fast"} and asked.count("slow") == 2
+    assert first.absent == second.absent == {"slow": "not painted in 120 s"} and not alone.absent
+    assert "first: 1 of 3" in capsys.readouterr().err
+
+    def stuck(one):
+        raise NotPainted(["zerochat"], "it", 120)
+
+    with pytest.raises(NotPainted, match="zerochat did not paint it within 120 s"):
+        course.add("third", stuck, 1)
+
+
+def test_no_peer_is_waited_for_when_the_time_is_over(monkeypatch):
+    ours, other = SimpleNamespace(name="ours", absent=""), SimpleNamespace(name="other", absent="")
+    course = pane.Course(ours, [other], 1)
+    monkeypatch.setattr(pane, "WHOLE_S_MAX", -60)
+    course.add("case", lambda one: 1.0, 2)
+    assert course.rows[0].ours.median == 1.0 and course.rows[0].absent == {"other": "no time left after -1 minutes"}
+
+
+def test_a_terminal_that_shows_nothing_is_not_waited_for_longer():
+    terminal = Terminal(["sleep", "60"], {"PATH": os.environ["PATH"]}, columns=80, lines=24)
+    try:
+        with pytest.raises(NotPainted, match="did not paint 'anything' within 0 s"):
+            terminal.until(lambda: None, "anything", within_s=0.05)
+    finally:
+        terminal.close()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class Figure:
 class Row:
     """One case: our figure, the peers', the floor below which nobody gets, and the goal (None: none is set).
 
-    `floor_is` says in a few words what the floor is.
+    `floor_is` says in a few words what the floor is; `absent`, by peer, why there is no figure of one that is here.
     """
 
     case: str
@@ -46,6 +46,7 @@ class Row:
     floor_is: str = ""
     peers: Mapping[str, Figure] = field(default_factory=dict)
     goal: float | None = None
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def met(self) -> bool | None:
@@ -63,6 +64,7 @@ class Row:
             "ours_range": spread(self.ours),
             "peers": {name: rounded(figure.median) for name, figure in self.peers.items()},
             "peers_range": {name: spread(figure) for name, figure in self.peers.items()},
+            "absent": dict(self.absent),
             "floor": None if self.floor is None else rounded(self.floor.median),
             "floor_range": None if self.floor is None else spread(self.floor),
             "floor_is": self.floor_is,

@@ -4,6 +4,9 @@ Each program draws to a pseudo-terminal of 120x40 and is timed on its far side: 
 the bytes that show it are there. Ours is the whole chat over a control socket, with the journal's pages read as one
 goes up; the others have the same messages in memory, and no socket. Where one of them would take minutes it has fewer
 messages, as its name says. `RichLog` cannot put a late message in its place, nor wrap again for another width.
+
+What one of the others does not paint in time counts as missing, there and from there on, and so does what there is no
+time left for: all of it takes twenty minutes at the most. What is being measured is said on standard error.
 """
 
 import os
@@ -11,14 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from typing import Any, TypeVar
 
 from benchmarks import Figure, Report, Row
 from benchmarks.ours.chatter import token
-from benchmarks.ours.terminals import Terminal
+from benchmarks.ours.terminals import NotPainted, Terminal
 from benchmarks.startup import environment_in, resident_mb
+
+T = TypeVar("T")
 
 OURS = Path(__file__).parent / "ours"
 MESSAGES = 100_000
@@ -30,6 +37,9 @@ SCREEN_BYTES = 600
 """More than a blinking cursor writes, less than any page of text."""
 PAGES_BACK = 120
 """So many screens up are some 15 pages of the journal."""
+WHOLE_S_MAX = 20 * 60
+"""Beyond this ours alone goes on."""
+TELL_S = 5.0
 
 
 class Program:
@@ -40,6 +50,8 @@ class Program:
         self.report = home.with_suffix(".stall")
         self.terminal = Terminal([*command, str(self.report)], environment_in(home), columns=120, lines=40)
         self.next = 0
+        self.absent = ""
+        """Why it is measured no more, in a few words; empty: it is."""
         self.terminal.until(lambda: None, "\x1b[?1049h")
         self.terminal.settle(1.0)
         self.before_mb = resident_mb(self.terminal.child)
@@ -99,6 +111,8 @@ class Program:
         deadline = time.monotonic() + 60
         while not self.report.exists() and time.monotonic() < deadline:
             self.terminal.drain(0.01)
+        if not self.report.exists():
+            raise NotPainted(self.terminal.command, "its longest stall", 60)
         longest, hardest = map(float, self.report.read_text().split())
         return longest, hardest
 
@@ -158,64 +172,103 @@ class Theirs(Program):
         self.terminal.write(b"l")
 
 
-def figures_of(programs: Sequence[Program], run: Callable[[Program], float], rounds: int) -> dict[str, Figure]:
-    """In turn, there and back."""
-    values: dict[str, list[float]] = {one.name: [] for one in programs}
-    for turn in range(rounds):
-        for one in list(programs)[:: 1 if turn % 2 == 0 else -1]:
-            values[one.name].append(run(one))
-    return {name: Figure.of(each) for name, each in values.items()}
+class Course:
+    """The programs, and what they are put through, case by case."""
+
+    def __init__(self, ours: Ours, others: Sequence[Theirs], rounds: int) -> None:
+        self.ours, self.programs, self.rounds = ours, [ours, *others], rounds
+        self.rows: list[Row] = []
+        self._began = self._told = time.monotonic()
+
+    def values_of(
+        self, case: str, programs: Sequence[Program], run: Callable[[Program], T], rounds: int
+    ) -> dict[str, list[T]]:
+        """By program, what each of so many rounds was; in turn, there and back. Of one that falls out, what there was
+        is not told: it would be of its better rounds alone."""
+        values: dict[str, list[T]] = {one.name: [] for one in programs if not one.absent}
+        for turn in range(rounds):
+            self._tell(case, turn, rounds)
+            for one in list(programs)[:: 1 if turn % 2 == 0 else -1]:
+                if one is not self.ours and time.monotonic() - self._began > WHOLE_S_MAX:
+                    one.absent = one.absent or f"no time left after {WHOLE_S_MAX // 60} minutes"
+                if not one.absent:
+                    try:
+                        values[one.name].append(run(one))
+                    except NotPainted as error:
+                        if one is self.ours:
+                            raise
+                        one.absent = error.briefly
+                if one.absent:
+                    values.pop(one.name, None)
+        return values
+
+    def add(
+        self, case: str, run: Callable[[Program], float], rounds: int, *, only: Sequence[Program] = (), **about: Any
+    ) -> None:
+        """Measure a case. `only`: these programs; `about`: more of its `Row`."""
+        programs = only or self.programs
+        values = self.values_of(case, programs, run, rounds)
+        self.put(case, {name: Figure.of(each) for name, each in values.items()}, programs, **about)
+
+    def put(
+        self,
+        case: str,
+        figures: Mapping[str, Figure],
+        programs: Sequence[Program],
+        *,
+        unit: str = "ms",
+        goal: float | None = None,
+    ) -> None:
+        peers = {name: figure for name, figure in figures.items() if name != self.ours.name}
+        absent = {one.name: one.absent for one in programs if one.absent}
+        self.rows.append(Row(case, unit, "lower", figures[self.ours.name], peers=peers, goal=goal, absent=absent))
+
+    def _tell(self, case: str, turn: int, rounds: int) -> None:
+        now = time.monotonic()
+        if turn == 0 or now - self._told > TELL_S:
+            self._told = now
+            print(f"{now - self._began:6.0f} s  {case}: {turn + 1} of {rounds}", file=sys.stderr, flush=True)
 
 
 def measure(quick: bool) -> Report:
     rounds = 7 if quick else 25
-    with tempfile.TemporaryDirectory(prefix="zerochat-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="zerochat-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         ours = Ours(folder, MESSAGES, BURST)
+        stack.callback(ours.close)
         log = Theirs(folder, "richlog", "RichLog", 5_000 if quick else 20_000, BURST)
+        stack.callback(log.close)
         statics = Theirs(folder, "statics", "a Static each", 300 if quick else 1_000, 1_000)
-        programs: list[Program] = [ours, log, statics]
-        try:
-            return Report(_rows(ours, log, statics, rounds))
-        finally:
-            for one in programs:
-                one.close()
+        stack.callback(statics.close)
+        return Report(_rows(Course(ours, [log, statics], rounds), ours, statics))
 
 
-def _rows(ours: Ours, log: Theirs, statics: Theirs, rounds: int) -> list[Row]:
-    rows: list[Row] = []
-    programs = [ours, log, statics]
-
-    def add(case: str, unit: str, figures: dict[str, Figure], goal: float | None = None) -> None:
-        peers = {name: figure for name, figure in figures.items() if name != ours.name}
-        rows.append(Row(case, unit, "lower", figures[ours.name], peers=peers, goal=goal))
-
-    add("load, until the newest messages can be read", "ms", figures_of(programs, Program.load_ms, 1))
+def _rows(course: Course, ours: Ours, statics: Theirs) -> list[Row]:
+    rounds = course.rounds
+    course.add("load, until the newest messages can be read", Program.load_ms, 1)
     letters = iter("жюэщфцъшыбдлпгйияз" * 9)
-    add("key to paint: a letter", "ms", figures_of([ours], lambda one: one.letter_ms(next(letters)), rounds), FRAMES_MS)
-    up = figures_of(programs, lambda one: one.key_ms(b"\x1b[5~", b"\x1b[6~"), rounds)
-    add("key to paint: a page up", "ms", up, FRAMES_MS)
-    add("a message arrives, until it is painted", "ms", figures_of(programs, Program.append_ms, rounds))
-    late = figures_of([ours, statics], Program.late_ms, rounds)
-    add("a late message comes in above the last ones", "ms", late)
-    width_of = {one.name: 120 for one in programs}
+    course.add("key to paint: a letter", lambda one: one.letter_ms(next(letters)), rounds, only=[ours], goal=FRAMES_MS)
+    course.add("key to paint: a page up", lambda one: one.key_ms(b"\x1b[5~", b"\x1b[6~"), rounds, goal=FRAMES_MS)
+    course.add("a message arrives, until it is painted", Program.append_ms, rounds)
+    course.add("a late message comes in above the last ones", Program.late_ms, rounds, only=[ours, statics])
+    width_of = {one.name: 120 for one in course.programs}
 
     def resize(one: Program) -> float:
         width_of[one.name] = 220 - width_of[one.name]
         return one.resize_ms(width_of[one.name])
 
-    add("another width", "ms", figures_of(programs, resize, max(rounds // 3, 2) * 2))
-    back = [ours.key_ms(b"\x1b[5~") for _ in range(PAGES_BACK)]
-    add(
-        f"{PAGES_BACK} pages up in a row, with the journal's pages: each", "ms", {ours.name: Figure.of(back)}, FRAMES_MS
-    )
+    course.add("another width", resize, max(rounds // 3, 2) * 2)
+    case = f"{PAGES_BACK} pages up in a row, with the journal's pages: each"
+    back = course.values_of(case, [ours], lambda one: one.key_ms(b"\x1b[5~"), PAGES_BACK)[ours.name]
+    course.put(case, {ours.name: Figure.of(back)}, [ours], goal=FRAMES_MS)
     slowest = sorted(back)[-1 - len(back) // 20]
-    add("the same, the slowest in twenty", "ms", {ours.name: Figure(slowest, median(back), max(back))}, STALL_MS)
+    figure = Figure(slowest, median(back), max(back))
+    course.put("the same, the slowest in twenty", {ours.name: figure}, [ours], goal=STALL_MS)
     ours.terminal.write(b"\x1b[1;5F")
-    stalls = [(one.name, one.stall_ms()) for _ in range(1 if rounds < 10 else 3) for one in programs]
+    case = f"the longest stall in a burst of {BURST:,} (a Static each: 1,000)"
+    stalls = course.values_of(case, course.programs, Program.stall_ms, 1 if rounds < 10 else 3)
     for at, what in enumerate(("by the clock", "its own work alone")):
-        figures = {one.name: Figure.of([each[at] for name, each in stalls if name == one.name]) for one in programs}
-        case = f"the longest stall in a burst of {BURST:,} (a Static each: 1,000), {what}"
-        add(case, "ms", figures, STALL_MS)
-    add("memory that all of this has taken", "MB", figures_of(programs, Program.growth_mb, 1), GROWTH_MB)
-    return rows
+        figures = {name: Figure.of([each[at] for each in found]) for name, found in stalls.items()}
+        course.put(f"{case}, {what}", figures, course.programs, goal=STALL_MS)
+    course.add("memory that all of this has taken", Program.growth_mb, 1, unit="MB", goal=GROWTH_MB)
+    return course.rows

@@ -85,7 +85,8 @@ def theirs(kind: str, messages: int, file: Path) -> None:
                     self.pane.write(line_of(number))
             else:
                 await self.pane.mount_all([Static(line_of(number)) for number in numbers])
-                self.pane.scroll_end(animate=False)
+                # A thousand of them are laid out long after they are mounted, and only then is there an end to go to.
+                self.call_after_refresh(self.pane.scroll_end, animate=False)
 
         async def action_open(self) -> None:
             await self._put(range(self.count))

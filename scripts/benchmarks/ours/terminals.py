@@ -18,6 +18,14 @@ BLINK_BYTES = 200
 """What a blinking cursor may write in that time."""
 
 
+class NotPainted(SystemExit):
+    """What was waited for has not come. The first word is the whole story; `briefly` is for a table."""
+
+    def __init__(self, command: Sequence[str], what: str, within_s: float) -> None:
+        super().__init__(f"{' '.join(command)} did not paint {what} within {within_s:.0f} s")
+        self.briefly = f"not painted in {within_s:.0f} s"
+
+
 class Terminal:
     """Of some size, with a program in it until it is closed."""
 
@@ -58,14 +66,14 @@ class Terminal:
                 since, size = time.monotonic(), 0
 
     def until(self, deed: Callable[[], None], text: str = "", *, size: int = 0, within_s: float = 120.0) -> float:
-        """Milliseconds from a deed until this text was written, or so many bytes were."""
+        """Milliseconds from a deed until this text was written, or so many bytes were. Raises NotPainted."""
         wanted, seen, count = text.encode(), b"", 0
         start = time.perf_counter()
         deed()
         while True:
             left = start + within_s - time.perf_counter()
             if left <= 0:
-                raise SystemExit(f"{' '.join(self.command)} did not paint {text or size!r} within {within_s:.0f} s")
+                raise NotPainted(self.command, repr(text or size), within_s)
             new = self.drain(left)
             seen, count = (seen + new)[-(1 << 20) :], count + len(new)
             if (wanted and wanted in seen) or (not wanted and count >= size):
