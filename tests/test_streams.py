@@ -25,7 +25,7 @@ from zerochat.group.modes.sender_key import (
 from zerochat.group.stimuli import LeaveGroup, Moment, Received, RemoveMember, SendPost
 from zerochat.group.streams import own, taking, terms
 from zerochat.group.streams.subscribing import open_key
-from zerochat.group.turn import Turn
+from zerochat.group.turn import Turn, changed
 from zerochat.sim import SIMULATED_PACKERS
 
 
@@ -122,6 +122,22 @@ def test_what_was_lost_is_said_again_as_it_was(three):
             one.message for one in three.messages("n0")[-2:]
         ]
         assert not three.group(name).early
+
+
+def test_whoever_has_the_events_from_others_is_brought_the_stream_all_the_same(three):
+    """A later event of its author confirms them, so the author hears that nothing is missing."""
+    real = three.faults
+    three.faults = replace(real, loss=1.0)
+    three.ask("n0", SendPost(three.id, "heard of"))
+    three.run(for_ms=100)
+    group, member = three.group("n0"), three.did("n2")
+    peer = changed(group.peers[member], {"acked": {group.me: group.seq}})
+    said = changed(group, {"peers": {**group.peers, member: peer}})
+    three.nodes["n0"].agent = replace(three.nodes["n0"].agent, groups={three.id: said})
+    three.faults = real
+    three.run(for_ms=60_000)
+    assert three.group("n2").streams[group.me].time == three.group("n0").stream.time
+    assert three.group("n0").subscribers[member].acked == three.group("n0").stream.time
 
 
 def test_whoever_was_put_out_reads_nothing_of_what_comes(three):

@@ -263,8 +263,10 @@ class Recall(Struct, frozen=True):
     after: int
     limit: int
     alias: bytes = b""
-    """And, of this stream of ours, the first messages whose `upto` is greater than `after`, in their order: at most
-    `limit`, and no more than 256 KiB, but one in any case. Empty: none."""
+    """And, of this stream of ours, the first messages that are later than `time`, in their order: at most `limit`, and
+    no more than 256 KiB, but one in any case. Empty: none."""
+    time: int = 0
+    """`T` of the last message that the member has acknowledged by its signature."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,16 +269,18 @@ def repair(turn: Turn, name: str) -> None:
         relationship = group.relationships.get(member)
         if relationship is None or not relationship.established or not mail.reachable(turn, name, member):
             continue
-        if not lacks(group, member) or member not in group.view.members:
+        lacking = lacks(group, member)
+        if not (lacking or own.lacks_signature(group, member)) or member not in group.view.members:
             continue
         if peer.retry_at <= turn.now:
             delay = _patience(turn, name, member, peer.tries)
             turn.edit_peer(name, member, retry_at=turn.now + delay, tries=peer.tries + 1)
-            after = max(peer.acked.get(group.me, 0), peer.base)
-            alias = own.alias_for(group, member)
-            turn.say(Recall(name, member, group.me, after, REPAIR_EVENTS_MAX, alias))
-            if peer.tries:
-                send_sync(turn, name, member)  # it may not know yet where our chain begins for it
+            if lacking or peer.tries:
+                after = max(peer.acked.get(group.me, 0), peer.base)
+                turn.say(Recall(name, member, group.me, after, REPAIR_EVENTS_MAX, *own.lacked_of(group, member)))
+            if peer.tries or not lacking:
+                # It may not know yet where our chain begins for it, or that its signature has not come.
+                send_sync(turn, name, member)
             waits.append(delay)
         else:
             waits.append(peer.retry_at - turn.now)

@@ -8,6 +8,7 @@ from zerochat.group.notices import Differs, Disagreement, Forked
 from zerochat.group.state import Group
 from zerochat.sim.node import Node, Violation, check_logs
 from zerochat.sim.remarks import check_remarks
+from zerochat.sim.signed import check_streams, lacking_words
 
 
 class Checks:
@@ -98,6 +99,7 @@ class Checks:
         owner = {group.me: name for name, group in active.items()}
         kept = {name: {row.id for row in self.nodes[name].log} for name in active}
         for name, group in active.items():
+            yield from lacking_words(group, owner, active[name].peers.keys() & owner.keys())
             node = self.nodes[name]
             for post, meant in node.audiences.items():
                 for member in sorted(meant & owner.keys()):
@@ -112,6 +114,8 @@ class Checks:
             raise Violation(f"seed {self.seed}: {lack}")
         check_logs(self.seed, list(self.nodes.values()), self.made)
         check_remarks(self.seed, list(self.nodes.values()))
+        honest = {group.me for node in self.nodes.values() for group in node.agent.groups.values()}
+        check_streams(self.seed, list(self.nodes.values()), honest)
 
 
 def _control(groups: dict[str, Group]) -> dict[str, Event]:

@@ -120,7 +120,7 @@ class Node:
         )
         records = [record for seq, record in chain if seq > asked.after][: asked.limit]
         stream = (one for one in self.signed if asked.alias and (one.group, one.alias) == (asked.group, asked.alias))
-        lacking = [(one.upto, one.message) for one in stream if one.upto > asked.after]
+        lacking = [(one.upto, one.message) for one in stream if one.time > asked.time]
         sizes = accumulate(len(message) for _, message in lacking)
         room = sum(size <= RECALL_BYTES_MAX for size in sizes)
         messages = lacking[: min(asked.limit, max(1, room))]

@@ -38,7 +38,7 @@ class Subscriber:
     accept: str = ""
     """Our answer, as long as it has not confirmed that: it is said again."""
     acked: int = 0
-    """`T` of the last message that it has acknowledged."""
+    """`T` of the last message that it has acknowledged, or that was said before it could hear us."""
 
 
 @dataclass(frozen=True, slots=True)

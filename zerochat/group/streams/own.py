@@ -127,9 +127,19 @@ def _send(turn: Turn, name: str, member: str, written: bytes) -> None:
 # --- saying again ---------------------------------------------------------------------------------------------------
 
 
-def alias_for(group: Group, member: str) -> bytes:
-    """The stream of which this member may lack something; empty: it hears none of us."""
-    return group.stream.alias if group.stream is not None and member in group.subscribers else b""
+def lacked_of(group: Group, member: str) -> tuple[bytes, int]:
+    """Of which stream this member may lack something, and after which time; empty: it hears none of us.
+
+    What it says of the log does not tell: others may have brought it the events, and a later one may have confirmed
+    them, but the stream it has from us alone."""
+    hears = group.subscribers.get(member)
+    return (group.stream.alias, hears.acked) if group.stream is not None and hears is not None else (b"", 0)
+
+
+def lacks_signature(group: Group, member: str) -> bool:
+    """Whether this member has not signed yet that it has all of our stream: what it says of the log is not enough."""
+    hears = group.subscribers.get(member)
+    return group.stream is not None and hears is not None and hears.acked < group.stream.time
 
 
 def repeat(turn: Turn, name: str, member: str, events: Sequence[Event], messages: Sequence[tuple[int, bytes]]) -> int:

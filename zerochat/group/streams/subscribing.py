@@ -49,6 +49,8 @@ def hear(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
         answer = True
     if answer:
         sync.send_sync(turn, name, sender)
+    elif stream is not None and body.by == stream.accept and body.signed < stream.time:
+        sync.owe(turn, name, sender)
 
 
 def _hear_request(turn: Turn, name: str, sender: str, said: Request) -> bool:

@@ -26,7 +26,7 @@ def told(turn: Turn, name: str, member: str) -> dict[str, Any]:
     say: list[str] = []
     fields: dict[str, Any] = {}
     if (hears := group.subscribers.get(member)) is not None:
-        fields["by"] = hears.digest
+        fields["by"], fields["signed"] = hears.digest, hears.acked
         say += [hears.accept] if hears.accept else []
     if (asking := group.asking.get(member)) is not None:
         say.append(asking.statement)
@@ -76,7 +76,7 @@ def accept(turn: Turn, name: str, member: str, asked: Request) -> None:
         after=after,
         key=b64url(seal_key(stream.chain, group.view.members[member].transport, turn.moment.random(KEY_BYTES))),
     ).signed(group.seed)
-    hears = Subscriber(asked.digest, given.digest, after, given.written().decode())
+    hears = Subscriber(asked.digest, given.digest, after, given.written().decode(), stream.time)
     turn.edit(name, subscribers={**group.subscribers, member: hears})
     keep(turn, name, member, asked)
     keep(turn, name, member, given)

@@ -146,6 +146,8 @@ class SyncBody(msgspec.Struct, frozen=True):
     """The last place of the reader's chain of which the sender has anything at all, if that is more than `yours`."""
     by: Annotated[str, msgspec.Meta(max_length=43)] = ""
     """By which answer of the sender's the reader hears its stream (`streams/`); empty: by none."""
+    signed: _Count = 0
+    """`T` of the last message of its stream for which the sender has the reader's signature, or needs none."""
     say: Annotated[list[_Statement], msgspec.Meta(max_length=STATEMENTS_MAX)] = []
     """Signed statements about the two's subscriptions (`evidence/handshake.py`), as canonical JSON."""
     ack: Annotated[str, msgspec.Meta(max_length=ACK_BYTES * 4 // 3)] = ""
