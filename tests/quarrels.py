@@ -47,26 +47,31 @@ def did_of(seed: bytes) -> str:
 
 
 class Ledger:
-    """A log with its witnesses: as many lie as may. A liar signs whatever it is shown, with any time."""
+    """A log with its witnesses: as many lie as may. A liar signs whatever it is shown, with any time. `exact`: nobody
+    lies, and their clocks are right, as a chain's is by definition."""
 
-    def __init__(self, dice: random.Random, skew_ms: int) -> None:
+    def __init__(self, dice: random.Random, skew_ms: int, exact: bool = False) -> None:
         self.dice = dice
         self.operator = seed_of(dice)
         self.witnesses = [seed_of(dice) for _ in range(dice.choice((3, 4, 5, 7)))]
         liars = (len(self.witnesses) - 1) // 3
-        self.lies = [place < dice.randint(0, liars) for place in range(len(self.witnesses))]
-        self.off_ms = [dice.randint(-skew_ms, skew_ms) for _ in self.witnesses]
+        self.lies = [not exact and place < dice.randint(0, liars) for place in range(len(self.witnesses))]
+        self.off_ms = [0 if exact else dice.randint(-skew_ms, skew_ms) for _ in self.witnesses]
         self.origin = "zerochat/" + TOPIC
         self.watched = [Watched(self.origin, did_of(self.operator)) for _ in self.witnesses]
         self.tree, self.frontier, self.frontiers = Tree(), Frontier(), [Frontier()]
         self.records: list[bytes] = []
+        self.told: list[tuple[int, str, bytes]] = []
+        """When, what kind of thing, and its bytes: whatever somebody has posted itself."""
 
     def post(self, now: int, kind, author: str, blob: bytes) -> str:
         """Post something. Returns its receipt."""
+        self.told.append((now, kind, blob))
         return self.post_entry(now, entry_of(kind, author, blob))
 
     def defend(self, now: int, seed: bytes, blob: bytes, about: str) -> str:
         """Post a defence, or what looks like one, by whoever has this seed."""
+        self.told.append((now, "defence", blob))
         return self.post_entry(now, entry_of("defence", did_of(seed), blob, about).signed(seed))
 
     def post_entry(self, now: int, entry: Entry) -> str:
@@ -135,11 +140,11 @@ class Quarrel:
 class Story:
     """One publisher and some subscribers, for an hour."""
 
-    def __init__(self, seed: int, suite: Suite = ED25519) -> None:
+    def __init__(self, seed: int, suite: Suite = ED25519, exact: bool = False) -> None:
         self.dice, self.suite = random.Random(seed), suite
         dice = self.dice
         self.rules_skew = 120_000
-        self.ledger = Ledger(dice, self.rules_skew)
+        self.ledger = Ledger(dice, self.rules_skew, exact)
         self.rules = Rules(
             origin=self.ledger.origin,
             operator=did_of(self.ledger.operator),

@@ -32,7 +32,7 @@ from zerochat.evidence.case import (
     parse_defence,
 )
 from zerochat.evidence.handshake import Close
-from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, OPEN, UPHELD, VOID, judge
+from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, OPEN, REPEATED, UPHELD, VOID, judge
 from zerochat.evidence.messages import DATA_BYTES_MAX, parse_data
 from zerochat.evidence.note import cosignature
 from zerochat.evidence.witness import RECEIPT_BYTES_MAX, checkpoint, entry_of, parse_entry, parse_receipt
@@ -359,7 +359,7 @@ def test_an_accusation_that_is_void_takes_nothing_from_the_next():
         story.ledger.defend(story.now, story.publisher, defence, accusation.digest)
         verdicts.append(judged(story, quarrel, accusation, filed, (defence,)).delivery)
         story.now += 1
-    assert verdicts == [UPHELD, DISMISSED]
+    assert verdicts == [UPHELD, REPEATED]
 
 
 def test_whoever_has_not_the_suite_of_a_group_does_not_judge_it():

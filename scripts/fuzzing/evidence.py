@@ -36,7 +36,17 @@ from zerochat.evidence.case import (
     parse_defence,
 )
 from zerochat.evidence.handshake import Accept, Close, Confirm, Request, SignedStatement, Subscription, parse_statement
-from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, FORKED, OPEN, TURNED_BACK, UPHELD, VOID, judge
+from zerochat.evidence.judge import (
+    DISMISSED,
+    FALSE_ACCUSATION,
+    FORKED,
+    OPEN,
+    REPEATED,
+    TURNED_BACK,
+    UPHELD,
+    VOID,
+    judge,
+)
 from zerochat.evidence.merkle import Frontier, Tree
 from zerochat.evidence.note import LOG, check_signed, cosignature, cosigned_at, parse_checkpoint, parse_note
 from zerochat.evidence.witness import (
@@ -425,7 +435,7 @@ class Case:
         assert parse_case(case.written()) == case
         found = judge(case)
         assert found == judge(case)
-        verdicts = (UPHELD, DISMISSED, FALSE_ACCUSATION, VOID, OPEN)
+        verdicts = (UPHELD, DISMISSED, REPEATED, FALSE_ACCUSATION, VOID, OPEN)
         assert found.delivery in verdicts if case.missing else found.delivery == ""
         assert set(found.guilty) <= {FORKED, TURNED_BACK}
         assert all(finding.sentence.isprintable() and len(finding.sentence) < 200 for finding in found.findings)

@@ -46,6 +46,8 @@ from zerochat.evidence.witness import entry_of, parse_entry, parse_receipt
 UPHELD: Final = "upheld"
 """It was owed, and neither delivered nor posted."""
 DISMISSED: Final = "dismissed"
+REPEATED: Final = "repeated"
+"""It was accused of before, and has its verdict there."""
 FALSE_ACCUSATION: Final = "false accusation"
 """The accuser had acknowledged it before it accused."""
 VOID: Final = "void"
@@ -154,7 +156,7 @@ class _Delivery:
         if defences is None:
             return OPEN
         verdicts = {self._weighed(defence) for defence in defences}
-        for verdict in (FALSE_ACCUSATION, DISMISSED):
+        for verdict in (REPEATED, FALSE_ACCUSATION, DISMISSED):
             if verdict in verdicts:
                 return verdict
         return UPHELD
@@ -276,16 +278,17 @@ class _Delivery:
         ground = defence.ground
         if isinstance(ground, Acknowledged):
             return self._acknowledged(ground)
+        if isinstance(ground, Repeated):
+            before = self._tried("D5 repeated", lambda: self._repeated(ground), "The same was accused of before.")
+            return REPEATED if before else ""
         if isinstance(ground, Posted):
             holds = self._tried("D2 posted", lambda: self._posted(ground), "What is missing was in the log in time.")
         elif isinstance(ground, Closed):
             holds = self._tried("D4 closed", lambda: self._closed(ground), "The subscription was over by then.")
-        elif isinstance(ground, Ended):
+        else:
             holds = self._tried(
                 "D6 ended", lambda: self._ended(ground), "The publisher had ended it before, in the log."
             )
-        else:
-            holds = self._tried("D5 repeated", lambda: self._repeated(ground), "The same was accused of before.")
         return DISMISSED if holds else ""
 
     def _tried(self, rule: str, holds: Callable[[], bool], sentence: str) -> bool:
