@@ -331,8 +331,8 @@ def test_what_a_conversation_looks_like(tmp_path):
         "                 │ nine; somebody has to bring coffee\n"
         "12:03      carol │ 你好 👋 I do                          late\n"
         "12:04      alice │ seven it is                           ✓2/2\n"
-        "12:05            │ I bring two thermos flasks, and I\n"
-        "                 │ am sure that they are enough          ✓1/2\n"
+        "12:05            │ I bring two thermos flasks, and I am sure\n"
+        "                 │ that they are enough                  ✓1/2\n"
         "12:06            │ are they?                              0/2\n"
         "12:07          —   carol left"
     )
@@ -355,9 +355,9 @@ def test_what_it_looks_like_in_a_narrow_window(tmp_path):
         "· 你好 👋 I do               late\n"
         "alice 12:04\n"
         "· seven it is                ✓2/2\n"
-        "· I bring two thermos\n"
-        "  flasks, and I am sure\n"
-        "  that they are enough       ✓1/2\n"
+        "· I bring two thermos flasks, and\n"
+        "  I am sure that they are\n"
+        "  enough                     ✓1/2\n"
         "· are they?                   0/2\n"
         "— carol left"
     )

@@ -22,7 +22,7 @@ from zerochat.terminal import LINES_MAX, Printable, printable
 from zerochat.tui.looks.text import Names, wrap
 from zerochat.tui.messages.marked import BOLD, CODE, ITALIC, LINK, NAME, QUOTED, SIGN, SLANT, lay, links_in
 from zerochat.tui.messages.paint import Palette, paint
-from zerochat.tui.messages.row import REACTIONS_SHOWN_MAX, Columns, Quoted, Reacted, row_of
+from zerochat.tui.messages.row import MARGIN, REACTIONS_SHOWN_MAX, Columns, Quoted, Reacted, row_of
 from zerochat.tui.messages.selecting import beside, nearest
 from zerochat.tui.messages.shape import lines_of
 from zerochat.tui.messages.timeline import Timeline
@@ -194,6 +194,26 @@ def test_every_row_is_as_high_as_it_is_drawn_and_never_wider(rows, width, marked
             assert len(strips) == height
             if width >= 22:
                 assert all(strip.cell_length <= width for strip in strips), [strip.text for strip in strips]
+
+
+@settings(max_examples=200, deadline=None)
+@given(posts, st.integers(14, 130), st.booleans())
+@example(a_row(1, "a", "w" * 60, own=True), 60, True)
+@example(a_row(1, "a", "> q w " + "w" * 30, own=True), 60, True)
+def test_a_mark_takes_room_from_the_last_line_alone_and_hides_nothing(post, width, marked):
+    columns = Columns.of(width)
+    plain, wide = replace(post, own=False, late=False), replace(post, own=True)
+    if post.kind == "quiet" or columns.text_width <= MARGIN:
+        return
+    without, beside = lines_of(plain, columns, marked), lines_of(wide, columns, marked)
+    said = [re.sub(r"\s", "", "".join(text for line in each for text, _ in line.pieces)) for each in (without, beside)]
+    assert said[0] == said[1] or post.files
+    assert beside[-1].cells <= columns.text_width - MARGIN
+    assert max(line.cells for line in beside) <= columns.text_width
+    body = [line for line in without if line.kind == "body"]
+    if not post.reactions and not post.edited:  # else these stand below the text
+        assert [line for line in beside if line.kind == "body"][: len(body) - 1] == body[:-1]
+        assert len(beside) <= len(without) + 1
 
 
 @settings(max_examples=120, deadline=None)

@@ -120,7 +120,7 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, sel
         head = [Segment(nick, palette.nicks[hue_of(row.author)]), Segment(f" {row.time}", palette["time"])]
         strips.append(Strip(head).crop(0, columns.width))
     first, gutter = _gutters(row, columns, names, palette, starts=starts, selected=selected)
-    width = columns.text_width(row)
+    width = columns.text_width
     lines = lines_of(row, columns, timeline.marked)
     for number, line in enumerate(lines):
         text = _line(row, line, width, names, palette)
@@ -129,7 +129,7 @@ def paint(timeline: Timeline, index: int, names: Names, palette: Palette, *, sel
             mark, label = mark_of(row)
             mark = clip(mark, MARGIN)
             used = sum(cell_len(segment.text) for segment in text)
-            filling = max(width - used + MARGIN - cell_len(mark), 0)
+            filling = max(width - used - cell_len(mark), 0)
             segments += [Segment(" " * filling, palette.base), Segment(mark, palette[label])]
         strip = Strip(segments)
         strips.append(_lit(strip, columns.width, palette["selected"]) if selected else strip)

@@ -22,7 +22,7 @@ TEXT_CELLS_MAX = 110
 WHOLE_CHARS_MAX = 1 << 18
 """More than a post of 64 KiB can become by being made printable (a tab is four spaces)."""
 MARGIN = 8
-"""Cells on the right of rows with a mark: "✓12/24", "late", "vouched"."""
+"""Cells on the right of the last line of rows with a mark: "✓12/24", "late", "vouched"."""
 QUOTE_CHARS_MAX = 160
 """Of the text that a post answers: a line at the widest."""
 EMOJI_CELLS_MAX = 8
@@ -231,15 +231,15 @@ class Columns:
         nick = max(6, min(14, width // 6))
         return cls(width, False, nick, 6 + nick + 3)
 
-    def text_width(self, row: Row) -> int:
-        """Cells for the text of `row`."""
-        margin = MARGIN if row.marked else 0
-        return max(min(self.width - self.gutter, TEXT_CELLS_MAX) - margin, 4)
+    @property
+    def text_width(self) -> int:
+        """Cells for a text; a mark, where there is one, has its place at the end of the last line of it."""
+        return max(min(self.width - self.gutter, TEXT_CELLS_MAX), 4)
 
     def quiet_lines(self, row: Row) -> tuple[int, list[str]]:
         """The cells for the name in a quiet line, and what stands behind it, in lines. They leave room for the letters
         of a key and the sign that the name may get, so that its height does not change with them."""
-        width = max(min(self.width - self.gutter, TEXT_CELLS_MAX), 4)
+        width = self.text_width
         if row.fold:
             return 0, wrap(row.text, width) or [""]
         name = min(cells(row.nick) + SUFFIX_CHARS + 2, width)
