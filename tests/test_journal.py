@@ -650,6 +650,9 @@ def test_a_changed_byte_is_found_out(path: Path, tmp_path: Path):
                 assert not journal.stream.consumers and journal.stream.key("g", "k", 0) is None
                 assert not journal.telemetry().newest(9) and not journal.telemetry().names(0, 9)
                 assert journal.telemetry().number("g") == 1
+                signed = journal.signed
+                assert not (signed.lacking("g", "a", b"", 0, 9) or signed.carrier("g", "a", 1) or signed.acks("g", b""))
+                assert not signed.statements("g", "m")
         except (JournalDamaged, WrongKey, NotAJournal):
             found.add(page)
     # What is not found out lies in a page that nothing above has read (the last is free, or of sqlite_sequence, or one

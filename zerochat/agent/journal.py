@@ -1,8 +1,9 @@
 """The journal: what one profile knows, in one encrypted SQLite file that survives a power cut.
 
-It holds five things. The *checkpoint* is the core's state, in parts (`checkpoint.py`). The *log* is every event that
+It holds six things. The *checkpoint* is the core's state, in parts (`checkpoint.py`). The *log* is every event that
 was delivered, in the order of delivery. The *receipts* say since when a member is known to have what. The *stream* is
-what bots read, and how far they have come (`stream/store.py`). *meta* is what the agent itself must know before there
+what bots read, and how far they have come (`stream/store.py`). The *signed* messages of some groups stand beside the
+log (`signed.py`). *meta* is what the agent itself must know before there
 is a state. A turn's state and events are written in one transaction, and what `commit` has returned from is on disk:
 nothing is sent or shown before. Besides, whoever has asked for it has *telemetry* there (`telemetry/store.py`).
 
@@ -94,9 +95,20 @@ from zerochat.agent.rows import (
     row_of,
     values_of,
 )
+from zerochat.agent.signed import Signed
 from zerochat.agent.stream.store import Notes, Store
 from zerochat.errors import LocalError
-from zerochat.group.effects import Confirm, Forget, Receipt, Refute, Remember, Remembered
+from zerochat.group.effects import (
+    Confirm,
+    Forget,
+    KeepAck,
+    KeepMessage,
+    KeepStatement,
+    Receipt,
+    Refute,
+    Remember,
+    Remembered,
+)
 from zerochat.group.event import ANNOUNCE, TOPIC
 from zerochat.group.history.policy import Entry
 
@@ -177,6 +189,8 @@ class Journal:
         self._db = connection
         self.stream = Store(connection, self._faults, self._transaction)
         """What is told of the log and besides it, who reads that, and what was said under which key."""
+        self.signed = Signed(connection, self._faults)
+        """The streams of groups whose keys sign."""
         self._telemetry: TelemetryStore | None = None
         self._written: object | None = None
         """The state that the checkpoint on disk is, as long as `_read`; by identity, the base of what changes."""
@@ -506,6 +520,8 @@ class Journal:
                         touched |= dict.fromkeys(about for (about,) in refuted)
                     case Receipt():
                         self._note(one)
+                    case KeepMessage() | KeepStatement() | KeepAck():
+                        self.signed.keep(one)
                     case Forget(group):
                         self.forget(group)
                         forget_copies(self.path, FORMAT)  # they have it too
@@ -529,6 +545,7 @@ class Journal:
         self._db.execute(UNSET, (DRAFT + group,))
         self._db.execute(FORGET_FACTS, (group,))
         self.stream.forget(group)
+        self.signed.forget(group)
         self._receipts = {key: count for key, count in self._receipts.items() if key[0] != group}
 
     def _note(self, one: Receipt) -> None:

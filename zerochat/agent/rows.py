@@ -5,12 +5,13 @@ from typing import Any, Final
 
 from zerochat.agent import wordindex
 from zerochat.agent.database import Format
+from zerochat.agent.signed import SIGNED_SCHEMA
 from zerochat.agent.stream.tables import STREAM_SCHEMA
 from zerochat.group.effects import Remember
 
 APPLICATION_ID: Final = 0x7A63_6A6C
 """`zcjl`, where SQLite keeps the mark of the program that a file belongs to."""
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 RECEIPTS_MAX: Final = 10_000
 """Receipts kept of one member of one group; then the oldest go, a tenth at a time."""
 
@@ -71,6 +72,7 @@ WHERE type IN ('edit', 'delete', 'react') AND json_valid(CAST(record AS TEXT))
 """,  # noqa: S608  # nothing in it is anybody's
     4: STREAM_SCHEMA,
     5: _TELEMETRY,
+    6: SIGNED_SCHEMA,
 }
 FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS, {3: wordindex.build})
 
@@ -98,6 +100,7 @@ CREATE TABLE events (
 {_RECEIPTS}
 {STREAM_SCHEMA}
 {_TELEMETRY}
+{SIGNED_SCHEMA}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """

@@ -57,6 +57,9 @@ from zerochat.group.effects import (
     FinishFile,
     Forget,
     Hold,
+    KeepAck,
+    KeepMessage,
+    KeepStatement,
     Measure,
     Notify,
     Post,
@@ -583,11 +586,13 @@ class AgentThread(threading.Thread):
                     self._files.forget(group)
                 case Remember() | Repeated() | Confirm() | Refute() | Receipt():
                     pass
+                case KeepMessage() | KeepStatement() | KeepAck():
+                    pass
                 case SetTimer(key, delay_ms, keep):
                     if not (keep and key in self._timers):
                         self._set_timer(key, delay_ms)
-                case Recall(group, member, author, after, limit):
-                    self._recall(group, member, author, after, limit)
+                case Recall():
+                    self._recall(effect)
                 case Fetch() | Compare():
                     self._fetch(effect)
                 case ReadParts() | StoreParts() | FinishFile() | DropFile():
@@ -611,13 +616,17 @@ class AgentThread(threading.Thread):
             self._desk.settle(answer, self._agent)
         self._desk.tell(news, self._agent)
 
-    def _recall(self, group: str, member: str, author: str, after: int, limit: int) -> None:
+    def _recall(self, asked: Recall) -> None:
+        group, author, limit = asked.group, asked.author, asked.limit
+        messages: list[tuple[int, bytes]] = []
         try:
-            records = tuple(self._journal.chain(group, author, after, limit))
+            records = self._journal.chain(group, author, asked.after, limit)
+            if asked.alias:
+                messages = self._journal.signed.lacking(group, author, asked.alias, asked.time, limit)
         except LocalError as error:  # the repair comes again
             self._log.error("the log could not be read: %s", error.code)
         else:
-            self._pending.append(Recalled(group, member, records))
+            self._pending.append(Recalled(group, asked.member, tuple(records), tuple(messages)))
 
     def _warned(self) -> None:
         """Every group that was restored knows that it was, and remembers it; those that are begun later were not."""

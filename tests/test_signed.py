@@ -1,0 +1,86 @@
+"""Signed messages in the journal: kept once, read back in their order, acknowledged by whoever has signed for them."""
+
+import pytest
+
+from tests.test_journal import KEY, Tree
+from zerochat.agent import signed
+from zerochat.agent.journal import Journal
+from zerochat.evidence.messages import ack, data
+from zerochat.group.effects import Forget, KeepAck, KeepMessage, KeepStatement
+
+AUTHOR, READER = bytes([1]) * 32, bytes([2]) * 32
+ALIAS = b"a" * 16
+
+
+def stream(count: int, size: int = 100) -> list[KeepMessage]:
+    """So many messages of one author; each second one brings no events but a key."""
+    found, before = [], b"s" * 64
+    for number in range(1, count + 1):
+        said = data(AUTHOR, 10 * number, ALIAS, b"\x01" * size, before)
+        key = bytes([number % 251]) * 32 if number % 2 else b""
+        place = said.time, said.before, said.signature, number
+        found.append(KeepMessage("g", "did:author", ALIAS, *place, said.written(), key))
+        before = said.signature
+    return found
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with Journal.create(tmp_path / "journal.db", KEY) as journal:
+        yield journal
+
+
+def test_what_a_reader_lacks_is_read_back_as_it_was(journal: Journal):
+    kept = stream(5)
+    journal.commit(Tree("t"), kept)
+    journal.commit(Tree("t"), kept)
+    whole = [(one.upto, one.message) for one in kept]
+    assert journal.signed.lacking("g", "did:author", ALIAS, 0, 99) == whole
+    assert journal.signed.lacking("g", "did:author", ALIAS, 20, 2) == whole[2:4]
+    assert not journal.signed.lacking("g", "did:author", ALIAS, 50, 9)
+    assert not journal.signed.lacking("g", "did:author", b"b" * 16, 0, 9)
+    assert [one.message for one in journal.signed.stream("g", "did:author", ALIAS, 30)] == [m for _, m in whole[2:]]
+
+
+def test_an_answer_has_bounds_and_brings_one_in_any_case(journal: Journal, monkeypatch):
+    journal.commit(Tree("t"), stream(5, 1000))
+    monkeypatch.setattr(signed, "RECALL_BYTES_MAX", 2500)
+    assert len(journal.signed.lacking("g", "did:author", ALIAS, 0, 99)) == 2
+    monkeypatch.setattr(signed, "RECALL_BYTES_MAX", 1)
+    assert len(journal.signed.lacking("g", "did:author", ALIAS, 0, 99)) == 1
+
+
+def test_the_message_that_has_brought_an_event_is_found(journal: Journal):
+    kept = stream(5)
+    journal.commit(Tree("t"), kept)
+    found = journal.signed.carrier("g", "did:author", 2)
+    assert found is not None and found.message == kept[2].message, "the second brought a key and no events"
+    assert journal.signed.carrier("g", "did:author", 6) is None
+
+
+def test_what_a_member_signs_counts_of_what_was_said_and_never_goes_back(journal: Journal):
+    kept = stream(3)
+    journal.commit(Tree("t"), kept)
+
+    def acknowledge(one: KeepMessage, of: bytes | None = None) -> bytes:
+        said = ack(READER, data(AUTHOR, one.time, ALIAS, b"x", b"b" * 64), 99).written()
+        journal.commit(Tree("t"), [KeepAck("g", "did:reader", ALIAS, one.time, of or one.signature, said)])
+        return said
+
+    acknowledge(kept[1], b"never" * 12 + b"said")
+    assert not journal.signed.acks("g", ALIAS)
+    second = acknowledge(kept[1])
+    acknowledge(kept[0])
+    assert journal.signed.acks("g", ALIAS) == {"did:reader": second}
+    third = acknowledge(kept[2])
+    assert journal.signed.acks("g", ALIAS) == {"did:reader": third}
+
+
+def test_statements_stand_in_their_order_and_a_group_that_is_forgotten_leaves_nothing(journal: Journal):
+    said = [KeepStatement("g", "did:reader", says, says[0] * 43, says.encode(), 5) for says in ("request", "accept")]
+    journal.commit(Tree("t"), [*stream(2), *said, said[0]])
+    assert [one.says for one in journal.signed.statements("g", "did:reader")] == ["accept", "request"]
+    assert not journal.signed.statements("g", "did:other")
+    journal.commit(Tree("t"), [Forget("g")])
+    assert not journal.signed.statements("g", "did:reader")
+    assert not journal.signed.lacking("g", "did:author", ALIAS, 0, 9)

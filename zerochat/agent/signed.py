@@ -1,0 +1,166 @@
+"""Signed messages in the journal: the streams of groups whose keys sign, and who has acknowledged what of ours.
+
+They stand beside the log, which has the same events without signatures: what is here is for those who lack it, and for
+whoever wants proof. A message is kept as it travelled, with the key that opens it and no other one.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import apsw
+
+from zerochat.group.effects import KeepAck, KeepMessage, KeepStatement
+
+RECALL_BYTES_MAX: Final = 256 * 1024
+"""Of messages in one answer to a `Recall`."""
+SIGNED_SCHEMA: Final = """
+CREATE TABLE signed (
+    group_id TEXT NOT NULL,
+    author TEXT NOT NULL,
+    alias BLOB NOT NULL,
+    time INTEGER NOT NULL,
+    before BLOB NOT NULL,
+    signature BLOB NOT NULL,
+    upto INTEGER NOT NULL,
+    message BLOB NOT NULL,
+    key BLOB NOT NULL,
+    PRIMARY KEY (group_id, author, alias, time)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX signed_by_place ON signed (group_id, author, upto);
+CREATE TABLE statements (
+    group_id TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    member TEXT NOT NULL,
+    says TEXT NOT NULL,
+    statement BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (group_id, digest)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE acks (
+    group_id TEXT NOT NULL,
+    alias BLOB NOT NULL,
+    member TEXT NOT NULL,
+    time INTEGER NOT NULL,
+    ack BLOB NOT NULL,
+    PRIMARY KEY (group_id, alias, member)
+) STRICT, WITHOUT ROWID;
+"""
+"""The last two: what was said about subscriptions, and of each member its last acknowledgement of a stream of ours."""
+_TABLES: Final = ("signed", "statements", "acks")
+_KEEP = "INSERT OR IGNORE INTO signed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_STATE = "INSERT OR IGNORE INTO statements VALUES (?, ?, ?, ?, ?, ?)"
+_ACKNOWLEDGE = """
+INSERT INTO acks SELECT ?1, ?3, ?2, ?4, ?6
+WHERE EXISTS (SELECT 1 FROM signed WHERE group_id = ?1 AND alias = ?3 AND time = ?4 AND signature = ?5)
+ON CONFLICT (group_id, alias, member) DO UPDATE SET time = excluded.time, ack = excluded.ack
+WHERE excluded.time > acks.time
+"""
+"""What a member has signed counts only of what was really said."""
+_SINCE = """
+SELECT upto, message FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time > ? ORDER BY time LIMIT ?
+"""
+_COLUMNS = "author, alias, time, before, signature, upto, message, key"
+_WITH = f"""
+SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND upto >= ? AND length(key) > 0
+ORDER BY upto, time LIMIT 1
+"""  # noqa: S608  # the columns are those above
+_STREAM = f"SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time >= ? ORDER BY time"  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A message of a stream, as it is kept."""
+
+    author: str
+    alias: bytes
+    time: int
+    before: bytes
+    signature: bytes
+    upto: int
+    """The place in its author's chain of events up to which all is said with it."""
+    message: bytes = field(repr=False)
+    key: bytes = field(repr=False)
+    """Empty: it brought a new key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A signed statement about a subscription."""
+
+    digest: str
+    member: str
+    """The other one of the two."""
+    says: str
+    statement: bytes
+    at: int
+    """When it came, or was made, UTC ms."""
+
+
+class Signed:
+    """The part of a journal that keeps them. One thread at a time uses it; raises what every method of it may."""
+
+    def __init__(self, connection: apsw.Connection, faults: Callable[[], AbstractContextManager[None]]) -> None:
+        self._db, self._faults = connection, faults
+
+    def keep(self, one: KeepMessage | KeepStatement | KeepAck) -> None:
+        """Within a turn's transaction."""
+        match one:
+            case KeepMessage():
+                place = one.group, one.author, one.alias, one.time, one.before, one.signature
+                self._db.execute(_KEEP, (*place, one.upto, one.message, one.key))
+            case KeepStatement():
+                self._db.execute(_STATE, (one.group, one.digest, one.member, one.says, one.statement, one.at))
+            case KeepAck():
+                self._db.execute(_ACKNOWLEDGE, (one.group, one.member, one.alias, one.time, one.of, one.ack))
+
+    def forget(self, group: str) -> None:
+        """Within a turn's transaction."""
+        for table in _TABLES:
+            self._db.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608  # those above
+
+    def lacking(self, group: str, author: str, alias: bytes, time: int, limit: int) -> list[tuple[int, bytes]]:
+        """What a `Recall` asks for of a stream: up to which place all is said with each message, and the message."""
+        found: list[tuple[int, bytes]] = []
+        size = 0
+        with self._faults():
+            rows: Any = self._db.execute(_SINCE, (group, author, alias, time, limit))
+            for upto, message in rows:
+                size += len(message)
+                if found and size > RECALL_BYTES_MAX:
+                    break
+                found.append((upto, message))
+            rows.close()
+        return found
+
+    def carrier(self, group: str, author: str, place: int) -> Kept | None:
+        """The message that brought an author's event in this place of its chain, if there is one: a later one may stand
+        for it, which whoever opens it sees."""
+        with self._faults():
+            row: Any = self._db.execute(_WITH, (group, author, place)).fetchone()
+        return Kept(*row) if row else None
+
+    def stream(self, group: str, author: str, alias: bytes, since: int = 0) -> Iterable[Kept]:
+        """A stream from the message with this time on, in its order."""
+        with self._faults():
+            rows: Any = self._db.execute(_STREAM, (group, author, alias, since)).fetchall()
+        return [Kept(*row) for row in rows]
+
+    def acks(self, group: str, alias: bytes) -> dict[str, bytes]:
+        """By member: its last acknowledgement of a stream of ours."""
+        with self._faults():
+            rows: Any = self._db.execute(
+                "SELECT member, ack FROM acks WHERE group_id = ? AND alias = ? ORDER BY member", (group, alias)
+            ).fetchall()
+        return dict(rows)
+
+    def statements(self, group: str, member: str) -> list[Stated]:
+        """What was said between us and a member, in the order in which it came."""
+        with self._faults():
+            rows: Any = self._db.execute(
+                "SELECT digest, member, says, statement, at FROM statements WHERE group_id = ? AND member = ? "
+                "ORDER BY at, digest",
+                (group, member),
+            ).fetchall()
+        return [Stated(*row) for row in rows]
