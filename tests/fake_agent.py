@@ -299,8 +299,8 @@ class FakeAgent:
         group.info = replace(group.info, disagreements=[*group.info.disagreements, news])
         self.tell("disagreement", news)
 
-    def used(self, group: FakeGroup, nick: str, left: int = 0) -> None:
-        self.tell("invitation", InvitationNews(group=group.info.id, nick=nick, uses_left=left))
+    def used(self, group: FakeGroup, nick: str, left: int = 0, invitation: str = "") -> None:
+        self.tell("invitation", InvitationNews(group.info.id, nick, left, invitation))
 
     def joining(self, phase: schema.JoinPhase, text: str, **details: Any) -> None:
         status = JoinStatus(join="j1", phase=phase, text=text, **details)

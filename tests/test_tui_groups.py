@@ -9,7 +9,9 @@ from textual.events import Key
 from textual.widgets import Input
 
 from tests.fake_agent import Refusal
-from tests.pilot import run, scene, weekend
+from tests.pilot import asked, run, scene, weekend
+from zerochat.tui import app as app_module
+from zerochat.tui.sheets.create import CreateScreen
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("utc")
@@ -201,5 +203,55 @@ def test_a_name_means_the_group_that_one_is_in_and_the_beginning_of_an_id_any(tm
         async with scene(tmp_path, setting=setting, open_group=wanted) as it:
             await it.until(lambda: it.open is not None and it.open.info.id == opened)
             assert "More than one" not in it.told()
+
+    run(play())
+
+
+def test_what_is_typed_behind_the_key_that_opens_a_screen_goes_to_that_screen(tmp_path):
+    """The terminal has sent all of it before the first key was looked at, as on a slow machine."""
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for key in ("f7", "h", "i", "k", "e", "r", "s"):
+                it.app.post_message(Key(key, key if len(key) == 1 else None))
+            await it.shows("Name of the new group")
+            await it.until(lambda: it.app.screen.query_one("#answer", Input).value == "hikers")
+            assert it.composer.text == ""
+            await it.press("enter")
+            await it.until(lambda: asked(it.agent, "new"))
+            assert asked(it.agent, "new")[0]["group"] == "hikers"
+            await it.until(lambda: it.app.screen is it.app.chat)
+            await it.type("back here")
+            await it.until(lambda: it.composer.text == "back here")
+
+    run(play())
+
+
+def test_what_waits_in_the_composer_behind_such_a_key_follows_in_its_order(tmp_path):
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for key in ("f7", "a", "b"):
+                it.composer._forward_event(Key(key, key if len(key) == 1 else None))
+            it.app.post_message(Key("c", "c"))
+            await it.until(lambda: it.app.screen is not it.app.chat and it.app.screen.query("#answer"))
+            await it.until(lambda: it.app.screen.query_one("#answer", Input).value == "abc")
+            assert it.composer.text == ""
+
+    run(play())
+
+
+def test_a_screen_that_never_comes_keeps_no_key(tmp_path, monkeypatch):
+    monkeypatch.setattr(app_module, "ARRIVE_S_MAX", 0.05)
+    monkeypatch.setattr(CreateScreen, "call_after_refresh", lambda *_: None)
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.until(lambda: it.app.screen is it.app.chat and not it.app.chat.closed)
+            for key in ("f7", "x"):
+                it.app.post_message(Key(key, key if len(key) == 1 else None))
+            await it.until(lambda: it.app.screen.query("#answer"))
+            await it.until(lambda: it.app.screen.query_one("#answer", Input).value == "x")
 
     run(play())

@@ -275,6 +275,27 @@ def test_inviting_at_80x24(tmp_path):
     run(play())
 
 
+def test_only_those_are_counted_who_come_with_the_invitation_that_is_shown(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(100, 30), setting=weekend) as it:
+            await it.shows("seven at the station")
+            here = it.agent.groups["g1"]
+            await it.press("f3")
+            await it.shows("Nobody has used it yet")
+            await it.press("r")
+            await it.shows("to read only", "The one before is still good")
+            it.agent.used(here, "dave", invitation="0001")
+            await it.shows("dave has used one before this.")
+            await it.gone("The one before is still good")
+            it.agent.used(here, "erin", left=4, invitation="ffff")
+            await it.shows("erin has used another invitation.")
+            assert "✓ used by" not in it.text
+            it.agent.used(here, "frank", invitation="0002")
+            await it.shows("✓ used by frank (used up)")
+
+    run(play())
+
+
 def test_a_window_too_small_for_the_code_says_so(tmp_path):
     async def play():
         async with scene(tmp_path, size=(58, 20), setting=weekend) as it:

@@ -4,8 +4,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
-from tests.pilot import run, scene, weekend
+from tests.pilot import asked, run, scene, weekend
+from zerochat.terminal import printable_line
+from zerochat.tui.looks.emoji_width import agreed
 from zerochat.tui.state.link import INBOX_NEWS_MAX
 from zerochat.tui.writing.composer import Composer
 
@@ -267,5 +272,38 @@ def test_other_themes(tmp_path, theme):
             it.app.theme = theme
             await it.pilot.pause()
             await it.shows("seven at the station")
+
+    run(play())
+
+
+HEART, KEYCAP, JOINED = "\u2764\ufe0f", "1\ufe0f\u20e3", "\u2764\ufe0f\u200d\U0001f525"
+
+
+def cells_in_tmux(text):
+    """As many as a terminal that takes every character by itself moves its cursor on."""
+    return sum(0 if char in "\ufe0f\u20e3" else cell_len(char) for char in text)
+
+
+@given(st.text(alphabet=["\u2764", "\ufe0f", "1", "\u20e3", "\u2615", "\U0001f44d", "a", " ", "\u4f60"], max_size=20))
+@example(HEART + KEYCAP)
+def test_what_is_drawn_is_as_wide_to_terminals_that_do_not_know_selectors(text):
+    shown = printable_line(text)
+    drawn = agreed(shown)
+    assert "\ufe0f" not in drawn and cells_in_tmux(drawn) == cell_len(shown) == cell_len(drawn)
+
+
+def test_no_row_shifts_and_what_is_sent_keeps_its_selector(tmp_path):
+    assert agreed(JOINED) == JOINED
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say(f"with {HEART} and {KEYCAP}")
+            await it.shows("with \u2764  and 1\u20e3 ")
+            await it.until(lambda: it.agent.count("send"))
+            assert asked(it.agent, "send")[0]["text"] == f"with {HEART} and {KEYCAP}"
+            assert "\ufe0f" not in it.text
+            row = next(line for line in it.text.split("\n") if "\u2764" in line)
+            assert cells_in_tmux(row) == cell_len(row)
 
     run(play())

@@ -425,8 +425,8 @@ def news(
                 join=join, phase=phase, text=text, group=group, connected=connected, members=members, error=error
             )
             return "join", "", _about_join(status, ours) if ours else status
-        case notices.InvitationUsed(group, label, uses_left):
-            return "invitation", group, schema.InvitationNews(group, label, uses_left)
+        case notices.InvitationUsed(group, label, uses_left, link):
+            return "invitation", group, schema.InvitationNews(group, label, uses_left, revoking.name_of(link))
         case notices.Rotated(group, member, mine):
             return "rotated", group, schema.RotatedNews(group, member, nick(group, member), mine)
         case notices.Typing(group, member):

@@ -54,11 +54,12 @@ class JoinProgress(Struct, frozen=True):
 
 
 class InvitationUsed(Struct, frozen=True):
-    """Somebody answered an invitation of ours; `uses_left` of it remain."""
+    """Somebody answered the invitation of ours on this link; `uses_left` of it remain."""
 
     group: str
     label: str
     uses_left: int
+    link: bytes = b""
 
 
 class JoinAsked(Struct, frozen=True):

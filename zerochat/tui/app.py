@@ -7,7 +7,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -19,7 +19,8 @@ from textual import events
 from textual.app import App, InvalidModeError, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hits, Provider
-from textual.screen import Screen
+from textual.filter import LineFilter
+from textual.screen import ModalScreen, Screen
 from textual.system_commands import SystemCommandsProvider
 from textual.theme import Theme
 from textual.worker import Worker
@@ -29,6 +30,7 @@ from zerochat.agent.schema import Hello
 from zerochat.terminal import Printable, printable, printable_line
 from zerochat.tui.chat import AGAIN_S, ChatScreen
 from zerochat.tui.host.keys import teach_keys
+from zerochat.tui.looks.emoji_width import AgreedWidths
 from zerochat.tui.looks.keymaps import merged
 from zerochat.tui.looks.themes import NO_COLOUR, OWN
 from zerochat.tui.state.link import Link, LinkState, in_thread
@@ -46,9 +48,15 @@ WARNINGS_MAX = 5
 """Of the settings; `zerochat config check` says them all."""
 EARLY_CHARS_MAX = 1_024
 """What can be typed before the question for the passphrase is on the screen."""
+ARRIVE_S_MAX = 2.0
+"""So long what is typed waits for a screen that was opened; then it goes wherever the focus is."""
+AHEAD_MAX = 1_024
+"""Keys that wait for it."""
 MODE = "chat"
 """Textual's name for a stack of screens."""
 LOCKED = "Locked, because nobody has touched it for a while (agent.lock_after)."
+
+AGREED_WIDTHS = AgreedWidths()
 
 PALETTE_FIRST = ("group.new", "group.join", "group.invite", "view.members")
 """What a person without a group, or alone in one, looks for."""
@@ -127,6 +135,10 @@ class ZerochatApp(App[str]):
         self._locked = ""
         """Why the profile is locked, if it is because nobody was there."""
         self._early = ""
+        self._arriving: Screen[Any] | None = None
+        """A screen over the chat that was opened, and is not there yet."""
+        self._ahead: list[events.Key | events.Paste] = []
+        """What has been typed for it."""
         """What was typed since the profile was closed, before there was a place for it."""
         self._answer: Future[bytes] | None = None
         self._first: str | None = None
@@ -181,14 +193,36 @@ class ZerochatApp(App[str]):
         self._style_sheets()
         gc.freeze()  # It all stays: nobody need look through it again and again while messages pour in.
 
-    def push_screen(self, *args: Any, **options: Any) -> Any:
+    def push_screen(self, screen: Any, *args: Any, **options: Any) -> Any:
+        """What is typed behind a key that opens a screen, and before that is there, waits and goes to it."""
         self._style_sheets()
-        return super().push_screen(*args, **options)
+        pushed = super().push_screen(screen, *args, **options)
+        if isinstance(screen, ModalScreen):
+            self._arriving = screen
+            screen.call_after_refresh(self.call_later, self._arrived, screen)
+            self.set_timer(ARRIVE_S_MAX, partial(self._arrived, screen))
+        return pushed
+
+    async def _arrived(self, screen: Screen[Any]) -> None:
+        """This screen, or the one that has taken its place, is there."""
+        if self._arriving is screen:
+            self._arriving = None
+            self._ahead.sort(key=lambda event: event.time)
+            while self._ahead and not self._waits:  # one of them may open the next screen
+                await self.on_event(self._ahead.pop(0))
+
+    @property
+    def _waits(self) -> bool:
+        """Whether what is typed waits for a screen."""
+        return self._arriving is not None
 
     def _style_sheets(self) -> None:
         """Read the styles of the screens over the chat, once: a third of all, and the first frame has none of them."""
         if not self.stylesheet.has_source(str(SHEETS)):
             self.stylesheet.add_source(SHEETS.read_text(encoding="utf-8"), read_from=(str(SHEETS), ""))
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), AGREED_WIDTHS]
 
     # --- what the person has chosen --------------------------------------------------------------------------------
 
@@ -408,6 +442,10 @@ class ZerochatApp(App[str]):
         if isinstance(event, events.InputEvent):
             self._touched = monotonic()
         if not getattr(event, "is_forwarded", True) and self._hold(event):
+            return
+        if self._waits and isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            if len(self._ahead) < AHEAD_MAX:
+                self._ahead.append(event)
             return
         pressed = isinstance(event, events.Key) and not event.is_forwarded
         if pressed and any(time() - toast.raised_at > TOAST_S_MIN for toast in self._notifications):

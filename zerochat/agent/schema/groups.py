@@ -202,9 +202,14 @@ class JoinStatus(Struct, frozen=True, kw_only=True):
 
 
 class InvitationNews(Struct, frozen=True):
+    """Somebody has come in with an invitation of mine."""
+
     group: str
     nick: str
     uses_left: int
+    """Of this invitation."""
+    invitation: str = ""
+    """Its `OpenInvitation.id`."""
 
 
 class ViewNews(Struct, frozen=True):

@@ -81,7 +81,8 @@ class Item(Struct, frozen=True, kw_only=True):
     asked has them (`lost`). `gap_filled`: the same, with `filled`: they are here now.
     `fork`: {"author", "nick", "position"}: it has said two different things in one place.
     `join_state`: a `JoinStatus`, of a join of mine; `group` is empty until it is known.
-    `invite_used`: {"nick", "uses_left"}. `request`: {"member", "nick", "role", "state"}, as in `RequestNews`.
+    `invite_used`: {"nick", "uses_left", "invitation"}, as in `InvitationNews`. `request`: {"member", "nick", "role",
+    "state"}, as in `RequestNews`.
     `removed`: {"by", "nick", "voters"}: I have been put out. `file`: {"event", "file"}, an `Attachment` that is whole
     now or has failed.
     `dropped`: {"from_seq", "to_seq", "count"}: so many happenings with these numbers were not acknowledged in time and

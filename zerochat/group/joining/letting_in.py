@@ -74,7 +74,7 @@ def add(turn: Turn, link: bytes, claimant: str, body: JoinRequestBody) -> None:
     log.append(turn, group.id, ADD, added)
     put_claim(turn, link, claimant, replace(claim, joined=True))
     left = open_.uses - len(open_.claims) if open_.uses else MEMBERS_MAX - len(turn.group(group.id).view.members)
-    turn.say(Notify(InvitationUsed(group.id, body.label, left)))
+    turn.say(Notify(InvitationUsed(group.id, body.label, left, link)))
 
 
 def give_welcome(turn: Turn, link: bytes, claimant: str, thread: str, answer: Answer) -> None:

@@ -152,12 +152,20 @@ class InviteScreen(Over[None]):
         self._draw()
 
     def told(self, news: InvitationNews) -> bool:
-        """Somebody used an invitation; True when it was one to this group."""
+        """Somebody used an invitation; True when it was one to this group. Only those who come with the one that is
+        shown are counted."""
         if self._invitation is None or news.group != self._invitation.group:
             return False
-        self._used.append(name_of(news.nick))
-        self._uses_left = news.uses_left
-        self._draw()
+        if news.invitation in ("", self._invitation.id):
+            self._used.append(name_of(news.nick))
+            self._uses_left = news.uses_left
+            self._draw()
+            return True
+        which = "one before this" if news.invitation in self._before else "another invitation"
+        if news.uses_left == 0 and news.invitation in self._before:
+            self._before.remove(news.invitation)  # there is nothing left of it to be taken back
+            self._draw()
+        self._news.tell(Printable(f"{name_of(news.nick)} has used {which}."))
         return True
 
     # --- drawing ---------------------------------------------------------------------------------------------------

@@ -126,6 +126,8 @@ class Composer(TextArea, inherit_bindings=False):
         self.placed = ""
         """What was last put here, and not typed."""
         self._killed = ""
+        self._led_over = False
+        """The last key has opened a screen over this one."""
         self._read_at = 0.0
         """When the last key was read from the terminal."""
         self._in_burst = False
@@ -150,6 +152,15 @@ class Composer(TextArea, inherit_bindings=False):
         Textual runs bindings in the application's own queue, while letters wait in this widget's: in a burst (a fast
         hand, a slow machine, a terminal that pastes as keys) Enter would overtake the words before it.
         """
+        if self._led_over and self.app.screen is not self.screen:
+            # It waits here since before the key that has opened that screen was read: it is for that.
+            event.prevent_default()
+            event.stop()
+            again = events.Key(event.key, event.character)
+            again.time = event.time
+            self.app.post_message(again)
+            return
+        self._led_over = False
         least = paste.BURST_GOES_ON_S if self._in_burst or self._held is not None else paste.BURST_S
         close, self._read_at = event.time - self._read_at < least, event.time
         if not close:
@@ -178,6 +189,7 @@ class Composer(TextArea, inherit_bindings=False):
             return
         if active is not None and active.enabled:
             await self.app.run_action(active.binding.action, active.node)
+            self._led_over = self.app.screen is not self.screen
 
     def _wait_for_more(self) -> None:
         """Look again and again whether the burst is over."""
