@@ -9,13 +9,14 @@ keys that never change, so that a picture changes only where the chat itself loo
     scripts/screenshots.py --tour FOLDER    the same, with every screen in colour too (`cat` shows one)
 """
 
+import argparse
 import asyncio
 import os
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,10 +189,31 @@ def go_round(folder: str) -> int:
     return 0
 
 
+def asked_for(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line says: `name`, and `tour`, which is None where it is not wanted."""
+    said, _, examples = (__doc__ or "").partition("\n\n    ")
+    parser = argparse.ArgumentParser(
+        prog="scripts/screenshots.py",
+        description=said,
+        epilog=f"    {examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("name", nargs="?", default="", help="draw only those whose name has this in it")
+    parser.add_argument(
+        "--tour", nargs="?", const="", metavar="FOLDER", help="what real agents show in tmux (FOLDER: all in colour)"
+    )
+    found = parser.parse_args(words)
+    if found.name and not any(found.name in picture.name for picture in DRAWN):
+        parser.error(f"there is no picture with {found.name} in its name")
+    return found
+
+
 def main() -> int:
-    if sys.argv[1:2] == ["--tour"]:
-        return go_round("".join(sys.argv[2:3]))
-    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    asked = asked_for()
+    if asked.tour is not None:
+        return go_round(asked.tour)
+    wanted = asked.name
     os.environ["TZ"] = "UTC"
     time.tzset()
     PICTURES.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ import pytest
 
 from screens.tmux import NoTmux, Screen
 from screens.tour import IN_COLOUR, SIZES, STATIONS, THEMES, neutral
-from screenshots import BYTES_MAX, DRAWN, PICTURES, TOUR, draw
+from screenshots import BYTES_MAX, DRAWN, PICTURES, TOUR, asked_for, draw
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,6 +18,19 @@ def test_a_picture_comes_out_the_same_each_time(tmp_path: Path) -> None:
     first, second = (asyncio.run(draw(picture, tmp_path)) for _ in range(2))
     assert first == second and "Delivered" in first and first.endswith("</svg>\n")
     assert "http://" not in re.sub(r'xmlns="[^"]*"', "", first), "it fetches nothing from anywhere"
+
+
+def test_what_the_script_does_stands_in_its_help_and_nothing_is_drawn_for_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words, code in ((["--help"], 0), (["no-such-picture"], 2), (["--nonsense"], 2)):
+        with pytest.raises(SystemExit) as ended:
+            asked_for(words)
+        assert ended.value.code == code
+    said = capsys.readouterr()
+    assert "--tour" in said.out and "draws all of them" in said.out
+    assert "there is no picture with no-such-picture in its name" in said.err
+    assert asked_for([]).tour is None and asked_for(["--tour"]).tour == "" and asked_for(["invite"]).name == "invite"
 
 
 def test_all_pictures_are_there_and_small() -> None:
