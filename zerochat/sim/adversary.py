@@ -12,18 +12,22 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import RemoteError
+from zerochat.evidence.messages import Data, data, parse_data
 from zerochat.group import log
 from zerochat.group.contact import member_link, new_identity, sign_consent, sign_possession, transport_name
 from zerochat.group.effects import Compare, Dispatch, Effect, Fetch, Hangup, Publish, Recall, Remember, Revoke, SetTimer
 from zerochat.group.event import ADD, CONTROL, POST, Event
 from zerochat.group.membership import add_of, heads_of
 from zerochat.group.modes import MODES
+from zerochat.group.modes.sender_key import bound_of, is_signed, moved_on, open_content, seal_content
 from zerochat.group.relationship import Relationship, pack
-from zerochat.group.state import Agent, Chain, Group
+from zerochat.group.state import Agent, Chain, Group, OwnStream, Stream
 from zerochat.group.stimuli import (
     Ask,
     Fetched,
@@ -49,6 +53,7 @@ _link_of = lru_cache(4096)(member_link)
 HEARD_MAX = 400
 """Envelopes that an adversary keeps to say again."""
 ASKED_MAX = 100
+KEYS_TRIED = 32
 """Needs of others that it keeps, to answer them as often as it likes."""
 
 
@@ -62,6 +67,8 @@ class Adversary:
         self._side: dict[bytes, int] = {}
         self.known: dict[str, tuple[Group, Relationship]] = {}
         """By member: our last relationship with it, which we do not forget when we are put out."""
+        self.heard: dict[str, Stream] = {}
+        """The streams of the others, as far as our core has last heard them."""
         self.deaf_to: dict[bytes, float] = {}
         """By link: how much of what our core says there never goes out."""
         self.sent: list[tuple[str, bytes, bytes]] = []
@@ -185,6 +192,7 @@ class Adversary:
                         self.node.agent = replace(self.node.agent, groups={group.id: changed})
                         for body in added:
                             self.commit(ADD, body)
+        self.heard |= group.streams
         for member, relationship in group.relationships.items():
             if relationship.established:
                 self.known[member] = (group, relationship)
@@ -273,8 +281,22 @@ class Adversary:
         body: dict[str, Any] = {"runs": write_runs(events), "view": group.view.checksum, "have": []}
         if events[0].is_control:
             self.utter(to, STATUS, {**body, "group": group.id})
+        elif group.stream is not None:
+            self.deliver(to, self._signed(group, group.stream, body))
         else:
             self.utter(to, EVENTS, body)
+
+    def tell_unsigned(self, to: str, *events: Event) -> None:
+        """The same without a signature, whatever the group's keys are."""
+        group, _ = self.known[self.members()[to]]
+        self.utter(to, EVENTS, {"runs": write_runs(events), "view": group.view.checksum, "have": []})
+
+    def _signed(self, group: Group, own: OwnStream, body: dict[str, Any]) -> bytes:
+        """A message of our stream in the next place, of which our core knows nothing: so there may be several there."""
+        key, _ = moved_on(own.chain)
+        time = max(1, self.world.now, own.time + 1)
+        bare = Data(time, ed25519_public(group.seed), own.alias, b"", own.head)
+        return data(group.seed, time, own.alias, seal_content(key, body, bound_of(bare)), own.head).written()
 
     def event(self, kind: str, body: Mapping[str, Any], **fields: Any) -> Event:
         """The next event of our chain, or whatever else these fields say; signed by us, whoever it says is its
@@ -342,6 +364,9 @@ class Adversary:
 
     def overhear(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, str]]:
         """What somebody sends us, read with every key that we ever had: its author, and the ids of the posts."""
+        if is_signed(envelope):
+            yield from self._overhear_signed(link, envelope)
+            return
         for member, group, message in self._read(link, envelope):
             if message.type not in (EVENTS, STATUS):
                 continue
@@ -351,6 +376,22 @@ class Adversary:
                 runs = read_body(message, StatusBody).runs if status else read_body(message, EventsBody).runs
                 found = list(read_runs(group.id, runs))
             yield from ((member, event.id) for event in found if event.type == POST)
+
+    def _overhear_signed(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, str]]:
+        """The same of a signed message, once we are out: with the last key that we had, and those that follow from it.
+        Before that it is our core that reads."""
+        for member, (group, _) in self.known.items():
+            stream = self.heard.get(member)
+            if not self.out or stream is None or _link_of(group.id, group.me, member) != link:
+                continue
+            chain = stream.chain
+            for _ in range(KEYS_TRIED):
+                key, chain = moved_on(chain)
+                with suppress(RemoteError):
+                    body = msgspec.convert(open_content(key, parse_data(envelope)), EventsBody)
+                    found = list(read_runs(group.id, runs_in(body.runs, body.packed), member))
+                    yield from ((member, event.id) for event in found if event.type == POST)
+                    return
 
     def handed(self, link: bytes, envelope: bytes) -> Iterator[tuple[str, list[Event]]]:
         """What somebody hands us because we have asked for it: who, and the events."""

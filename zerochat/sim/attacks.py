@@ -60,6 +60,7 @@ from zerochat.sim.hearsay import (
     two_versions,
     unasked_shares,
 )
+from zerochat.sim.perjuries import PERJURIES
 
 MOST = 2**53 - 1
 FLOOD = 60
@@ -363,5 +364,6 @@ ATTACKS: Mapping[str, Attack] = _named(
         two_versions,
         insatiable,
         meddling,
+        *PERJURIES,
     ]
 )
