@@ -23,7 +23,7 @@ FLOORS = [
     {"crypto", "names", "commands"},
     {"didcomm", "overlay", "evidence"},  # siblings: none may import another
     {"group"},
-    {"agent"},
+    {"agent", "contract"},  # siblings, too: the chat runs without what the contract needs
     {"tui", "bot", "sim", "demo"},  # faces: none may import another
     {"testing"},  # a thin face on sim for those who write bots
     {"cli"},
