@@ -176,7 +176,8 @@ def test_what_happens_besides_the_log_is_in_the_stream(people: Any) -> None:
     alice.client.new("friends")
     reader = Reader(alice, "ci")
     bob.client.subscribe()
-    bob.client.join(alice.client.invite("friends").url)
+    invitation = alice.client.invite("friends")
+    bob.client.join(invitation.url)
     until(lambda: any(g.state == "active" for g in bob.client.groups()), "joining")
     sent = alice.client.send("friends", "hello")
     alice.client.wait("friends", sent.id)
@@ -187,7 +188,8 @@ def test_what_happens_besides_the_log_is_in_the_stream(people: Any) -> None:
 
     items = reader.read(delivered)
     used = next(one for one in items if one.type == "invite_used")
-    assert used.body == {"nick": "bob", "uses_left": 0} and used.id == f"h{used.seq}" and used.author is None
+    assert used.body == {"nick": "bob", "uses_left": 0, "invitation": invitation.id}
+    assert used.id == f"h{used.seq}" and used.author is None
     delivery = [one for one in items if one.type == "delivery"][-1]
     assert delivery.body["nick"] == "bob" and delivery.body["upto"] >= sent.position <= delivery.body["all"]
     assert next(one for one in items if one.id == sent.id).self
