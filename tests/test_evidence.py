@@ -5,11 +5,13 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from zerochat.crypto.encoding import did_key
+from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public, ed25519_sign, sha256
 from zerochat.errors import Malformed, Refused, Unauthentic
 from zerochat.evidence import messages
+from zerochat.evidence.handshake import Accept, Confirm, Request, Subscription
 from zerochat.evidence.merkle import EMPTY_ROOT, Frontier, Tree, root_from
 from zerochat.evidence.messages import parse_ack, parse_data, parse_overwrite, parse_share
 from zerochat.evidence.note import Checkpoint, check_signed, cosigned_at, parse_checkpoint, parse_note, signed
@@ -193,6 +195,18 @@ def test_a_witness_signs_only_what_it_holds_and_follows():
     assert behind.value.size == len(records)
 
 
+def test_an_entry_is_of_its_bytes_and_a_defence_of_who_has_signed_it():
+    defence = entry_of("defence", QUORUM.operator, b"defence", "a" * 43)
+    assert defence.is_of(b"defence") and not defence.is_of(b"offence")
+    assert not replace(defence, size=1).is_of(b"defence")
+    signed_ = parse_entry(defence.signed(SEED).record())
+    signed_.check()
+    forged = [defence, defence.signed(OTHER), replace(signed_, size=8), replace(signed_, about="b" * 43)]
+    for one in forged:
+        with pytest.raises((Malformed, Unauthentic)):
+            one.check()
+
+
 def test_no_witness_signs_two_logs_of_one_name():
     records, note, watched = posted()
     after, _ = watched.cosigned(0, records, note, lambda entry: True, OTHER, NOW_S)
@@ -204,6 +218,29 @@ def test_no_witness_signs_two_logs_of_one_name():
 
 
 # --- what is signed -------------------------------------------------------------------------------------------------
+
+
+def test_a_subscription_names_keys_of_the_length_that_messages_have():
+    did, other = did_key(ed25519_public(SEED)), did_key(ed25519_public(OTHER))
+
+    def begun(theirs: str, ours: str) -> Subscription:
+        nothing = b64url(bytes(32))
+        request = Request(time=1, topic=nothing, subscriber=other, publisher=did, nonce="", signs=theirs).signed(OTHER)
+        place: dict[str, Any] = {
+            "alias": b64url(b"a" * 16),
+            "start": b64url(b"p" * 64),
+            "signs": ours,
+            "rules": nothing,
+        }
+        accept = Accept(time=1, request=request.digest, publisher=did, subscriber=other, **place).signed(SEED)
+        return Subscription(request, accept, Confirm(time=1, accept=accept.digest, subscriber=other).signed(OTHER))
+
+    usual, named = begun("", ""), begun(b64url(b"s" * 32), b64url(b"k" * 32))
+    assert (usual.subscriber, usual.publisher) == (ed25519_public(OTHER), ed25519_public(SEED))
+    assert (named.subscriber, named.publisher) == (b"s" * 32, b"k" * 32)
+    for signs in ((b"s" * 31, b"k" * 32), (b"s" * 32, b"k" * 33), (b"s" * 32, b"s" * 32)):
+        with pytest.raises(Malformed):
+            begun(*map(b64url, signs))
 
 
 SUB, PUB, ALIAS, BEFORE = ed25519_public(OTHER), ed25519_public(SEED), b"a" * 16, b"p" * 64

@@ -91,9 +91,10 @@ class Chain:
         """Put the contract there. Returns its gas."""
         code = bytes.fromhex(compiled()["bytecode"][2:])
         arguments = encode(["uint256"] * 3, [ack_ms, skew_ms, window_ms])
-        receipt, computation = self._apply(seed, b"", code + arguments)
+        gas, computation = self._apply(seed, b"", code + arguments)
+        computation.raise_if_error()
         self.contract = computation.msg.storage_address
-        return receipt
+        return gas
 
     def send(self, seed: bytes, function: str, *arguments: Any) -> Done:
         """Call a function of the contract in a transaction of this seed's. Raises Reverted."""
