@@ -10,9 +10,9 @@ from zerochat.crypto.primitives import x25519_public
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
 from zerochat.evidence.handshake import Accept, Confirm, Request, Subscription, parse_statement
 from zerochat.evidence.messages import Data, data, parse_ack, parse_data
-from zerochat.group import outbox
+from zerochat.group import clock, outbox, sync
 from zerochat.group.effects import Dispatch, KeepAck, KeepMessage, KeepStatement, Publish
-from zerochat.group.event import load_event
+from zerochat.group.event import Event, load_event
 from zerochat.group.membership import Policy
 from zerochat.group.modes.sender_key import (
     bound_of,
@@ -22,6 +22,7 @@ from zerochat.group.modes.sender_key import (
     seal_content,
     wrapped_key,
 )
+from zerochat.group.relationship import pack
 from zerochat.group.stimuli import LeaveGroup, Moment, Received, RemoveMember, SendPost
 from zerochat.group.streams import own, taking, terms
 from zerochat.group.streams.subscribing import open_key
@@ -54,6 +55,16 @@ class Signed(Ruled):
         """The messages of a stream (their own by default) that somebody has kept."""
         author = self.did(by or at)
         return [one for one in self.kept.get(at, ()) if isinstance(one, KeepMessage) and one.author == author]
+
+    def utter(self, name, to, **more):
+        """The envelope of a `sync` between two of them, with something else in it."""
+        turn, group = self.turn(name), self.group(name)
+        sync.send_sync(turn, self.id, self.did(to))
+        (sent,) = (effect for effect in turn.effects if isinstance(effect, Dispatch))
+        packer = SIMULATED_PACKERS[group.profile.envelope]
+        message = packer.parse(sent.envelope.split(b"\n", 3)[3])
+        changed_ = replace(message, body={**message.body, **more})
+        return pack(group.relationships[self.did(to)], changed_, packer, self.dice.randbytes)
 
     def turn(self, name):
         return Turn(self.nodes[name].agent, Moment(self.now, self.dice.randbytes), SIMULATED_PACKERS)
@@ -324,3 +335,35 @@ def test_a_key_is_sealed_for_one_member_alone():
 def test_a_ratchet_goes_one_way():
     key, chain = moved_on(b"c" * 32)
     assert len({key, chain, b"c" * 32, *moved_on(chain)}) == 5
+
+
+def test_whoever_says_that_its_stream_begins_in_a_year_cannot_go_on_without_signatures(three):
+    """By its answer all that it will ever say stands before the stream."""
+    group, member = three.group("n0"), three.did("n1")
+    stream = replace(three.group("n1").streams[group.me], after=2**53 - 1)
+    theirs = three.group("n1")
+    told = changed(theirs, {"streams": {**theirs.streams, group.me: stream}})
+    three.nodes["n1"].agent = replace(three.nodes["n1"].agent, groups={three.id: told})
+    late = stream.accepted_at + clock.AHEAD_MS_MAX + 1
+    three.now = late
+    event = Event(
+        three.id, "post", group.me, group.seq + 1, group.chain(group.me).tip, (), (), late, late, {"text": "x"}
+    )
+    turn = three.turn("n0")
+    outbox.send(turn, three.id, member, [event])
+    (sent,) = (effect for effect in turn.effects if isinstance(effect, Dispatch))
+    three.hear("n1", Received(told.peers[group.me].link, sent.envelope))
+    assert three.nodes["n1"].dropped["dropped Refused"] == 1 and "x" not in three.texts("n1")
+
+
+def test_whoever_asks_again_and_again_is_answered_once_in_a_while(three):
+    me, seed = three.did("n1"), three.group("n1").seed
+    kept = len(three.kept["n0"])
+    for number in range(5):
+        asked = Request(time=three.now, topic=three.id, subscriber=me, publisher=three.did("n0"), nonce="A" * number)
+        body = {"say": [asked.signed(seed).written().decode()]}
+        link = three.group("n0").peers[me].link
+        packed = three.utter("n1", "n0", **body)
+        three.hear("n0", Received(link, packed))
+    answers = [one for one in three.kept["n0"][kept:] if isinstance(one, KeepStatement) and one.says == "accept"]
+    assert len(answers) == 1

@@ -178,16 +178,13 @@ def _hear_runs(turn: Turn, name: str, sender: str, runs: Sequence[Run], *, posts
     where posts have an envelope for each. Where keys sign, what is said without a signature counts only as far as it
     was said before we could hear the stream.
     """
-    group = turn.group(name)
-    stream = group.streams.get(sender)
-    unsigned_upto = (stream.after if stream is not None else 0) if group.mode.signs else None
     for place, event in enumerate(read_runs(name, runs, sender)):
         before, said = turn.agent, len(turn.effects)
         conduct.charge(turn, name, sender, len(event.record))
         try:
             if not (posts or event.is_control):
                 raise Refused(why="a post on the queue for what concerns the group")
-            if unsigned_upto is not None and not event.is_control and event.seq > unsigned_upto:
+            if not _signature_spared(turn.group(name), sender, event):
                 raise Refused(why="words without a signature, in a group where they have one")
             hear_event(turn, name, sender, event)
         except RemoteError as error:
@@ -197,6 +194,15 @@ def _hear_runs(turn: Turn, name: str, sender: str, runs: Sequence[Run], *, posts
             del turn.effects[said:]
             turn.say(Measure("dropped", error.code))
             return
+
+
+def _signature_spared(group: Group, sender: str, event: Event) -> bool:
+    """Whether a member may say this without a signature: where keys sign, only what it said before it let us hear its
+    stream, which it cannot be said to have done later."""
+    stream = group.streams.get(sender)
+    if event.is_control or not group.mode.signs:
+        return True
+    return stream is not None and event.seq <= stream.after and event.lamport <= stream.accepted_at + clock.AHEAD_MS_MAX
 
 
 def hear_event(turn: Turn, name: str, sender: str, event: Event) -> None:

@@ -9,9 +9,9 @@ is said here cannot be denied. When somebody goes, the next thing that is said i
     sealed   =  1 | commitment (32) | ciphertext and tag        some events of the author's, for all who listen
              or 2 | a frame (`wire/frame.py`)                   the key of what follows, for those who stay
 
-The commitment is an HMAC of the content under a second key, and the nonce (a synthetic one, as in RFC 5297): nobody can
-make a message that opens to one text under this key and to another under that one, so a key that is shown to somebody
-proves what was said.
+The commitment is an HMAC of the content under the message's key, and the nonce (a synthetic one, as in RFC 5297); what
+encrypts follows from the same key. So nobody can make a message that opens to one text under this key and to another
+under that one, and a key that is shown to somebody proves what was said.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from typing import ClassVar, Final
 
 from zerochat.crypto.contents import xc20p_open, xc20p_seal
 from zerochat.crypto.encoding import compact_json, strict_json
-from zerochat.crypto.primitives import equal, hkdf_sha256
+from zerochat.crypto.primitives import equal, hkdf_expand_sha256, hmac_sha256
 from zerochat.errors import Malformed, Unauthentic
 from zerochat.evidence.messages import Data
 from zerochat.group.modes.pairwise import PairwiseSingle
@@ -47,7 +47,7 @@ def is_signed(envelope: bytes) -> bool:
 
 def moved_on(chain: bytes) -> tuple[bytes, bytes]:
     """The key of the next message, and the one from which all later ones follow, of 32 bytes each."""
-    keys = hkdf_sha256(chain, b"zerochat/stream/1\nratchet", 2 * KEY_BYTES)
+    keys = hkdf_expand_sha256(chain, b"zerochat/stream/1\nratchet", 2 * KEY_BYTES)
     return keys[:KEY_BYTES], keys[KEY_BYTES:]
 
 
@@ -55,9 +55,9 @@ def seal_content(key: bytes, body: dict[str, object], bound: bytes) -> bytes:
     """The sealed part of a message with these events (the body of an `events` message). `bound`: what stands before it
     in the message."""
     content = filled(compact_json(body))
-    seal_key, commit_key = _keys(key)
-    commitment = hkdf_sha256(bound + content, b"zerochat/stream/1\ncommitment", _COMMITMENT_BYTES, commit_key)
-    return _CONTENT + commitment + b"".join(xc20p_seal(seal_key, commitment[:_NONCE_BYTES], content, bound))
+    commitment = _commitment(key, bound, content)
+    ciphertext, tag = xc20p_seal(_sealing_key(key), commitment[:_NONCE_BYTES], content, bound)
+    return _CONTENT + commitment + ciphertext + tag
 
 
 def open_content(key: bytes, message: Data) -> object:
@@ -66,13 +66,9 @@ def open_content(key: bytes, message: Data) -> object:
     if sealed[:1] != _CONTENT or len(sealed) <= 1 + _COMMITMENT_BYTES + _TAG_BYTES:
         raise Malformed(why="a signed message without content")
     commitment, ciphertext = sealed[1 : 1 + _COMMITMENT_BYTES], sealed[1 + _COMMITMENT_BYTES :]
-    seal_key, commit_key = _keys(key)
-    bound = bound_of(message)
-    nonce = commitment[:_NONCE_BYTES]
-    content = xc20p_open(seal_key, nonce, ciphertext[:-_TAG_BYTES], ciphertext[-_TAG_BYTES:], bound)
-    if not equal(
-        commitment, hkdf_sha256(bound + content, b"zerochat/stream/1\ncommitment", _COMMITMENT_BYTES, commit_key)
-    ):
+    bound, nonce = bound_of(message), commitment[:_NONCE_BYTES]
+    content = xc20p_open(_sealing_key(key), nonce, ciphertext[:-_TAG_BYTES], ciphertext[-_TAG_BYTES:], bound)
+    if not equal(commitment, _commitment(key, bound, content)):
         raise Unauthentic()
     return strict_json(emptied(content), CONTENT_BYTES_MAX)
 
@@ -82,9 +78,12 @@ def bound_of(message: Data) -> bytes:
     return message.time.to_bytes(8, "big") + message.publisher + message.alias
 
 
-def _keys(key: bytes) -> tuple[bytes, bytes]:
-    keys = hkdf_sha256(key, b"zerochat/stream/1\nmessage", 2 * KEY_BYTES)
-    return keys[:KEY_BYTES], keys[KEY_BYTES:]
+def _sealing_key(key: bytes) -> bytes:
+    return hkdf_expand_sha256(key, b"zerochat/stream/1\nmessage")
+
+
+def _commitment(key: bytes, bound: bytes, content: bytes) -> bytes:
+    return hmac_sha256(key, b"zerochat/stream/1\ncommitment\n" + bound + content)
 
 
 def wrap_key(frame: bytes) -> bytes:

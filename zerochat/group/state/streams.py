@@ -38,7 +38,10 @@ class Subscriber:
     accept: str = ""
     """Our answer, as long as it has not confirmed that: it is said again."""
     acked: int = 0
-    """`T` of the last message that it has acknowledged, or that was said before it could hear us."""
+    """`T` of the last message that it says it has acknowledged, or that was said before it could hear us. Whether it
+    has really signed for that message the journal knows (`KeepAck`)."""
+    at: int = 0
+    """When we have answered it, UTC ms."""
 
 
 @dataclass(frozen=True, slots=True)

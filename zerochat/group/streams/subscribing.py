@@ -23,6 +23,9 @@ from zerochat.group.streams.terms import sealing_key
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import SyncBody
 
+AGAIN_MS = 2_000
+"""Who has been answered and asks anew is answered once in this time."""
+
 
 def hear(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     """Take in what a member says of its stream, and of ours. Raises RemoteError."""
@@ -61,6 +64,8 @@ def _hear_request(turn: Turn, name: str, sender: str, said: Request) -> bool:
     known = group.subscribers.get(sender)
     if known is not None and known.request == said.digest:
         return False  # the answer is said again until it is confirmed
+    if known is not None and 0 <= turn.now - known.at < AGAIN_MS:
+        return False  # whoever asks again and again is kept waiting: each answer is kept for good
     terms.accept(turn, name, sender, said)
     return True
 

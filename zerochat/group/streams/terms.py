@@ -76,7 +76,7 @@ def accept(turn: Turn, name: str, member: str, asked: Request) -> None:
         after=after,
         key=b64url(seal_key(stream.chain, group.view.members[member].transport, turn.moment.random(KEY_BYTES))),
     ).signed(group.seed)
-    hears = Subscriber(asked.digest, given.digest, after, given.written().decode(), stream.time)
+    hears = Subscriber(asked.digest, given.digest, after, given.written().decode(), stream.time, turn.now)
     turn.edit(name, subscribers={**group.subscribers, member: hears})
     keep(turn, name, member, asked)
     keep(turn, name, member, given)

@@ -5,7 +5,7 @@ size (4) | kind (1) | content | zeros, up to a size of `padding.py`
 
 from zerochat.crypto.compression import compress, decompress
 from zerochat.errors import Malformed
-from zerochat.group.wire.padding import bucket
+from zerochat.group.wire.padding import BUCKET_BYTES_MIN, bucket
 
 CONTENT_BYTES_MAX = 256 * 1024
 _SIZE_BYTES = 4
@@ -14,8 +14,9 @@ _PLAIN, _ZSTD = b"\0", b"\1"
 
 def filled(plain: bytes) -> bytes:
     """This content, at most `CONTENT_BYTES_MAX` of it, as it is encrypted."""
-    packed = compress(plain)
-    content = _ZSTD + packed if len(packed) < len(plain) else _PLAIN + plain
+    content = _PLAIN + plain
+    if _SIZE_BYTES + len(content) > BUCKET_BYTES_MIN:  # what is shorter would not become smaller
+        content = min(content, _ZSTD + compress(plain), key=len)
     content = len(content).to_bytes(_SIZE_BYTES, "big") + content
     return content.ljust(bucket(len(content)), b"\0")
 
