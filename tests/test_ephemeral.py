@@ -10,6 +10,7 @@ from zerochat.group import conduct
 from zerochat.group.effects import Dispatch, Measure, Refuse
 from zerochat.group.ephemeral import TOLD_MEMBERS_MAX
 from zerochat.group.membership import Policy
+from zerochat.group.modes import MODES
 from zerochat.group.notices import Typing
 from zerochat.group.relationship import pack
 from zerochat.group.sharing import Sharing
@@ -73,7 +74,7 @@ class Sharers(Cut):
         return self._step(self.nodes[to], Received(here.peers[there.me].link, envelope))
 
 
-@pytest.mark.parametrize("keys", [None, "pairwise-single"])
+@pytest.mark.parametrize("keys", MODES)
 def test_who_is_near_is_told_and_nothing_of_it_is_an_event(keys):
     world = Sharers(keys=keys)
     before = {name: (len(node.log), world.group(name).lamport) for name, node in world.nodes.items()}

@@ -109,6 +109,7 @@ def theirs(kind: str, messages: int, file: Path) -> None:
             self.count += 1
             if isinstance(self.pane, VerticalScroll):
                 self.pane.mount(Static(line_of(self.count - 1)), before=len(self.pane.children) - 5)
+                self.call_after_refresh(self.pane.scroll_end, animate=False)  # else the end goes out of sight
 
     app = Shown()
     app.animation_level = "none"
