@@ -46,7 +46,9 @@ from zerochat.crypto.primitives import (
     ed25519_to_x25519_public,
     ed25519_to_x25519_secret,
     ed25519_verify,
+    hkdf_expand_sha256,
     hkdf_sha256,
+    hmac_sha256,
     key_unwrap,
     key_wrap,
     x25519,
@@ -330,6 +332,7 @@ def test_ed25519_keys_become_matching_x25519_keys() -> None:
 )
 def test_hkdf_of_rfc5869_appendix_a(ikm: bytes, salt: bytes, info: bytes, okm: str) -> None:
     assert hkdf_sha256(ikm, info, len(okm) // 2, salt).hex() == okm
+    assert hkdf_expand_sha256(hmac_sha256(salt, ikm), info, len(okm) // 2).hex() == okm
 
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=lambda content: content.name)

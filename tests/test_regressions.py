@@ -31,6 +31,7 @@ from zerochat.agent.net import bans, sockets
 from zerochat.agent.net.bans import EXCUSABLE, HASTY, STRIKES_MAX, STRIKES_S, gravity
 from zerochat.agent.net.sockets import public_key
 from zerochat.crypto import boxes
+from zerochat.crypto import compression
 from zerochat.crypto.compression import decompress
 from zerochat.crypto.contents import CONTENTS, cbc_hs512_seal, xc20p_open, xc20p_seal
 from zerochat.crypto.encoding import b64url, b64url_bytes, did_key
@@ -519,6 +520,7 @@ def test_r17_a_bomb_is_refused_before_it_is_opened(monkeypatch):
     assert len(bomb) < 64 * 1024 and (claimed.content_size, claimed.window_size) == (256 << 20, 1 << 20)
     with monkeypatch.context() as patched:
         patched.setattr(zstandard, "ZstdDecompressor", None)
+        patched.setattr(compression, "_KEPT", None)
         for size_max in (0, 65_536, (256 << 20) - 1):
             with pytest.raises(Malformed):
                 decompress(bomb, size_max)

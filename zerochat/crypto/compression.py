@@ -4,17 +4,38 @@ Only ever over one author's own words: compressing a secret together with what a
 by its length.
 """
 
+import threading
+
 import zstandard
 
 from zerochat.errors import Malformed
 
 LEVEL = 3
 WINDOW_BYTES_MAX = 1 << 20
+SMALL_BYTES_MAX = 4 * 1024
+"""Up to here a compressor is used again: to make one takes longer than to compress a remark. One that has seen more
+would keep more memory than the hundred kilobytes that it takes for these."""
+
+
+class _Kept(threading.local):
+    """What compresses and decompresses in this thread, over and over: none of it may be in two threads at once."""
+
+    def __init__(self) -> None:
+        self.compressor = _compressor()
+        self.decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    return zstandard.ZstdCompressor(level=LEVEL, write_content_size=True)
+
+
+_KEPT = _Kept()
 
 
 def compress(data: bytes) -> bytes:
     """One frame, which says how long its content is."""
-    return zstandard.ZstdCompressor(level=LEVEL, write_content_size=True).compress(data)
+    compressor = _KEPT.compressor if len(data) <= SMALL_BYTES_MAX else _compressor()
+    return compressor.compress(data)
 
 
 def decompress(data: bytes, size_max: int) -> bytes:
@@ -30,10 +51,11 @@ def decompress(data: bytes, size_max: int) -> bytes:
             or parameters.window_size > max(WINDOW_BYTES_MAX, size_max)
         ):
             raise Malformed(why="compressed data of a size that nobody here takes")
+        decompressor = _KEPT.decompressor
+        if size_max > WINDOW_BYTES_MAX:
+            decompressor = zstandard.ZstdDecompressor(max_window_size=size_max)
         # Into a buffer of the size that was claimed, and not one byte more.
-        content = zstandard.ZstdDecompressor(max_window_size=max(WINDOW_BYTES_MAX, size_max)).decompress(
-            data, allow_extra_data=False
-        )
+        content = decompressor.decompress(data, allow_extra_data=False)
     except zstandard.ZstdError:
         raise Malformed(why="compressed data that is damaged") from None
     if len(content) != parameters.content_size:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from cryptography.hazmat.primitives.hashes import SHA256, SHA512, Hash
 from cryptography.hazmat.primitives.hmac import HMAC
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 from nacl import bindings as sodium
 from nacl.exceptions import CryptoError
@@ -33,6 +33,13 @@ def sha256(data: bytes) -> bytes:
     return state.finalize()
 
 
+def hmac_sha256(key: bytes, data: bytes) -> bytes:
+    """HMAC with SHA-256 (RFC 2104); 32 bytes."""
+    state = HMAC(key, _SHA256)
+    state.update(data)
+    return state.finalize()
+
+
 def hmac_sha512(key: bytes, data: bytes) -> bytes:
     """HMAC with SHA-512 (RFC 2104); 64 bytes."""
     state = HMAC(key, _SHA512)
@@ -49,6 +56,13 @@ def hkdf_sha256(ikm: bytes, info: bytes, length: int = 32, salt: bytes = b"") ->
     """HKDF with SHA-256 (RFC 5869); at most 8160 bytes."""
     assert 0 < length <= 255 * 32
     return HKDF(_SHA256, length, salt, info).derive(ikm)
+
+
+def hkdf_expand_sha256(key: bytes, info: bytes, length: int = 32) -> bytes:
+    """The second half of HKDF (RFC 5869, section 2.3), for a key that is as good as random already; at most 8160
+    bytes."""
+    assert len(key) >= 32 and 0 < length <= 255 * 32
+    return HKDFExpand(_SHA256, length, info).derive(key)
 
 
 # --- X25519 (RFC 7748) ----------------------------------------------------------------------------------------------
