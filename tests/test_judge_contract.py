@@ -6,7 +6,7 @@ so a history is played once, and both judge what comes of it.
 
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import pytest
@@ -250,9 +250,9 @@ def begun() -> tuple[Chain, bytes]:
 
 
 def stream(seed: bytes = SEED, alias: bytes = ALIAS) -> list[messages.Data]:
-    said = [messages.data(seed, NOW + 1, alias, b"one", HEAD, SECP256K1)]
+    said = [messages.data(seed, NOW + 1000, alias, b"one", HEAD, SECP256K1)]
     for number in range(2, 5):
-        said.append(messages.data(seed, NOW + number, alias, b"next", said[-1].signature, SECP256K1))
+        said.append(messages.data(seed, NOW + 1000 * number, alias, b"next", said[-1].signature, SECP256K1))
     return said
 
 
@@ -268,7 +268,7 @@ def test_nobody_speaks_for_somebody_else():
     assert refused(chain, third, "confirm", place) == "not the subscriber"
     assert refused(chain, SEED, "close", place, NOW) == "not the subscriber"
     assert refused(chain, OTHER, "end", place) == "not the publisher"
-    due = NOW + 10 + ACK_MS + 2 * SKEW_MS
+    due = NOW + 10_000 + ACK_MS + 2 * SKEW_MS
     chain.at(due // 1000 + 1)
     assert refused(chain, third, "accuse", place, came, due, []) == "not the subscriber"
     case = chain.send(OTHER, "accuse", place, came, due, []).as_bytes32()
@@ -279,7 +279,7 @@ def test_nobody_speaks_for_somebody_else():
 def test_only_messages_of_the_stream_are_taken_and_only_as_they_were_signed():
     chain, place = begun()
     said = stream()
-    due = NOW + 10 + ACK_MS + 2 * SKEW_MS
+    due = NOW + 10_000 + ACK_MS + 2 * SKEW_MS
     chain.at(due // 1000 + 1)
     written = said[2].written()
     wrong = {
@@ -313,6 +313,45 @@ def test_an_accusation_has_its_time_and_so_has_a_defence():
     chain.at(chain.time_s + WINDOW_MS // 1000)
     assert refused(chain, SEED, "defend_posted", case, said[1].written()) == "too late"
     assert chain.send(OTHER, "conclude", case).as_number() == 4
+
+
+def test_what_shows_nothing_is_refused_and_no_verdict_becomes_milder():
+    chain, place = begun()
+    first, link, came, last = said = stream()
+    chain.at(EPOCH // 1000 + 2)
+    chain.send(SEED, "end", place)
+    due = came.time + ACK_MS + 2 * SKEW_MS
+    chain.at(due // 1000 + 1)
+    chain.send(SEED, "post", link.written())
+    chain.send(OTHER, "close", place, came.time + 2 * SKEW_MS + 1)
+    case = chain.send(OTHER, "accuse", place, came.written(), due + 1, []).as_bytes32()
+
+    def acknowledged(of: messages.Data, *way: messages.Data, by: bytes = OTHER, at: int = due) -> tuple:
+        return case, [one.written() for one in way], messages.ack(by, of, at, SECP256K1).written()
+
+    assert refused(chain, SEED, "defend_posted", case, link.written()) == "not posted in time"
+    assert refused(chain, SEED, "defend_ended", case, link.written()) == "not ended"
+    assert refused(chain, SEED, "defend_ended", case, came.written()) == "another message than the one that is missing"
+    assert refused(chain, SEED, "defend_closed", case) == "not closed"
+    nothing = {
+        "no acknowledgement": [acknowledged(link)],
+        "another message than the one that is missing": [acknowledged(first, first, link), acknowledged(came, came)],
+        "a message that does not follow": [acknowledged(last, link, last), acknowledged(link, link, link)],
+        "another message": [acknowledged(last, link, came), acknowledged(link, link, came)],
+        "somebody else's acknowledgement": [
+            acknowledged(link, link, by=SEED),
+            acknowledged(link, link, by=bytes([3]) * 32),
+        ],
+        "another stream": [acknowledged(replace(link, alias=b"b" * 16), link)],
+    }
+    for why, them in nothing.items():
+        for one in them:
+            assert refused(chain, SEED, "defend_acknowledged", *one) == why
+    verdicts = []
+    for at in (due + 2, due + 1, due + 2):
+        chain.send(SEED, "defend_acknowledged", *acknowledged(last, *said[1:], at=at))
+        verdicts.append(VERDICTS[chain.send(SEED, "conclude", case).as_number()])
+    assert verdicts == [DISMISSED, FALSE_ACCUSATION, FALSE_ACCUSATION]
 
 
 def test_what_was_acknowledged_in_a_later_subscription_says_nothing_of_an_earlier_one():
