@@ -30,8 +30,7 @@ from tests.wires import until as pumped_until
 from zerochat.agent.net import bans, sockets
 from zerochat.agent.net.bans import EXCUSABLE, HASTY, STRIKES_MAX, STRIKES_S, gravity
 from zerochat.agent.net.sockets import public_key
-from zerochat.crypto import boxes
-from zerochat.crypto import compression
+from zerochat.crypto import boxes, compression
 from zerochat.crypto.compression import decompress
 from zerochat.crypto.contents import CONTENTS, cbc_hs512_seal, xc20p_open, xc20p_seal
 from zerochat.crypto.encoding import b64url, b64url_bytes, did_key

@@ -16,7 +16,7 @@ and the first byte of a time is zero, which no text that is signed elsewhere beg
 a signature only, so a signature names its message.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from zerochat.errors import Malformed
@@ -160,7 +160,8 @@ def acknowledgement(seed: bytes, alias: bytes, time: int, of: bytes, at: int, su
 
 
 def _signed(said: _M, seed: bytes, suite: Suite) -> _M:
-    return replace(said, signature=suite.sign(seed, said.signed_bytes()))  # type: ignore[type-var]
+    object.__setattr__(said, "signature", suite.sign(seed, said.signed_bytes()))  # nobody else has it yet
+    return said
 
 
 # --- reading: each raises Malformed for other shapes, and Unauthentic for another signature ---------------------------

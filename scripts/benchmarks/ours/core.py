@@ -17,6 +17,7 @@ from zerochat.didcomm.message import Message
 from zerochat.group.effects import Answer, Dial, Effect, InvitationCreated, Publish, Remember
 from zerochat.group.engine import step
 from zerochat.group.event import ADD
+from zerochat.group.modes import MODES
 from zerochat.group.relationship import Relationship, pack, unpack
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -33,7 +34,7 @@ from zerochat.group.stimuli import (
 from zerochat.group.wire import frame
 from zerochat.sim.world import Faults, Node, World
 
-MULTI, SINGLE = "pairwise-multi", "pairwise-single"
+MULTI, SINGLE, SIGNED = "pairwise-multi", "pairwise-single", "sender-key"
 HUB = "n0"
 GROUP = "bench"
 JOIN_MS_MAX = 120_000
@@ -42,7 +43,7 @@ JOIN_MS_MAX = 120_000
 
 def has_keys(keys: str) -> bool:
     """Whether a group can be founded with these keys."""
-    return keys == MULTI or "keys" in CreateGroup.__struct_fields__
+    return keys in MODES
 
 
 class Star(World):

@@ -1,0 +1,267 @@
+"""Kinds of keys: what one message to many members costs whoever says it, the network, and one who hears it.
+
+Two things are measured. *Sealing and opening* is what the kinds of keys differ in: from the events of a message to the
+bytes on the queues, and from these back to the events, by the product's own functions and for any number of members,
+also where no group has so many (`MEMBERS_MAX`) or no frame has (`SECTIONS_MAX`; that is said as missing). *The whole
+core* is a command that becomes effects, and an envelope that becomes news, in real groups of the real core, all that
+is done for delivery and order included; disk and network are not.
+
+The floor is what signing once for everybody cannot do without, through the same bindings: one XChaCha20-Poly1305 over
+the same bytes, and one Ed25519 signature. All times are of the processor and not of the clock on the wall.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
+from typing import Any, Protocol
+
+import msgspec
+
+from benchmarks import Figure, Report, Row, take_turns
+from benchmarks.ours.core import GROUP, HUB, MULTI, SIGNED, SINGLE, Star, relationships, sample_text
+from zerochat.crypto.contents import xc20p_open, xc20p_seal
+from zerochat.crypto.encoding import b64url, compact_json, did_key
+from zerochat.crypto.primitives import ed25519_public, ed25519_sign, ed25519_verify, x25519_public
+from zerochat.didcomm import PACKERS
+from zerochat.didcomm.message import Message, new_id
+from zerochat.evidence.messages import Data, data, parse_data
+from zerochat.group.effects import Publish
+from zerochat.group.engine import step
+from zerochat.group.event import POST, Event
+from zerochat.group.membership import MEMBERS_MAX
+from zerochat.group.modes import MODES, Place, Reader
+from zerochat.group.modes.sender_key import bound_of, moved_on, open_content, seal_content
+from zerochat.group.stimuli import Moment, Received, SendPost, TurnOver
+from zerochat.group.wire.contents import filled
+from zerochat.group.wire.frame import SECTIONS_MAX
+from zerochat.group.wire.messages import EVENTS, HAVE_MAX, EventsBody, read_body
+from zerochat.group.wire.run import write_runs
+
+MEMBERS, MEMBERS_QUICK = (1, 2, 8, 32, 64, 256), (1, 8, 64)
+SIZES = {"50 letters": 50, "1 kB": 1000}
+ROUNDS, ROUNDS_QUICK = 25, 7
+SAMPLE_S = 0.005
+"""One figure is of as many calls as take about so long."""
+POOL = 8
+"""Different envelopes of one message that a member opens: its section of a frame is drawn by lot."""
+SETTLE_MS = 10_000
+"""Virtual time, for what members say to each other after somebody has come."""
+FLOOR_SEAL, FLOOR_OPEN = "one seal, one signature", "one open, one verification"
+GOAL_TIMES = 1.5
+"""Of the floor, for sender keys; and of the least, for how many they are for."""
+
+Call = Callable[[], object]
+
+
+class Kind(Protocol):
+    """One kind of keys, and a message to say with them."""
+
+    def seal(self) -> list[bytes]:
+        """The envelopes for all members."""
+        ...
+
+    def open(self, envelopes: Sequence[bytes]) -> object:
+        """What one of the members reads in what it gets."""
+        ...
+
+
+def measure(quick: bool) -> Report:
+    members, rounds = (MEMBERS_QUICK, ROUNDS_QUICK) if quick else (MEMBERS, ROUNDS)
+    rows: list[Row] = []
+    for what, size in SIZES.items():
+        rows += sealing_rows(what, sample_text(size), members, rounds)
+    stars = {keys: Star(min(MEMBERS_MAX, max(members) + 1), keys) for keys in MODES}
+    for count in members if not quick else members[:2]:
+        rows += core_rows(count, stars, rounds)
+    return Report(rows)
+
+
+def per_call(call: Call) -> Callable[[], float]:
+    """Times as many calls as fit a sample: microseconds of the processor for each."""
+    begun = time.thread_time()
+    call()
+    calls = max(1, int(SAMPLE_S / max(1e-6, time.thread_time() - begun)))
+
+    def sample() -> float:
+        begun = time.thread_time()
+        for _ in range(calls):
+            call()
+        return (time.thread_time() - begun) / calls * 1e6
+
+    return sample
+
+
+def timed(calls: "dict[str, Call]", rounds: int) -> dict[str, Figure]:
+    samples = take_turns({name: per_call(call) for name, call in calls.items()}, rounds)
+    return {name: Figure.of(found) for name, found in samples.items()}
+
+
+# --- sealing and opening ----------------------------------------------------------------------------------------------
+
+
+def body_of(text: str, members: int) -> dict[str, Any]:
+    """What a member says with one event in a group of so many besides: as `outbox.events_body` has it."""
+    author = did_key(ed25519_public(bytes(32)))
+    event = Event(b64url(bytes(32)), POST, author, 1000, b64url(os.urandom(32)), (), (), 10**12, 10**12, {"text": text})
+    have = [1000 + 7 * number % 8999 for number in range(min(members + 1, HAVE_MAX))]
+    return {"runs": write_runs([event], author), "view": b64url(os.urandom(16)), "have": have}
+
+
+class Pairwise:
+    """An envelope for each member, or one frame for all."""
+
+    def __init__(self, keys: str, members: int, body: dict[str, Any]) -> None:
+        self._mode, self._packer = MODES[keys], PACKERS["didcomm/v2"]
+        pairs = relationships(members)
+        secrets = [os.urandom(32) for _ in pairs]
+        self._here = Place(GROUP, HUB, os.urandom(32))
+        self._to = [Reader(mine, x25519_public(secret)) for (mine, _), secret in zip(pairs, secrets, strict=True)]
+        self._member = members // 2
+        self._there = Place(GROUP, pairs[self._member][0].member, secrets[self._member])
+        self._author = pairs[self._member][1]
+        self._body = body
+
+    def seal(self) -> list[bytes]:
+        moment = Moment(10**12, os.urandom)
+        message = Message(EVENTS, new_id(os.urandom), self._body)
+        return [one.envelope for one in self._mode.seal(self._here, message, self._to, self._packer, moment)]
+
+    def open(self, envelopes: Sequence[bytes]) -> object:
+        mine = envelopes[self._member if len(envelopes) > 1 else 0]
+        _, message = self._mode.open(self._there, mine, self._author, self._packer)
+        return read_body(message, EventsBody)
+
+
+class SenderKeys:
+    """One message for everybody, who has heard the stream up to here."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        self._seed, self._chain = os.urandom(32), os.urandom(32)
+        self._bare = Data(10**12, ed25519_public(self._seed), os.urandom(16), b"", os.urandom(64))
+        self._body = body
+
+    def seal(self) -> list[bytes]:
+        bare = self._bare
+        key, _ = moved_on(self._chain)
+        sealed = seal_content(key, self._body, bound_of(bare))
+        return [data(self._seed, bare.time, bare.alias, sealed, bare.before).written()]
+
+    def open(self, envelopes: Sequence[bytes]) -> object:
+        message = parse_data(envelopes[0])
+        key, _ = moved_on(self._chain)
+        return msgspec.convert(open_content(key, message), EventsBody)
+
+
+class Floor:
+    """The primitives over as many bytes."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        self._seed, self._key, self._nonce = os.urandom(32), os.urandom(32), os.urandom(24)
+        self._public, self._content = ed25519_public(self._seed), filled(compact_json(body))
+        self._bound = os.urandom(8 + 32 + 16)
+        self._said = self.seal()
+
+    def seal(self) -> tuple[bytes, bytes, bytes, bytes]:
+        ciphertext, tag = xc20p_seal(self._key, self._nonce, self._content, self._bound)
+        message = self._bound + ciphertext + tag
+        return message, ed25519_sign(self._seed, message), ciphertext, tag
+
+    def open(self) -> bytes:
+        message, signature, ciphertext, tag = self._said
+        ed25519_verify(self._public, message, signature)
+        return xc20p_open(self._key, self._nonce, ciphertext, tag, self._bound)
+
+
+def sealing_rows(what: str, text: str, members: Sequence[int], rounds: int) -> Iterator[Row]:
+    for count in members:
+        body = body_of(text, count)
+        kinds: dict[str, Kind] = {SIGNED: SenderKeys(body), MULTI: Pairwise(MULTI, count, body)}
+        absent = {}
+        if count <= SECTIONS_MAX:
+            kinds[SINGLE] = Pairwise(SINGLE, count, body)
+        else:
+            absent[SINGLE] = f"a frame has {SECTIONS_MAX} sections at most"
+        floor = Floor(body)
+        sealing: dict[str, Call] = {name: kind.seal for name, kind in kinds.items()}
+        said = timed({**sealing, "floor": floor.seal}, rounds)
+        pools = {name: [kind.seal() for _ in range(POOL)] for name, kind in kinds.items()}
+        opening: dict[str, Call] = {name: reading(kind, pools[name]) for name, kind in kinds.items()}
+        heard = timed({**opening, "floor": floor.open}, rounds)
+        size = {name: Figure.of([sum(map(len, one)) for one in pool]) for name, pool in pools.items()}
+        case = f"{what} to {count}, sealing and opening"
+        for who, found, floor_is in (("says it", said, FLOOR_SEAL), ("hears it", heard, FLOOR_OPEN)):
+            goal = GOAL_TIMES * found["floor"].median
+            others = {name: found[name] for name in kinds if name != SIGNED}
+            yield Row(
+                f"{case}: who {who}", "us", "lower", found[SIGNED], found["floor"], floor_is, others, goal, absent
+            )
+        others = {name: size[name] for name in kinds if name != SIGNED}
+        yield Row(f"{case}: for all", "B", "lower", size[SIGNED], peers=others, absent=absent)
+    yield from flat_rows(what, text, members, rounds)
+
+
+def flat_rows(what: str, text: str, members: Sequence[int], rounds: int) -> Iterator[Row]:
+    """How much the number of members matters to sender keys; all sizes in turn, so that all have the same machine."""
+    kinds = {str(count): SenderKeys(body_of(text, count)) for count in members}
+    says: dict[str, Call] = {count: kind.seal for count, kind in kinds.items()}
+    hears: dict[str, Call] = {count: reading(kind, [kind.seal()]) for count, kind in kinds.items()}
+    for who, found in (("says it", timed(says, rounds)), ("hears it", timed(hears, rounds))):
+        medians = [figure.median for figure in found.values()]
+        times = max(medians) / min(medians)
+        case = f"{what} to {members[0]} to {members[-1]}, sender keys: who {who}, the most beside the least"
+        yield Row(case, "times", "lower", Figure.of([times]), goal=GOAL_TIMES)
+
+
+def reading(kind: Kind, pool: Sequence[Sequence[bytes]]) -> Call:
+    said = cycle(pool)
+    return lambda: kind.open(next(said))
+
+
+# --- the whole core ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a group's founder says, and what one of its members hears of that."""
+
+    say: Call
+    hear: Call
+    sent: int
+    """Bytes in all."""
+
+
+def core_rows(count: int, stars: "dict[str, Star]", rounds: int) -> Iterator[Row]:
+    case = f"50 letters to {count}, the whole core"
+    if count >= MEMBERS_MAX:
+        return
+    said = {keys: said_in(star, count) for keys, star in stars.items()}
+    says = timed({keys: one.say for keys, one in said.items()}, rounds)
+    hears = timed({keys: one.hear for keys, one in said.items()}, rounds)
+    sent = {keys: Figure.of([one.sent]) for keys, one in said.items()}
+    for name, unit, found in (("who says it", "us", says), ("who hears it", "us", hears), ("for all", "B", sent)):
+        others = {keys: figure for keys, figure in found.items() if keys != SIGNED}
+        yield Row(f"{case}: {name}", unit, "lower", found[SIGNED], peers=others)
+
+
+def said_in(star: Star, count: int) -> Said:
+    """A post of the founder's, when so many others are there and hear it."""
+    star.grow(count + 1)
+    star.run(for_ms=SETTLE_MS)
+    say = partial(star.would, SendPost(GROUP, sample_text(SIZES["50 letters"])))
+    said = [effect for effect in say() if isinstance(effect, Publish)]
+    member = star.nodes["n1"]
+    group = star.group("n1")
+    hub = next(did for did, one in group.view.members.items() if one.label == HUB)
+    link, at_hub = group.peers[hub].link, star.group(HUB).peers[group.me].link
+    mine = next(one.envelope for one in said if at_hub in one.links)
+    moment = Moment(star.now + 1, star.dice.randbytes)
+
+    def hear() -> None:
+        agent, effects = step(member.agent, Received(link, mine), moment)
+        assert agent is not member.agent and effects, "it was not heard"
+        step(agent, TurnOver(), moment)
+
+    return Said(say, hear, sum(len(one.envelope) for one in said))
