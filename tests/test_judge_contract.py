@@ -326,6 +326,8 @@ def test_what_shows_nothing_is_refused_and_no_verdict_becomes_milder():
     chain.send(OTHER, "close", place, came.time + 2 * SKEW_MS + 1)
     case = chain.send(OTHER, "accuse", place, came.written(), due + 1, []).as_bytes32()
 
+    twin = messages.data(SEED, link.time, ALIAS, b"twin", link.before, SECP256K1)
+
     def acknowledged(of: messages.Data, *way: messages.Data, by: bytes = OTHER, at: int = due) -> tuple:
         return case, [one.written() for one in way], messages.ack(by, of, at, SECP256K1).written()
 
@@ -337,7 +339,7 @@ def test_what_shows_nothing_is_refused_and_no_verdict_becomes_milder():
         "no acknowledgement": [acknowledged(link)],
         "another message than the one that is missing": [acknowledged(first, first, link), acknowledged(came, came)],
         "a message that does not follow": [acknowledged(last, link, last), acknowledged(link, link, link)],
-        "another message": [acknowledged(last, link, came), acknowledged(link, link, came)],
+        "another message": [acknowledged(last, link, came), acknowledged(twin, link)],
         "somebody else's acknowledgement": [
             acknowledged(link, link, by=SEED),
             acknowledged(link, link, by=bytes([3]) * 32),
