@@ -177,7 +177,7 @@ def test_the_bytes_that_a_process_has_sent():
             assert bytes_sent(os.getpid()) == before + 10_050
 
 
-@pytest.mark.parametrize("way", ["floor", "floor-single", "lean", "lean-single"])
+@pytest.mark.parametrize("way", ["floor", "floor-single", "lean", "lean-single", "lean-signed"])
 def test_a_room_of_processes(way):
     with rooms.curve(way, 2, 300) as room:
         for batch in (1, 5):
@@ -241,6 +241,15 @@ def test_the_goal_of_a_burst(ms, goal):
     assert group.time_row(MULTI, (8, 100), bursts).goal == goal
     bursts[MULTI][4, 100] = bursts[MULTI][8, 100]
     assert group.time_row(MULTI, (4, 100), bursts).goal is None
+
+
+def test_the_goal_of_keys_that_sign_is_half_of_what_pairwise_keys_take():
+    bursts = bursts_of(Tox=[90], ours=[200])
+    bursts[group.SIGNED][8, 100] = [Burst(70, 800, 800, 9_000)]
+    assert group.time_row(group.SIGNED, (8, 100), bursts).goal == 90
+    bursts[group.SINGLE][8, 100] = [Burst(120, 800, 800, 9_000)]
+    row = group.time_row(group.SIGNED, (8, 100), bursts)
+    assert row.goal == 60 and not row.met and set(row.peers) == {MULTI, group.SINGLE, "Tox"}
 
 
 def test_who_fails_is_missing_and_who_is_slow_is_not_asked_again(monkeypatch):

@@ -4,17 +4,19 @@ publisher. It is the thesis' Table 8 on one machine's loopback, with messages of
 Ours are real agents, one process each, with journals on disk, joined through real invitations; a message counts when
 the member's agent has told its face of it. Beside them, in the same run: bare CURVE sockets with frames as large as our
 envelope (the floor), the lean form (our keys and envelopes over such sockets: nothing is remembered, ordered,
-acknowledged or shown), and the peers that are installed. Sixty-four idle agents are never quite idle, so the others are
-measured while no agent of ours runs: before them, and, but for `--quick`, once more after them.
+acknowledged or shown), and the peers that are installed. Keys that sign stand beside the pairwise ones too, and shall
+take half of their time. Sixty-four idle agents are never quite idle, so the others are measured while no agent of ours
+runs: before them, and, but for `--quick`, once more after them.
 
-With `--record DIR` our agents record their telemetry too (`ours/recording.py`), and are quiet for longer between
-bursts.
+`--members`, `--batches` and `--keys` measure some cases alone. With `--record DIR` our agents record their telemetry
+too (`ours/recording.py`), and are quiet for longer between bursts.
 
 Nothing is waited for but all copies, or that no more come; the success rate is of the final count. Bytes are those that
 the publisher's (or the server's) TCP connections have sent by then, as Linux counts them, for one message to one
 member. Whatever fails on the way is named as missing, and everything else is measured all the same.
 """
 
+import argparse
 import contextlib
 import signal
 import subprocess
@@ -30,7 +32,7 @@ from types import FrameType
 from benchmarks import Figure, Report, Row
 from benchmarks.ours import recording
 from benchmarks.ours.agents import Agents, NotReady
-from benchmarks.ours.core import MULTI, SINGLE, Star, has_keys
+from benchmarks.ours.core import MULTI, SIGNED, SINGLE, Star, has_keys
 from benchmarks.ours.recording import Recording
 from benchmarks.peers import rooms
 from benchmarks.peers.rooms import Burst, NotHere, Room
@@ -45,10 +47,14 @@ ROUNDS, ROUNDS_TWICE = 3, 2
 """Bursts of a case; and where there are some before and some after ours, so many each time."""
 WARM_UP = 12
 """Messages; as many as no case has, so that whoever looks at a recording can tell."""
+SETTLE_MS = 10_000
+"""Virtual time, in which two members have all that there is to be said between them."""
 CASE_S_MAX = 15.0
 """Whoever has taken longer than this over one case is not asked again in it; its range tells from how little it is."""
-GOAL_MEMBERS, GOAL_BATCH, GOAL_LEAN = 8, 100, 2.0
-"""From so many members on, a batch of so many must be no slower than Tox, nor than so many times the lean form."""
+GOAL_MEMBERS, GOAL_BATCH, GOAL_LEAN, GOAL_SIGNED = 8, 100, 2.0, 0.5
+"""From so many members on, a batch of so many must be no slower than Tox, nor than so many times the lean form; where
+keys sign, nor than so many times what pairwise keys take."""
+KINDS = (MULTI, SINGLE, SIGNED)
 FLOOR_IS = "CURVE sockets alone"
 
 Case = tuple[int, int]
@@ -58,28 +64,38 @@ Bursts = dict[str, dict[Case, list[Burst]]]
 FAILURES = (NotHere, NotReady, LocalError, OSError, subprocess.SubprocessError)
 
 
-options = recording.options
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--members", type=int, nargs="+", metavar="N", help="groups of so many besides the publisher")
+    parser.add_argument("--batches", type=int, nargs="+", metavar="N", help="so many messages at once")
+    parser.add_argument("--keys", choices=KINDS, nargs="+", default=KINDS, help="groups with these keys (all)")
+    recording.options(parser)
 
 
-def measure(quick: bool, record: Path | None = None) -> Report:
+def measure(
+    quick: bool,
+    record: Path | None = None,
+    members: Sequence[int] | None = None,
+    batches: Sequence[int] | None = None,
+    keys: Sequence[str] = KINDS,
+) -> Report:
     recorded = Recording(record) if record is not None else None
-    members = sorted({min(count, MEMBERS_MAX - 1) for count in (MEMBERS_QUICK if quick else MEMBERS)})
-    batches = BATCHES_QUICK if quick else BATCHES
+    members = sorted({min(count, MEMBERS_MAX - 1) for count in members or (MEMBERS_QUICK if quick else MEMBERS)})
+    batches = batches or (BATCHES_QUICK if quick else BATCHES)
     bursts: Bursts = defaultdict(lambda: defaultdict(list))
     missing: dict[str, None] = {}
-    kinds = [keys for keys in (MULTI, SINGLE) if has_keys(keys)]
-    missing |= {f"{keys} groups of ours": None for keys in (MULTI, SINGLE) if keys not in kinds}
+    kinds = [kind for kind in keys if has_keys(kind)]
+    missing |= {f"{kind} groups of ours": None for kind in keys if kind not in kinds}
     with terminated_politely(), tempfile.TemporaryDirectory(prefix="zcb-") as folder:
         rounds = ROUNDS if quick else ROUNDS_TWICE
         others = partial(measure_others, members, batches, rounds, kinds, Path(folder), bursts, missing)
         others()
-        for keys in kinds:
-            measure_ours(keys, members, batches, Path(folder) / keys, bursts, missing, recorded)
+        for kind in kinds:
+            measure_ours(kind, members, batches, Path(folder) / kind, bursts, missing, recorded)
         if not quick:
             others()
     if recorded is not None:
         recorded.close("group")
-    return Report([row for keys in kinds for row in rows_of(keys, bursts)], list(missing))
+    return Report([row for kind in kinds for row in rows_of(kind, bursts)], list(missing))
 
 
 @contextlib.contextmanager
@@ -230,16 +246,19 @@ def entered(
 def ways(
     count: int, kinds: Sequence[str], folder: Path
 ) -> dict[str, Callable[[], contextlib.AbstractContextManager[Room]]]:
-    size = envelope_bytes()
     found: dict[str, Callable[[], contextlib.AbstractContextManager[Room]]] = {
         "IRC (ngircd, no encryption)": partial(rooms.irc, count, folder),
         "didcomm (SICPA)": partial(rooms.didcomm, count),
     }
     for keys in kinds:
         floor, lean = floor_and_lean(keys)
-        found[floor] = partial(rooms.curve, "floor-single" if keys == SINGLE else "floor", count, size)
-        found[lean] = partial(rooms.curve, "lean-single" if keys == SINGLE else "lean", count, size)
+        size = envelope_bytes(SIGNED if keys == SIGNED else MULTI)
+        found[floor] = partial(rooms.curve, "floor" if keys == MULTI else "floor-single", count, size)
+        found[lean] = partial(rooms.curve, LEAN[keys], count, size)
     return found
+
+
+LEAN = {MULTI: "lean", SINGLE: "lean-single", SIGNED: "lean-signed"}
 
 
 def floor_and_lean(keys: str) -> tuple[str, str]:
@@ -247,10 +266,11 @@ def floor_and_lean(keys: str) -> tuple[str, str]:
     return f"floor, {keys}", f"lean form, {keys}"
 
 
-def envelope_bytes() -> int:
+def envelope_bytes(keys: str) -> int:
     """Our envelope of one message for one member."""
-    star = Star(2)
+    star = Star(2, keys)
     star.grow(2)
+    star.run(for_ms=SETTLE_MS)
     return star.post_bytes("0" * TEXT_BYTES)
 
 
@@ -269,10 +289,13 @@ def rows_of(keys: str, bursts: Bursts) -> Iterator[Row]:
 
 
 def sides(keys: str, bursts: Bursts) -> tuple[str, str, list[str]]:
-    """The floor, the lean form and all peers of a kind of keys, as far as they were measured."""
+    """The floor, the lean form and all peers of a kind of keys, as far as they were measured; to signing keys the
+    pairwise ones are peers."""
     floor, lean = floor_and_lean(keys)
-    foreign = [name for name in bursts if name not in (MULTI, SINGLE) and not name.endswith((MULTI, SINGLE))]
-    return floor, lean, [lean, *foreign] if lean in bursts else foreign
+    own = [lean] if lean in bursts else []
+    if keys == SIGNED:
+        own += [kind for kind in (MULTI, SINGLE) if kind in bursts]
+    return floor, lean, [*own, *(name for name in bursts if not name.endswith(KINDS))]
 
 
 def time_row(keys: str, case: Case, bursts: Bursts) -> Row:
@@ -288,6 +311,8 @@ def time_row(keys: str, case: Case, bursts: Bursts) -> Row:
     goal = None
     if count >= GOAL_MEMBERS and batch == GOAL_BATCH:
         limits = [(ms(lean), GOAL_LEAN), (ms("Tox"), 1.0)]
+        if keys == SIGNED:
+            limits += [(ms(MULTI), GOAL_SIGNED), (ms(SINGLE), GOAL_SIGNED)]
         goal = min((figure.median * times for figure, times in limits if figure is not None), default=None)
     figures = {name: figure for name in peers if (figure := ms(name)) is not None}
     return Row(

@@ -11,13 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import new_peer4
 from zerochat.didcomm.message import Message
+from zerochat.evidence.messages import Data, data, parse_data
 from zerochat.group.effects import Answer, Dial, Effect, InvitationCreated, Publish, Remember
 from zerochat.group.engine import step
 from zerochat.group.event import ADD
 from zerochat.group.modes import MODES
+from zerochat.group.modes.sender_key import bound_of, moved_on, open_content, seal_content
 from zerochat.group.relationship import Relationship, pack, unpack
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -150,6 +153,24 @@ def lean_single(members: int) -> Lean:
         return packer.parse(plain)
 
     return Lean(seal, open_)
+
+
+def lean_signed(members: int) -> Lean:
+    """One message that its author has signed; `members` does not matter. It is behind the one before, which nobody
+    looks at."""
+    seed, alias, chain = os.urandom(32), os.urandom(16), os.urandom(32)
+    head = os.urandom(64)
+
+    def seal(text: str) -> list[bytes]:
+        nonlocal head
+        bare = Data(int(time.time() * 1000), ed25519_public(seed), alias, b"", head)
+        key, _ = moved_on(chain)
+        sealed = seal_content(key, message(text).body, bound_of(bare))
+        said = data(seed, bare.time, alias, sealed, head)
+        head = said.signature
+        return [said.written()]
+
+    return Lean(seal, lambda member, sealed: open_content(moved_on(chain)[0], parse_data(sealed)))
 
 
 def relationships(members: int) -> list[tuple[Relationship, Relationship]]:

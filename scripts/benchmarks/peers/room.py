@@ -5,8 +5,8 @@ each `BATCH TEXT` with a line `MS CAME`: milliseconds until the last member had 
 came. This process is the publisher; the members are forked from it and tell through shared memory. It ends when its
 standard input does, and the members with it.
 
-`floor` and `floor-single` are bare CURVE XPUB and SUB, with a queue for each member and with one for all. `lean` and
-`lean-single` seal and open as zerochat does, and do nothing else. `didcomm` are SICPA's envelopes. `irc` is a client's
+`floor` and `floor-single` are bare CURVE XPUB and SUB, with a queue for each member and with one for all. `lean`,
+`lean-single` and `lean-signed` seal and open as zerochat does, and do nothing else. `didcomm` are SICPA's envelopes. `irc` is a client's
 end of an IRC server. It runs in the peers' Python too, so what only one way needs is imported there.
 """
 
@@ -184,12 +184,11 @@ def floor(board: Board, needs: Tree, *, shared: bool) -> CurveRoom:
     return CurveRoom(board, lambda _: frames, lambda _member, frame: frame, shared=shared)
 
 
-def lean(board: Board, needs: Tree, *, shared: bool) -> CurveRoom:
+def lean(board: Board, needs: Tree, keys: str) -> CurveRoom:
     """zerochat's own keys and envelopes, without everything else."""
     sys.path[:0] = needs["path"]
-    own = import_module("benchmarks.ours.core")
-    made = (own.lean_single if shared else own.lean_multi)(board.members)
-    return CurveRoom(board, made.seal, made.open, shared=shared)
+    made = getattr(import_module("benchmarks.ours.core"), keys)(board.members)
+    return CurveRoom(board, made.seal, made.open, shared=keys != "lean_multi")
 
 
 def didcomm(board: Board, needs: Tree) -> CurveRoom:
@@ -210,8 +209,9 @@ def didcomm(board: Board, needs: Tree) -> CurveRoom:
 WAYS: dict[str, Callable[[Board, Tree], Any]] = {
     "floor": lambda board, needs: floor(board, needs, shared=False),
     "floor-single": lambda board, needs: floor(board, needs, shared=True),
-    "lean": lambda board, needs: lean(board, needs, shared=False),
-    "lean-single": lambda board, needs: lean(board, needs, shared=True),
+    "lean": lambda board, needs: lean(board, needs, "lean_multi"),
+    "lean-single": lambda board, needs: lean(board, needs, "lean_single"),
+    "lean-signed": lambda board, needs: lean(board, needs, "lean_signed"),
     "didcomm": didcomm,
     "irc": lambda board, needs: IrcRoom(board, needs["port"]),
 }
