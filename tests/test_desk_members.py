@@ -107,6 +107,7 @@ def test_a_group_keeps_the_rules_and_keys_that_it_was_made_with() -> None:
     world = Offices(1)
     made = world.call("n0", "new", group="crew", keys="pairwise-single", join="ask", roles="admins", agreement="strict")
     assert (made.keys, made.role) == ("pairwise-single", "owner")
+    assert world.call("n0", "new", group="board", keys="sender-key").keys == "sender-key"
     assert made.policy == schema.PolicyInfo(join="ask", remove="admins", quorum=0, roles="admins", agreement="strict")
     usual = world.call("n0", "new", group="usual")
     assert (usual.policy, usual.role, usual.removed_by) == (schema.PolicyInfo(), "writer", None)
@@ -115,7 +116,7 @@ def test_a_group_keeps_the_rules_and_keys_that_it_was_made_with() -> None:
         ({"remove": "admins"}, "there are no admins"),
         ({"remove": "anyone", "quorum": 3}, "a quorum counts votes"),
         ({"join": "\x1b"}, "no way to get in called '.x1b', only invited, ask and open"),
-        ({"keys": "psk"}, "no keys called 'psk', only pairwise-multi and pairwise-single"),
+        ({"keys": "psk"}, "no keys called 'psk', only pairwise-multi, pairwise-single, sender-key"),
     ]
     for params, why in asked:
         with pytest.raises((plain.BadRules, BadRequest), match=why):

@@ -15,7 +15,13 @@ JOIN_RULES: Final = ("invited", "ask", "open")
 REMOVE_RULES: Final = ("anyone", "admins", "quorum")
 ROLE_RULES: Final = ("flat", "admins")
 AGREEMENT_RULES: Final = ("permissive", "strict")
-KEYS: Final = ("pairwise-multi", "pairwise-single")
+KEYS: Final = ("pairwise-multi", "pairwise-single", "sender-key")
+KINDS: Final = {"classic-multi": "pairwise-multi", "classic-single": "pairwise-single", "signed": "sender-key"}
+"""Keys and accountability in one word: by that, the keys. You see who has your messages in each; where it is `signed`,
+you can show it too."""
+LATER_KINDS: Final = ("accountable",)
+SIGNS: Final = ("sender-key",)
+"""The keys under which whoever says something signs it."""
 QUORUM: Final = 2
 """How many have to want somebody out, unless a group says otherwise."""
 QUORUM_MAX: Final = 64
@@ -25,6 +31,7 @@ _NUMBERS: Final = ("nobody", "one", "two", "three", "four", "five", "six", "seve
 _KEYS: Final = {
     "pairwise-multi": "keys for each pair of members; each member gets an envelope of its own",
     "pairwise-single": "keys for each pair of members; one envelope for all, with a section for each",
+    "sender-key": "a key for each author; one envelope for all, with its author's signature",
 }
 _PATHS: Final = {"mesh": "every member is connected with every other"}
 _ACCOUNTABILITY: Final = {"acks": "you see who has your messages"}
@@ -92,6 +99,21 @@ def settled(
     )
 
 
+def keys_for(kind: str | None, keys: str | None) -> str:
+    """The keys of a group that somebody wants by one word or the other, or by neither. Raises BadRules."""
+    if kind in LATER_KINDS:
+        raise BadRules(
+            why=f"no version has groups that are `{kind}` yet, with a log that outsiders keep and a judge. Take"
+            " `signed`: what is said there is signed, and so is who has it"
+        )
+    if kind is not None:
+        _one_of("kind of group", kind, tuple(KINDS))
+        if keys not in (None, KINDS[kind]):
+            raise BadRules(why=f"a group that is `{kind}` has the keys `{KINDS[kind]}`, and not `{keys}`")
+        return KINDS[kind]
+    return keys or KEYS[0]
+
+
 def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
     if given not in known:
         raise BadRules(why=f"there is no {what} called {given[:32]!a}, only {', '.join(known[:-1])} and {known[-1]}")
@@ -109,6 +131,8 @@ def path_of(info: GroupInfo) -> str:
 
 
 def accountability_of(info: GroupInfo) -> str:
+    if info.accountability == "acks" and info.keys in SIGNS:
+        return "you see who has your messages, and have that signed"
     return _ACCOUNTABILITY.get(info.accountability, "a kind that this program does not know")
 
 
@@ -134,6 +158,8 @@ def rules_of(policy: PolicyInfo) -> list[str]:
 def limits_of(info: GroupInfo) -> list[str]:
     """What the group cannot promise, in sentences."""
     said = "Messages are not signed: whoever reads one knows who wrote it, and can prove it to nobody."
+    if info.keys in SIGNS:
+        said = "Messages are signed: what you say, any member can prove to others, and you cannot deny it."
     if info.keys == "pairwise-single":
         said += " Whoever watches the network can tell from an envelope's size how many members there are."
     gone = "Who is put out keeps all that was read, and whoever has not heard of it yet goes on writing to them."

@@ -103,7 +103,7 @@ def _new(params: schema.NewParams, agent: Agent) -> Command:
         params.join, params.remove, params.quorum, params.roles, params.agreement, params.history, params.keepers
     )
     if params.keys not in MODES:
-        raise BadRequest(why=f"there are no keys called {params.keys[:32]!a}, only {' and '.join(MODES)}")
+        raise BadRequest(why=f"there are no keys called {params.keys[:32]!a}, only {', '.join(MODES)}")
     policy = Policy(**to_builtins(rules))
     return CreateGroup(params.group, agent.label, _envelope(params.envelope), params.keys, policy)
 

@@ -51,11 +51,12 @@ def new(options: Options, out: Output) -> ExitCode:
         options.history_rule or "all",
         options.keepers,
     )
+    keys = plain.keys_for(options.kind, options.keys)
     with attached(options) as agent:
         group = agent.client.new(
             options.group,
             envelope=options.envelope,
-            keys=options.keys,
+            keys=keys,
             join=rules.join,
             remove=rules.remove,
             quorum=rules.quorum,

@@ -50,6 +50,7 @@ zerochat new hikers
 zerochat new hikers --removal quorum --quorum 3
 zerochat new crew --roles admins --join ask
 zerochat new news --keys pairwise-single --roles admins
+zerochat new board --kind signed
 zerochat new hikers --history last:50
 zerochat new hikers --envelope didcomm/v1
 """,
@@ -57,10 +58,17 @@ zerochat new hikers --envelope didcomm/v1
     new.add_argument("group", metavar="NAME", help="what the group is called")
     new.add_argument(
         "--keys",
-        choices=("pairwise-multi", "pairwise-single"),
-        default="pairwise-multi",
+        choices=("pairwise-multi", "pairwise-single", "sender-key"),
         help="pairwise-multi: an envelope for each member; pairwise-single: one for all, with a section for each, which"
-        " is less work for whoever writes (default: %(default)s)",
+        " is less work for whoever writes; sender-key: one for all that its author has signed, the least work, but what"
+        " you say can be proven to others (default: pairwise-multi)",
+    )
+    new.add_argument(
+        "--kind",
+        choices=("classic-multi", "classic-single", "signed", "accountable"),
+        help="the same in a word: classic-multi and classic-single have pairwise keys, and nobody can prove what you"
+        " said; signed has sender keys, and what is said and who has it is signed; accountable, with a judge, is for a"
+        " later version",
     )
     new.add_argument(
         "--join",

@@ -257,8 +257,9 @@ class GroupParams(Struct, frozen=True):
 
 
 class NewParams(Struct, frozen=True):
-    """`group`: its name. `envelope`: `didcomm/v2` or `didcomm/v1`. `keys`: `pairwise-multi` or `pairwise-single`. The
-    others as in `PolicyInfo`; `remove` and `quorum` may be left to the others. All of it is for good."""
+    """`group`: its name. `envelope`: `didcomm/v2` or `didcomm/v1`. `keys`: `pairwise-multi`, `pairwise-single` or
+    `sender-key`, where all that is said is signed. The others as in `PolicyInfo`; `remove` and `quorum` may be left to
+    the others. All of it is for good."""
 
     group: str
     envelope: str = "didcomm/v2"

@@ -28,7 +28,11 @@ VERIFIED_FROM = 80
 """Columns from which it says how many of the others were verified; below that, only who is not whom you verified."""
 NAME_CELLS_MIN = 8
 """Of a group's name, whatever else there is to say."""
-KEYS = {"pairwise-multi": "sealed for each", "pairwise-single": "sealed once for all"}
+KEYS = {
+    "pairwise-multi": "sealed for each",
+    "pairwise-single": "sealed once for all",
+    "sender-key": "sealed once for all, and signed",
+}
 PATHS = {"mesh": "peer to peer"}
 ACCOUNTS = {"acks": "receipts"}
 """How a group works, in a word or three; what this version does not know stands there as it is called."""
