@@ -76,6 +76,18 @@ def test_what_a_member_signs_counts_of_what_was_said_and_never_goes_back(journal
     assert journal.signed.acks("g", ALIAS) == {"did:reader": third}
 
 
+def test_of_each_stretch_of_a_stream_an_acknowledgement_stays(journal: Journal, monkeypatch):
+    kept = stream(3 * signed.STRETCH)
+    journal.commit(Tree("t"), kept)
+    said = {}
+    for one in kept[::10]:
+        said[one.time] = ack(READER, data(AUTHOR, one.time, ALIAS, b"x", b"b" * 64), 99).written()
+        journal.commit(Tree("t"), [KeepAck("g", "did:reader", ALIAS, one.time, one.signature, said[one.time])])
+    first = journal.signed.acks_of("g", ALIAS, kept[5].time)["did:reader"]
+    assert kept[5].time <= next(time for time, written in said.items() if written == first) <= kept[64].time
+    assert not journal.signed.acks_of("g", ALIAS, kept[-1].time)
+
+
 def test_statements_stand_in_their_order_and_a_group_that_is_forgotten_leaves_nothing(journal: Journal):
     said = [KeepStatement("g", "did:reader", says, says[0] * 43, says.encode(), 5) for says in ("request", "accept")]
     journal.commit(Tree("t"), [*stream(2), *said, said[0]])

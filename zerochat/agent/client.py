@@ -44,6 +44,7 @@ from zerochat.agent.schema import (
     LogRow,
     MemberInfo,
     OpenInvitation,
+    ProofLines,
     RequestInfo,
     Rows,
     Saved,
@@ -498,6 +499,11 @@ class Client:
         while page.last is not None:
             page = self.call("rows", group=ledger.group, latest=ledger.latest, after=page.last)
             yield from page.rows
+
+    def proof(self, group: str, event_id: str = "", author: str = "", after: int = 0) -> ProofLines:
+        """The lines of a proof of a message, or, without one, the next ones of that of an author's whole stream."""
+        lines: ProofLines = self.call("proof", group=group, id=event_id, author=author, after=after)
+        return lines
 
     def import_page(self, group: str, records: Sequence[bytes], *, back: bool = False) -> Imported:
         """Have the agent take in what it lacks of these records; `back`: they go from the newest to the oldest."""

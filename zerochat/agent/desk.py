@@ -204,6 +204,12 @@ class Desk:
             case schema.RowsParams():
                 page = ledger.rows(self.journal, find_group(agent, params.group), params)
                 self.server.respond(client, request.id, page)
+            case schema.ProofParams():
+                from zerochat.agent import proofs  # hardly anybody asks for one
+
+                self.server.respond(
+                    client, request.id, proofs.proof(self.journal, find_group(agent, params.group), params)
+                )
             case schema.GroupParams(wanted) if request.method == "ledger":
                 self.server.respond(client, request.id, ledger.ledger(self.journal, find_group(agent, wanted)))
             case schema.SetParams():

@@ -4,7 +4,7 @@ They stand beside the log, which has the same events without signatures: what is
 whoever wants proof. A message is kept as it travelled, with the key that opens it and no other one.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -42,21 +42,26 @@ CREATE TABLE acks (
     group_id TEXT NOT NULL,
     alias BLOB NOT NULL,
     member TEXT NOT NULL,
+    stretch INTEGER NOT NULL,
     time INTEGER NOT NULL,
     ack BLOB NOT NULL,
-    PRIMARY KEY (group_id, alias, member)
+    PRIMARY KEY (group_id, alias, member, stretch)
 ) STRICT, WITHOUT ROWID;
 """
-"""The last two: what was said about subscriptions, and of each member its last acknowledgement of a stream of ours."""
+"""The last two: what was said about subscriptions, and of each member its last acknowledgement of each stretch of a
+stream of ours: so that what proves that it has an old message need not lead through all that came after."""
+STRETCH: Final = 64
+"""Events."""
 _TABLES: Final = ("signed", "statements", "acks")
 _KEEP = "INSERT OR IGNORE INTO signed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _STATE = "INSERT OR IGNORE INTO statements VALUES (?, ?, ?, ?, ?, ?)"
-_ACKNOWLEDGE = """
-INSERT INTO acks SELECT ?1, ?3, ?2, ?4, ?6
-WHERE EXISTS (SELECT 1 FROM signed WHERE group_id = ?1 AND alias = ?3 AND time = ?4 AND signature = ?5)
-ON CONFLICT (group_id, alias, member) DO UPDATE SET time = excluded.time, ack = excluded.ack
+_ACKNOWLEDGE = f"""
+INSERT INTO acks SELECT ?1, ?3, ?2, upto / {STRETCH}, ?4, ?6 FROM signed
+WHERE group_id = ?1 AND alias = ?3 AND time = ?4 AND signature = ?5 LIMIT 1
+ON CONFLICT (group_id, alias, member, stretch) DO UPDATE SET time = excluded.time, ack = excluded.ack
 WHERE excluded.time > acks.time
-"""
+"""  # noqa: S608  # the number is ours
+_ACKS = "SELECT member, ack FROM acks WHERE group_id = ? AND alias = ? AND time >= ? ORDER BY member, time"
 """What a member has signed counts only of what was really said."""
 _SINCE = """
 SELECT upto, message FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time > ? ORDER BY time LIMIT ?
@@ -66,7 +71,9 @@ _WITH = f"""
 SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND upto >= ? AND length(key) > 0
 ORDER BY upto, time LIMIT 1
 """  # noqa: S608  # the columns are those above
-_STREAM = f"SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time >= ? ORDER BY time"  # noqa: S608
+_STREAM = f"""
+SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time >= ? ORDER BY time LIMIT ?
+"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +148,24 @@ class Signed:
             row: Any = self._db.execute(_WITH, (group, author, place)).fetchone()
         return Kept(*row) if row else None
 
-    def stream(self, group: str, author: str, alias: bytes, since: int = 0) -> Iterable[Kept]:
-        """A stream from the message with this time on, in its order."""
+    def stream(self, group: str, author: str, alias: bytes, since: int = 0, limit: int = -1) -> list[Kept]:
+        """A stream from the message with this time on, in its order; at most `limit` of it (-1: all)."""
         with self._faults():
-            rows: Any = self._db.execute(_STREAM, (group, author, alias, since)).fetchall()
+            rows: Any = self._db.execute(_STREAM, (group, author, alias, since, limit)).fetchall()
         return [Kept(*row) for row in rows]
 
     def acks(self, group: str, alias: bytes) -> dict[str, bytes]:
         """By member: its last acknowledgement of a stream of ours."""
+        return dict(self._acks(group, alias, 0))
+
+    def acks_of(self, group: str, alias: bytes, time: int) -> dict[str, bytes]:
+        """By member: its first acknowledgement that is kept of the message with this time, or a later one."""
+        return dict(reversed(self._acks(group, alias, time)))
+
+    def _acks(self, group: str, alias: bytes, time: int) -> list[tuple[str, bytes]]:
         with self._faults():
-            rows: Any = self._db.execute(
-                "SELECT member, ack FROM acks WHERE group_id = ? AND alias = ? ORDER BY member", (group, alias)
-            ).fetchall()
-        return dict(rows)
+            rows: Any = self._db.execute(_ACKS, (group, alias, time)).fetchall()
+        return [(str(member), bytes(ack)) for member, ack in rows]
 
     def statements(self, group: str, member: str) -> list[Stated]:
         """What was said between us and a member, in the order in which it came."""

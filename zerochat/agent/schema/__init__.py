@@ -22,6 +22,7 @@ asked of a peer is answered at once with the thread of the question; the peer's 
     files         what comes with messages, and how far it has come
     finding       looking for what was said
     ledger        the log as it lies on disk
+    proofs        what was signed of what was said
     connections   relationships outside of any group, and what is asked of one peer
     stream        what a bot must not miss, with a durable cursor for each that reads it
     settings      what the agent and the faces go by
@@ -180,6 +181,7 @@ from zerochat.agent.schema.methods import (
     REFUSED,
     Request,
 )
+from zerochat.agent.schema.proofs import ProofLines, ProofParams
 from zerochat.agent.schema.settings import SetParams, SettingInfo
 from zerochat.agent.schema.status import Copied, Hello, HelloParams, NoParams, Status
 from zerochat.agent.schema.stream import (
@@ -307,6 +309,8 @@ __all__ = [
     "PolicyInfo",
     "PongNews",
     "ProblemNews",
+    "ProofLines",
+    "ProofParams",
     "Question",
     "Quote",
     "ReactParams",

@@ -6,18 +6,16 @@ taken in whole or not at all: once the key has moved on, nothing opens it again.
 
 from dataclasses import replace
 
-import msgspec
-
 from zerochat.crypto.encoding import did_key_bytes
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
 from zerochat.evidence.messages import Data, parse_data
 from zerochat.group import log, sync
 from zerochat.group.effects import KeepMessage, Measure
-from zerochat.group.modes.sender_key import KEY_BYTES, moved_on, open_content, wrapped_key
+from zerochat.group.modes.sender_key import KEY_BYTES, moved_on, wrapped_key
 from zerochat.group.state import Early, Group, Stream
+from zerochat.group.streams.reading import body_of
 from zerochat.group.turn import Turn
 from zerochat.group.wire.frame import open_frame
-from zerochat.group.wire.messages import EventsBody
 
 EARLY_MAX = 64
 EARLY_BYTES_MAX = 1 << 20
@@ -95,14 +93,10 @@ def _take(turn: Turn, name: str, sender: str, stream: Stream, message: Data) -> 
     if frame is None:
         key, chain = moved_on(stream.chain)
         try:
-            value = open_content(key, message)
+            body = body_of(key, message)
         except Unauthentic:
             _lose(turn, name, sender)
             return
-        try:
-            body = msgspec.convert(value, EventsBody)
-        except msgspec.ValidationError as error:
-            raise Malformed(why=f"a signed message: {error}") from None
     else:
         found = _new_key(group, sender, frame)
         if found is None:
