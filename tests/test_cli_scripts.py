@@ -3,6 +3,8 @@
 import json
 import shlex
 import signal
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,3 +116,20 @@ def test_a_container_runs_what_this_zerochat_understands(run: Any, tmp_path: Any
     assert parse(health[1:]).check
     assert parse(entry[1:]).verb == ("agent" if "--agent" in words else "bot")
     assert ("EXPOSE" in orders) is ("--agent" in words)
+    # What it copies is there, and what it runs lies where that was copied to.
+    source, target = orders["COPY"].split()
+    assert (source, target) == (".", "/build/")
+    if "--agent" not in words:
+        inside = Path(entry[-1])
+        assert inside.is_relative_to(target) and (tmp_path / inside.relative_to(target)).is_file()
+    # What it installs is this package, at this version, from the build's own folder or from an index.
+    name, _, version = orders["ARG"].partition("=")[2].partition("==")
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (name, version) == (project["name"], project["version"])
+    assert orders["RUN"].startswith('cd /build && pip install --no-cache-dir "$ZEROCHAT"')
+    assert project["scripts"]["zerochat"], "which is the command that it runs"
+    # What the comments tell people to type is what it takes: the volume is where the profile lies.
+    made = next(line for line in out.splitlines() if " init " in line).split()
+    assert made[made.index("-v") + 1].partition(":")[2] == orders["VOLUME"]
+    told = parse(made[made.index("--entrypoint") + 3 :])
+    assert (told.verb, told.profile) == ("init", "ci"), "it makes the profile that the container runs with"

@@ -106,7 +106,7 @@ _CONTAINER: Final = """\
 #   podman build -t {tag} .
 #   podman run -d --name {tag} -v {tag}:/state {publish}{tag}
 # The profile is made once, and lies in the volume:
-#   podman run --rm -v {tag}:/state --entrypoint zerochat {tag} init --name {name}
+#   podman run --rm -v {tag}:/state --entrypoint zerochat {tag} --profile {profile} init --name {name}
 FROM docker.io/library/python:3.12-slim
 # What pip is told to install: a name on an index, or a wheel that lies beside this file (./NAME.whl).
 ARG ZEROCHAT=zerochat=={version}
@@ -133,6 +133,7 @@ def container(name: str, app: Path | None, *, profile: str) -> str:
         title=f"A zerochat {'bot' if app is not None else 'agent'}, {name}",
         tag=name.lower(),
         name=name,
+        profile=profile,
         publish="" if app is not None else published,
         version=__version__,
         folder=f"that has this file, {printable_line(app.name)} and no other" if app else "with nothing else in it",
