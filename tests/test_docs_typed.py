@@ -58,9 +58,8 @@ RUN_BY = {
         "zerochat/bot/README.md",
         "zerochat bot dead",
     ): "test_bot_pages::test_a_bot_is_written_tried_given_a_profile_and_run",
-    ("analytics/README.md", "pip install"): "test_analytics::test_the_lines_of_the_page",
+    ("analytics/README.md", "pip install"): "test_analytics_page::test_the_lines_of_the_page",
     ("analytics/README.md", "spark-submit"): "test_analytics::test_spark_submit_on_a_cluster_of_processes",
-    ("analytics/README.md", "scripts/bench.py group"): "test_analytics::test_the_lines_of_the_page",
     ("zerochat/agent/PROTOCOL.md", '{"jsonrpc"'): "test_bot_pages::test_the_lines_of_the_control_protocol",
 }
 """By page and beginning, the longest that fits: which test runs a block."""
