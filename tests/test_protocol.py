@@ -39,6 +39,7 @@ VERBS: dict[str, set[str]] = {
     "members": {"members"},
     "new": {"new"},
     "ping": {"ping"},
+    "proof": {"proof"},
     "react": {"react"},
     "refuse": {"answer"},
     "remove": {"remove"},
@@ -64,6 +65,7 @@ NO_AGENT = {
     *("agent", "chat", "demo", "bot"),  # they are programs of their own, or begin one
     *("init", "passphrase", "restore", "doctor"),  # about a profile that no agent has open, or its lock
     *("locate", "completion", "__complete", "man", "sim", "didcomm", "mediator"),  # nothing that belongs to a profile
+    *("verify-proof", "judge"),  # all that they need stands in a file
 }
 CHAT: dict[str, set[str]] = {
     "me": {"send"},

@@ -145,6 +145,10 @@ def run_verb(options: Options, out: "Output") -> int:
             from zerochat.cli import audit
 
             verbs = {"audit": audit.audit, "export": audit.export, "import": audit.import_}
+        case "proof" | "verify-proof" | "judge":
+            from zerochat.cli import evidence
+
+            verbs = {"proof": evidence.proof, "verify-proof": evidence.verify_proof, "judge": evidence.judge}
         case "files":
             from zerochat.cli.files import files
 

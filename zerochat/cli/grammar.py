@@ -67,6 +67,7 @@ class Options(argparse.Namespace):
     emoji: str
     off: bool
     path: str | None
+    whole: bool
     ids: bool
 
     files: list[str] | None = None

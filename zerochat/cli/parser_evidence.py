@@ -1,0 +1,64 @@
+"""The grammar of the verbs about evidence: what is proven by signatures, to whoever has only the file."""
+
+from zerochat.cli.grammar import Parser, Verbs, add_verb, group_argument
+
+
+def add_evidence(verbs: "Verbs[Parser]") -> None:
+    """Declare the verbs proof, verify-proof and judge."""
+    proof = add_verb(
+        verbs,
+        "proof",
+        "write a proof of what was said",
+        "Write a file that proves a message to somebody who was not there: who has signed it, what it says, and, if\n"
+        "it is yours, which members have signed that they have it. With --history it proves instead that nothing is\n"
+        "left out of what you (or --by another member) have said since you could hear it, without showing what it\n"
+        "says. Only groups whose keys sign (`zerochat new --keys sender-key`) have proofs; in all others nobody can\n"
+        "prove what anybody has said, on purpose. Whoever gets the file can show it to anybody.",
+        """
+zerochat proof hikers last --out message.zproof
+zerochat proof hikers Yk3v --out - | zerochat verify-proof -
+zerochat proof hikers --history --out all.zproof
+zerochat proof hikers --history --by bob --out bob.zproof
+""",
+    )
+    proof.takes_id = True
+    group_argument(proof)
+    what = proof.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "event",
+        nargs="?",
+        default="",
+        metavar="MSG",
+        help="the message's id, its first letters (four or more), `last` for your newest one, or `last:NAME`",
+    )
+    what.add_argument(
+        "--history", dest="whole", action="store_true", help="of all that was said, that nothing is left out"
+    )
+    proof.add_argument("--by", dest="member", default="", metavar="NAME", help="with --history: another member's words")
+    proof.add_argument("--out", dest="path", metavar="FILE", required=True, help="where to write it, or -")
+    verify = add_verb(
+        verbs,
+        "verify-proof",
+        "check such a file",
+        "Check what a file from `zerochat proof` shows, and say it, with what it does not show. Needs nothing but the\n"
+        "file: no profile, no agent, no network. Ends with 7 where it proves nothing.",
+        """
+zerochat verify-proof message.zproof
+zerochat verify-proof - <message.zproof
+zerochat verify-proof message.zproof --format jsonl | jq .signers
+""",
+    )
+    verify.add_argument("path", metavar="FILE", help="a file that `zerochat proof` has written, or -")
+    judge = add_verb(
+        verbs,
+        "judge",
+        "judge an accusation from its file",
+        "Go through a case, rule by rule, and say what each comes to, and the verdict. Anybody who has the file comes\n"
+        "to the same, so nobody needs to trust the judge. Ends with 0 where nobody has cheated, with 7 where somebody\n"
+        "has, and with 5 where the time for an answer is not over, or the file does not show all of it.",
+        """
+zerochat judge withheld.zcase
+zerochat judge withheld.zcase --format jsonl | jq .findings
+""",
+    )
+    judge.add_argument("path", metavar="FILE", help="a case (.zcase), or -")
