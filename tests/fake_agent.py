@@ -699,9 +699,15 @@ class FakeAgent:
     def _delivery(self, params: schema.EventParams) -> DeliveryReport:
         group = self.groups[params.group]
         event = next(each for each in group.events if each.id == params.id)
+        known, signed = event.delivery, group.info.keys == "sender-key"
         others = [
-            MemberDelivery(each.did, each.nick, number < event.delivery.delivered, read=each.nick in self.readers)
+            MemberDelivery(
+                each.did,
+                each.nick,
+                number < known.delivered,
+                read=each.nick in self.readers,
+                signed=signed and not number,
+            )
             for number, each in enumerate(group.members[1:])
         ]
-        known = event.delivery
-        return DeliveryReport(params.group, params.id, known.delivered, known.of, False, others, event)
+        return DeliveryReport(params.group, params.id, known.delivered, known.of, False, others, event, signed)

@@ -46,6 +46,10 @@ from zerochat.agent.schema import (
 from zerochat.agent.thread import AgentThread
 from zerochat.agent.vault import create_profile, unlock
 from zerochat.errors import GroupExists
+from zerochat.group.modes import MODES
+from zerochat.tui.panels.bars import KEYS
+from zerochat.tui.sheets.create import KEYS as CHOSEN
+from zerochat.tui.sheets.create import KEYS_ABOUT
 
 home, agent, run, alone = test_cli.home, test_cli.agent, test_cli.run, test_cli.alone
 
@@ -166,6 +170,29 @@ def test_a_group_is_made_with_the_rules_that_were_chosen(run, crew) -> None:
         NewParams("g", remove="quorum", quorum=3, roles="admins", join="ask"),
         NewParams("g", "didcomm/v1", "pairwise-single", "open", "anyone", 0, "flat", "strict"),
     ]
+
+
+def test_a_kind_of_group_is_its_keys_in_a_word(run, crew) -> None:
+    for line in ("new g --kind signed", "new g --kind classic-single", "new g --keys sender-key --kind signed"):
+        assert run(line)[0] == 0
+    assert [params.keys for params in of(crew, "new")] == ["sender-key", "pairwise-single", "sender-key"]
+    code, _, err = run("new g --kind accountable")
+    assert code == 2 and "a judge. Take `signed`" in err
+    code, _, err = run("new g --kind signed --keys pairwise-multi")
+    assert code == 2 and "has the keys `sender-key`, and not `pairwise-multi`" in err
+    assert len(of(crew, "new")) == 3, "what is refused is not asked for"
+    assert tuple(MODES) == plain.KEYS and set(plain.KINDS.values()) == set(MODES)
+    assert {keys for keys, mode in MODES.items() if mode.signs} == set(plain.SIGNS)
+
+
+@pytest.mark.parametrize(("keys", "said"), [("pairwise-multi", "not signed"), ("sender-key", "you cannot deny it")])
+def test_what_a_group_says_of_itself_is_true_of_its_keys(run, agent, keys, said) -> None:
+    info = replace(HIKERS, keys=keys)
+    agent(groups=lambda _: [info], members=lambda _: [])
+    shown = run("info hikers")[1]
+    assert said in shown and f"{keys}: {plain.keys_of(info)}" in shown
+    assert ("have that signed" in shown) == (keys in plain.SIGNS)
+    assert keys in KEYS and KEYS_ABOUT.keys() == CHOSEN.keys() == set(plain.KEYS)
 
 
 def test_every_rule_has_its_words() -> None:

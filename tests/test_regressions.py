@@ -519,7 +519,7 @@ def test_r17_a_bomb_is_refused_before_it_is_opened(monkeypatch):
     assert len(bomb) < 64 * 1024 and (claimed.content_size, claimed.window_size) == (256 << 20, 1 << 20)
     with monkeypatch.context() as patched:
         patched.setattr(zstandard, "ZstdDecompressor", None)
-        patched.setattr(compression, "_KEPT", None)
+        patched.setattr(compression, "_DECOMPRESSORS", None)
         for size_max in (0, 65_536, (256 << 20) - 1):
             with pytest.raises(Malformed):
                 decompress(bomb, size_max)

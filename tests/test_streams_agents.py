@@ -77,3 +77,31 @@ def test_whoever_was_away_is_brought_the_stream_as_it_was_said(people: Any) -> N
     assert theirs == own[-len(theirs) :] and len(theirs) > 1, "but for what was said before it could hear it"
     assert parse_ack(*acks.values()).of == own[-1].signature
     assert all(one.signature == after.before for one, after in itertools.pairwise(own))
+
+
+def test_who_has_signed_what_is_told_with_a_message(people: Any) -> None:
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+
+    def signed_for() -> bool:
+        """Somebody who has just joined may hear the first words before it hears the stream."""
+        sent = alice.client.send("friends", "in writing")
+        assert alice.client.wait("friends", sent.id).complete
+        told = alice.client.delivery("friends", sent.id)
+        return told.signed and [(one.nick, one.signed) for one in told.members] == [("bob", True)]
+
+    until(signed_for, "what bob has signed")
+    sent = alice.client.send("friends", "in writing at last")
+    assert alice.client.wait("friends", sent.id).complete
+    until(lambda: alice.client.delivery("friends", sent.id).members[0].signed, "what bob has signed of that")
+    assert alice.client.why("friends", sent.id).word == "mine"
+    until(lambda: bob.texts()[-1:] == ["in writing at last"], "the words")
+    read = bob.client.why("friends", sent.id)
+    assert (read.word, read.report.signed) == ("signed", True)
+    alice.client.new("others", keys="pairwise-multi")
+    bob.client.join(alice.client.invite("others").url)
+    until(lambda: any(g.name == "others" and g.state == "active" for g in bob.client.groups()), "joining")
+    other = alice.client.send("others", "between us")
+    assert alice.client.wait("others", other.id).complete
+    told = alice.client.delivery("others", other.id)
+    assert told.complete and not told.signed and not any(one.signed for one in told.members)

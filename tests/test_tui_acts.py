@@ -1,6 +1,7 @@
 """Messages as things: the cursor among them, what can be done with one, by key, by command, by palette and by mouse."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fake_agent import ME, Refusal
 from tests.pilot import asked, run, scene, weekend
@@ -314,6 +315,11 @@ def test_all_about_a_message(tmp_path):
             await it.shows(
                 "About this message", "e000004", ME, "1 of 2", "edited", "by its author's clock", "👀", "bob"
             )
+            await it.shows("no: its author can deny it")
+            await it.press("escape")
+            group.info = replace(group.info, keys="sender-key")
+            await it.press("i")
+            await it.shows("by its author, so anybody can be shown whose it is", "and has signed that")
             await it.press("escape")
             await it.press("k", "v")
             await it.shows("carol")

@@ -6,7 +6,7 @@ meant for. For others' it is what their readers have told us, counted over those
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec.structs import replace
 
@@ -84,7 +84,13 @@ def report(
     meant = audience(group, row.author, row.position, row.lamport)
     receipts = {one.member: one for one in held}
     table = [_one(agent, group, row, member, receipts.get(member), names.get(member, "")) for member in meant]
-    return replace(_report(group, row, table, -1), event=event)
+    return replace(_report(group, row, table, -1), event=event, signed=row.type in CONTROL)
+
+
+def with_signatures(told: DeliveryReport, signed: bool, by: Collection[str]) -> DeliveryReport:
+    """The report, with whether the event's author has signed it, and which members have signed that they have it."""
+    members = [replace(one, signed=one.did in by) for one in told.members]
+    return replace(told, signed=signed, members=members)
 
 
 def has_read(agent: Agent, group: Group, member: str, lamport: int) -> bool:
@@ -132,7 +138,7 @@ def fate(group: Group, row: Row, held: list[Held], names: Mapping[str, str], abo
     return Fate(
         event=about.event,
         report=about,
-        word=_word(row, about.event.self),
+        word=_word(row, about),
         first=stretch.first,
         here=stretch.seq,
         known=known_of(group, row.author),
@@ -164,12 +170,12 @@ def differs(
     )
 
 
-def _word(row: Row, mine: bool) -> schema.Word:
+def _word(row: Row, about: DeliveryReport) -> schema.Word:
     if row.refuted:
         return "refuted"
-    if mine:
+    if about.event is not None and about.event.self:
         return "mine"
-    if row.type in CONTROL:
+    if row.type in CONTROL or about.signed:
         return "signed"
     return "vouched" if row.vouched else "author"
 

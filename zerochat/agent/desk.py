@@ -429,6 +429,10 @@ class Desk:
         row = ledger.find_row(self.journal, group, event)
         names, held = self._labels(group), self.journal.receipts_of(group.id, row.author, row.position)
         told = delivery.report(agent, group, row, held, names, self.log.event(group, row, names))
+        if group.mode.signs and not told.signed:
+            from zerochat.agent import proofs  # most groups have none
+
+            told = delivery.with_signatures(told, *proofs.signatures(self.journal, group, row))
         return delivery.fate(group, row, held, names, told) if method == "why" else told
 
     # --- waiting ----------------------------------------------------------------------------------------------------

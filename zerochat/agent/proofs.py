@@ -74,6 +74,19 @@ def _of_message(journal: Journal, group: Group, row: Row) -> ProofLines:
     return ProofLines([line.decode() for line in lines], left_out=len(acks) - signed)
 
 
+def signatures(journal: Journal, group: Group, row: Row) -> tuple[bool, frozenset[str]]:
+    """Whether the author of what was said has signed it, and the members who have signed that they have it, as far as
+    that is kept here: of others' words nobody signs that to us."""
+    kept = journal.signed.carrier(group.id, row.author, row.position)
+    if kept is None or row.id not in _events(group, kept):
+        return False, frozenset()
+    acks = journal.signed.acks_of(group.id, kept.alias, kept.time) if row.author == group.me else {}
+    times = {member: parse_ack(ack).time for member, ack in acks.items()}
+    return True, frozenset(
+        member for member in acks if _subscription(journal, group, member, kept.alias, kept.time, times[member])
+    )
+
+
 def _events(group: Group, kept: Kept) -> set[str]:
     try:
         return {event.id for event in events_in(kept.key, parse_data(kept.message), group.id, kept.author)}

@@ -175,6 +175,8 @@ def sentences(fate: Fate, nicks: dict[str, str], name: Name, clock: Clock) -> li
 def _word(fate: Fate, who: str, name: Name) -> list[str]:
     by = name(fate.event.vouched.nick) if fate.event.vouched else "somebody else"
     match fate.word:
+        case "mine" if fate.report.signed:
+            return ["You have signed it, which proves to anybody that it is yours."]
         case "signed":
             return [f"{who} has signed it, which proves to anybody whose it is."]
         case "author":
@@ -236,7 +238,7 @@ def _one(one: MemberDelivery, nicks: dict[str, str], name: Name, clock: Clock) -
         case "delivered":
             since = f" since {clock(one.at)}" if one.at else ""
             how = f", as {'it' if way == 'itself' else way} said" if one.via in nicks else f", over a {way}" * bool(way)
-            return f"{who} has it{since}{how}."
+            return f"{who} has it{since}{how}{', and has signed that' * one.signed}."
         case "left":
             return f"{who} has left, and was not known to have it."
         case "unknown":

@@ -45,7 +45,7 @@ def delivery_table(members: Sequence[MemberDelivery], nicks: dict[str, str]) -> 
         rows.append(
             (
                 name_of(one.nick),
-                telling.STATES[one.state] if not one.delivered else "delivered",
+                (telling.STATES[one.state] if not one.delivered else "delivered") + ", signed" * one.signed,
                 local_time(one.at) if one.at else "-",
                 telling.way_of(one, nicks, name_of) or "-",
                 local_time(one.last_heard) if one.last_heard else "never",
@@ -62,6 +62,12 @@ def _count(report: DeliveryReport) -> str:
 
 
 def _shown(report: DeliveryReport) -> list[str]:
-    """The message itself, and its id."""
+    """The message itself, its id, and whether it is signed."""
     lines = EventText(remarks=True).lines(report.event) if report.event is not None else []
-    return [*lines[:3], *(["    …"] if len(lines) > 3 else []), f"id {printable_line(report.id)}", ""]
+    return [
+        *lines[:3],
+        *(["    …"] if len(lines) > 3 else []),
+        f"id {printable_line(report.id)}",
+        *(["signed by its author"] * report.signed),
+        "",
+    ]

@@ -4,8 +4,6 @@ Only ever over one author's own words: compressing a secret together with what a
 by its length.
 """
 
-import threading
-
 import zstandard
 
 from zerochat.errors import Malformed
@@ -17,25 +15,26 @@ SMALL_BYTES_MAX = 4 * 1024
 would keep more memory than the hundred kilobytes that it takes for these."""
 
 
-class _Kept(threading.local):
-    """What compresses and decompresses in this thread, over and over: none of it may be in two threads at once."""
-
-    def __init__(self) -> None:
-        self.compressor = _compressor()
-        self.decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
+_COMPRESSORS: list[zstandard.ZstdCompressor] = []
+_DECOMPRESSORS: list[zstandard.ZstdDecompressor] = []
+"""What nobody uses at present. Whoever takes one out is the only one who has it: none may be in two threads at once."""
 
 
 def _compressor() -> zstandard.ZstdCompressor:
     return zstandard.ZstdCompressor(level=LEVEL, write_content_size=True)
 
 
-_KEPT = _Kept()
-
-
 def compress(data: bytes) -> bytes:
     """One frame, which says how long its content is."""
-    compressor = _KEPT.compressor if len(data) <= SMALL_BYTES_MAX else _compressor()
-    return compressor.compress(data)
+    if len(data) > SMALL_BYTES_MAX:
+        return _compressor().compress(data)
+    try:
+        compressor = _COMPRESSORS.pop()
+    except IndexError:
+        compressor = _compressor()
+    packed = compressor.compress(data)
+    _COMPRESSORS.append(compressor)
+    return packed
 
 
 def decompress(data: bytes, size_max: int) -> bytes:
@@ -51,13 +50,22 @@ def decompress(data: bytes, size_max: int) -> bytes:
             or parameters.window_size > max(WINDOW_BYTES_MAX, size_max)
         ):
             raise Malformed(why="compressed data of a size that nobody here takes")
-        decompressor = _KEPT.decompressor
-        if size_max > WINDOW_BYTES_MAX:
-            decompressor = zstandard.ZstdDecompressor(max_window_size=size_max)
         # Into a buffer of the size that was claimed, and not one byte more.
-        content = decompressor.decompress(data, allow_extra_data=False)
+        content = _decompressed(data, size_max)
     except zstandard.ZstdError:
         raise Malformed(why="compressed data that is damaged") from None
     if len(content) != parameters.content_size:
         raise Malformed(why="compressed data of another size than it claims")
+    return content
+
+
+def _decompressed(data: bytes, size_max: int) -> bytes:
+    if size_max > WINDOW_BYTES_MAX:
+        return zstandard.ZstdDecompressor(max_window_size=size_max).decompress(data, allow_extra_data=False)
+    try:
+        decompressor = _DECOMPRESSORS.pop()
+    except IndexError:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
+    content = decompressor.decompress(data, allow_extra_data=False)
+    _DECOMPRESSORS.append(decompressor)
     return content

@@ -38,6 +38,9 @@ class MemberDelivery(Struct, frozen=True):
     read: bool = False
     """It has it, and says that it has read up to there or further. Never so unless `share.read_receipts` is on here and
     there."""
+    signed: bool = False
+    """It has signed that it has it, and that is kept here (`proof`). Only of my own words, in a group whose keys
+    sign."""
 
 
 class DeliveryReport(Struct, frozen=True):
@@ -51,6 +54,8 @@ class DeliveryReport(Struct, frozen=True):
     members: list[MemberDelivery]
     event: Event | None = None
     """The event itself, in the answer of `delivery`."""
+    signed: bool = False
+    """Whether its author has signed it, and that is kept here; in the answers of `delivery` and `why`."""
 
 
 class Fate(Struct, frozen=True, kw_only=True):

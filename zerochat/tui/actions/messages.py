@@ -178,6 +178,10 @@ async def copy_text(chat: Board, text: str) -> None:
     chat.tell(await clipboard.copy(chat.app, text, f"{len(text):,} characters"))
 
 
+SIGNED = "by its author, so anybody can be shown whose it is"
+UNSIGNED = "no: its author can deny it"
+
+
 def _info(chat: Board, conversation: Conversation, row: Row) -> None:
     from zerochat.tui.sheets.sheet import open_live
 
@@ -209,6 +213,7 @@ def _about(conversation: Conversation, row: Row, report: DeliveryReport) -> Cont
             *([("answers", printable_line(event.reply_to))] if event.reply_to else []),
         ]
     facts.append(("envelope", printable_line(conversation.info.envelope) or "unknown"))
+    facts.append(("signed", SIGNED if report.signed else UNSIGNED))
     for one in row.reactions[:8]:
         by = next((each.by for each in event.reactions if each.emoji == one.sign), []) if event else []
         facts.append((one.emoji, _listed(conversation, by)))

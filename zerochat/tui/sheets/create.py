@@ -27,7 +27,7 @@ KEYS = {
 KEYS_ABOUT = {
     "pairwise-multi": "Each message is sealed for every member by itself: whoever watches sees one envelope for each.",
     "pairwise-single": "Each message is sealed once for all, with a key that each gets for itself: cheaper to send.",
-    "sender-key": "Each message is sealed and signed once for all: what you say can be proven to others, and not denied.",
+    "sender-key": "Each message is sealed and signed once for all: what you say can be proven to others, not denied.",
 }
 """A sentence on each, for whoever has to choose."""
 QUORUMS = (2, 3, 5)
