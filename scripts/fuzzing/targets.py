@@ -9,6 +9,7 @@ from fuzzing.local import Control, Pasted
 from fuzzing.mediators import Post
 from fuzzing.messages import Forward, PlainV1, PlainV2, Protocols
 from fuzzing.run import Target
+from fuzzing.streams import Streams
 from fuzzing.texts import Code, Did, Link, OutOfBand
 from fuzzing.wire import Line, Ride, Zmtp
 
@@ -16,7 +17,7 @@ _ALL: tuple[Target, ...] = (
     *(Link(), Code(), OutOfBand(), Did()),
     *(PlainV2(), PlainV1(), Protocols(), Forward()),
     *(Jws(), Jwe(), Rfc0019(), Layers()),
-    *(Events(), Bodies(), Frames(), Negentropy(), Hearing(), Post()),
+    *(Events(), Bodies(), Frames(), Negentropy(), Hearing(), Streams(), Post()),
     *(Signed(), Statements(), Note(), Entries(), Case()),
     *(Json(), Encodings(), Compressed(), Screen()),
     *(Zmtp(), Line(), Ride()),
@@ -54,6 +55,7 @@ SLICE = {
     "line": 12_000,
     "pasted": 8_000,
     "member": 6_000,
+    "stream": 6_000,
     "backup": 5_000,
     "archive": 4_000,
     "mediator": 6_000,

@@ -1,0 +1,253 @@
+"""What is fuzzed of a group whose keys sign: the messages of a member's stream, and what it says of streams in `sync`.
+
+Hostile bytes get as far as a member who says them itself: what was changed is sealed under the key that comes next,
+signed by the member, and named behind the message before. It is heard by an agent that hears the stream, and by one
+that has asked for it.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from random import Random
+from typing import Any
+
+import msgspec
+
+from fuzzing.group import _PACKER, NOW, Place, _content, _framed, place
+from fuzzing.nodes import Array, Bytes, Object, Part, as_text, utf8
+from fuzzing.people import dice
+from fuzzing.run import Form
+from zerochat.crypto.contents import xc20p_seal
+from zerochat.crypto.encoding import b64url, canonical_json, compact_json, did_key_bytes, strict_json
+from zerochat.crypto.primitives import ed25519_public, ed25519_sign, x25519_public
+from zerochat.didcomm.did import resolve, short_form
+from zerochat.didcomm.message import MESSAGE_BYTES_MAX, dump
+from zerochat.errors import Malformed, RemoteError
+from zerochat.evidence import handshake
+from zerochat.evidence.handshake import Accept, Confirm, Request
+from zerochat.evidence.messages import (
+    ACK_CONTEXT,
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    Data,
+    acknowledgement,
+    overwrite,
+    parse_ack,
+    parse_data,
+)
+from zerochat.group.agreement import sign_heads
+from zerochat.group.effects import KeepAck, KeepMessage, KeepStatement
+from zerochat.group.engine import step
+from zerochat.group.event import POST, Event
+from zerochat.group.modes import sender_key
+from zerochat.group.modes.sender_key import bound_of, moved_on, open_content, wrap_key
+from zerochat.group.state import Agent, Asking, Group, Stream
+from zerochat.group.stimuli import Moment, Received
+from zerochat.group.streams.taking import EARLY_BYTES_MAX, EARLY_MAX
+from zerochat.group.streams.terms import NO_RULES, seal_key
+from zerochat.group.turn import changed
+from zerochat.group.wire.messages import SYNC
+from zerochat.group.wire.run import write_runs
+
+_random = dice("streams")
+
+
+@dataclass(frozen=True)
+class Here:
+    """A member's stream as an agent hears it, and the same agent when it has asked for it and heard nothing yet. To
+    both the member owes a confirmation and an acknowledgement."""
+
+    place: Place
+    stream: Stream
+    seed: bytes
+    """The speaker's."""
+    asking: Agent
+    asked: Request
+
+
+@cache
+def here() -> Here:
+    found = place("sender-key")
+    group, sender = found.group, found.sender
+    asked = Request(time=NOW, topic=group.id, subscriber=group.me, publisher=sender, nonce=b64url(_random(16))).signed(
+        group.seed
+    )
+    subscriber = replace(group.subscribers[sender], accept=asked.written().decode(), acked=0)
+    group = changed(group, {"subscribers": {**group.subscribers, sender: subscriber}})
+    streams = {did: one for did, one in group.streams.items() if did != sender}
+    asking = {**group.asking, sender: Asking(asked.digest, asked.written().decode())}
+    waiting = changed(group, {"streams": streams, "asking": asking})
+
+    def agent(has: Group) -> Agent:
+        return changed(found.agent, {"groups": {**found.agent.groups, group.id: has}})
+
+    return Here(
+        replace(found, agent=agent(group), group=group),
+        group.streams[sender],
+        found.seeds[sender],
+        agent(waiting),
+        asked,
+    )
+
+
+class Streams:
+    """A member who is heard, and heard of: its signed messages, its statements and its acknowledgements."""
+
+    name = "stream"
+    form: Form = "sealed"
+    size_max = MESSAGE_BYTES_MAX
+
+    def seeds(self) -> list[bytes]:
+        """The body of a message, or a `sync` with its statements in the open."""
+        return [*map(compact_json, self._bodies()), *self._syncs()]
+
+    def _bodies(self) -> list[dict[str, Any]]:
+        at = here()
+        group, sender = at.place.group, at.place.sender
+        chain = group.chain(sender)
+        heads = tuple(group.heads[:2])
+        first = Event(group.id, POST, sender, chain.seq + 1, chain.tip, heads, (), NOW, NOW, {"text": "hello"})
+        second = replace(_bare(first), seq=first.seq + 1, pre=first.id, lamport=NOW + 1, body={"text": "x" * 300})
+        told = {"view": group.view.checksum, "have": [one.seq for one in group.chains.values()]}
+        return [{"runs": write_runs(events, sender), **told} for events in ([first], [first, second], [])]
+
+    def _syncs(self) -> list[bytes]:
+        at = here()
+        group, sender, mine = at.place.group, at.place.sender, at.place.group.stream
+        assert mine is not None
+        alias, start, then = _random(16), _random(64), _random(64)
+        there = overwrite(at.seed, NOW, did_key_bytes(group.me), alias, then, start)
+        key = b64url(seal_key(_random(32), x25519_public(group.place.secret), _random(32)))
+        given = Accept(
+            time=NOW,
+            request=at.asked.digest,
+            publisher=sender,
+            subscriber=group.me,
+            alias=b64url(alias),
+            start=b64url(start),
+            overwrite=b64url(there.written()),
+            rules=NO_RULES,
+            after=group.chain(sender).seq,
+            key=key,
+        )
+        wanted = Request(time=NOW, topic=group.id, subscriber=sender, publisher=group.me, nonce=b64url(_random(16)))
+        heard = Confirm(time=NOW, accept=group.subscribers[sender].digest, subscriber=sender)
+        ack = acknowledgement(at.seed, mine.alias, max(1, mine.time), mine.head, NOW)
+        says: list[dict[str, Any]] = [
+            {"say": [strict_json(one.signed(at.seed).written(), 1 << 16)]} for one in (given, wanted, heard)
+        ]
+        says += [{"ack": b64url(ack.written())}, {"by": at.stream.accept, "signed": at.stream.time}, {"by": ""}]
+        theirs = at.place.theirs
+        usual = next(message for message in at.place.bodies if message.type == SYNC)
+        word = sign_heads(at.seed, group.id, tuple(usual.body["heads"]))
+        bare = {name: value for name, value in usual.body.items() if name not in ("say", "by", "signed", "ack")}
+        usual = replace(usual, body={**bare, "word": word}, from_prior=None)
+        usual = replace(usual, from_=theirs.mine.short, to=(short_form(theirs.theirs),))
+        return [dump(replace(usual, body={**usual.body, **fields})) for fields in says]
+
+    # --- made right again ---------------------------------------------------------------------------------------------
+
+    def seal(self, tree: Part, dice: Random) -> bytes:
+        if isinstance(tree, Object) and "body" in tree.names:
+            return self._sync(tree, dice)
+        return self._message(utf8(as_text(tree))[:MESSAGE_BYTES_MAX], dice)
+
+    def _message(self, plain: bytes, dice: Random) -> bytes:
+        """The next message of the stream, or one that comes too early, or brings a key, or lies about its place."""
+        at = here()
+        stream, odd = at.stream, dice.random()
+        key = moved_on(stream.chain)[0] if odd > 0.05 else dice.randbytes(32)
+        time = stream.time + dice.choice((1, 1, 1, 1, 5, 0, -1, 10**9, 2**53))
+        before = stream.head if dice.random() < 0.9 else dice.randbytes(SIGNATURE_BYTES)
+        alias = stream.alias if dice.random() < 0.95 else dice.randbytes(16)
+        bare = Data(max(0, time), ed25519_public(at.seed), alias, b"", before)
+        if dice.random() < 0.8:
+            content, bound = _content(plain, dice), bound_of(bare)
+            commitment = sender_key._commitment(key, bound, content)
+            nonce = commitment[: sender_key._NONCE_BYTES]
+            sealed = b"\x01" + commitment + b"".join(xc20p_seal(sender_key._sealing_key(key), nonce, content, bound))
+        elif dice.random() < 0.8:
+            new = dice.randbytes(dice.choice((32, 32, 32, 31, 0)))
+            sealed = wrap_key(_framed(_content(new, dice), at.place, dice))
+        else:
+            sealed = dice.choice((b"\x01", b"\x02", b"\x03", b"")) + plain
+        said = replace(bare, sealed=sealed)
+        return replace(said, signature=ed25519_sign(at.seed, said.signed_bytes())).written()
+
+    def _sync(self, tree: Object, dice: Random) -> bytes:
+        body = tree.get("body")
+        if isinstance(body, Object):
+            if isinstance(say := body.get("say"), Array):
+                body = body.put("say", Array([_stated(one, dice) for one in say.parts]))
+            if isinstance(ack := body.get("ack"), Bytes) and dice.random() < 0.8:
+                said = ack.data[:-SIGNATURE_BYTES]
+                signature = ed25519_sign(here().seed, ACK_CONTEXT + said[KEY_BYTES:])
+                body = body.put("ack", Bytes(said + signature))
+            tree = tree.put("body", body)
+        theirs = here().place.theirs
+        return _PACKER.authcrypt(
+            utf8(as_text(tree))[:MESSAGE_BYTES_MAX],
+            sender=_PACKER.own_key(theirs.mine, theirs.mine.short),
+            recipient=_PACKER.their_key(resolve(theirs.theirs), short_form(theirs.theirs)),
+            random=dice.randbytes,
+        )
+
+    # --- heard --------------------------------------------------------------------------------------------------------
+
+    def parse(self, data: bytes) -> object:
+        at = here()
+        found = [self._heard(agent, data) for agent in (at.place.agent, at.asking)]
+        if not any(found):
+            raise Malformed(why="what a member may not say")
+        return found
+
+    def _heard(self, before: Agent, data: bytes) -> bool:
+        """It never raises; what is refused changes nothing of what is known; what waits has its bounds; what is kept as
+        proof is proof; and what was kept can be read from disk again. Whether it was heard."""
+        at = here()
+        after, effects = step(before, Received(at.place.link, data), Moment(NOW, dice("moment")))
+        was, now = before.groups[at.place.group.id], after.groups[at.place.group.id]
+        if [type(effect).__name__ for effect in effects] == ["Measure"] and now.streams == was.streams:
+            for name in ("control", "chains", "view", "relationships", "subscribers", "asking", "stream"):
+                assert getattr(was, name) == getattr(now, name), name
+            return now.early != was.early
+        self._bounded(was, now, at.place.sender)
+        for effect in effects:
+            match effect:
+                case KeepMessage():
+                    message = parse_data(effect.message)
+                    assert (message.alias, message.time, message.before) == (effect.alias, effect.time, effect.before)
+                    assert effect.author != at.place.sender or not effect.key or open_content(effect.key, message)
+                case KeepAck():
+                    assert parse_ack(effect.ack).time == effect.time
+                case KeepStatement():
+                    handshake.parse_statement(effect.statement).check()
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(after), type=Agent) == after
+        return True
+
+    def _bounded(self, was: Group, now: Group, sender: str) -> None:
+        if (waiting := now.early.get(sender)) is not None:
+            assert len(waiting.messages) <= EARLY_MAX
+            assert sum(map(len, waiting.messages.values())) <= EARLY_BYTES_MAX
+        known, found = was.streams.get(sender), now.streams.get(sender)
+        if known is not None and found is not None and known.alias == found.alias:
+            assert found.time > known.time or (found.time, found.head) == (known.time, known.head)
+        assert now.stream is not None and all(one.acked <= now.stream.time for one in now.subscribers.values())
+
+
+def _bare(event: Event) -> Event:
+    return Event(**{name: getattr(event, name) for name in Event.__dataclass_fields__})
+
+
+def _stated(part: Part, dice: Random) -> Part:
+    """A statement as it travels, a text, signed again by whoever speaks; or what was made of it, as it is."""
+    text = as_text(part)
+    if not isinstance(part, Object) or dice.random() < 0.1:
+        return text
+    with suppress(RemoteError):
+        says = strict_json(utf8(as_text(part.put("sig", ""))), 1 << 20)
+        assert isinstance(says, Mapping)
+        signature = ed25519_sign(here().seed, handshake.CONTEXT + canonical_json(says))
+        return canonical_json({**says, "sig": b64url(signature)}).decode()
+    return text
