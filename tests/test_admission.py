@@ -12,12 +12,13 @@ from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm.invitation import parse_invitation
 from zerochat.didcomm.message import Message, new_id
 from zerochat.didcomm.protocols import exchange
-from zerochat.group import conduct
+from zerochat.group import conduct, log
 from zerochat.group.contact import Reach, knock_link, new_identity
 from zerochat.group.effects import Admit, Answer, Changed, Measure, Refuse, Reply
 from zerochat.group.engine import step
 from zerochat.group.joining import admission, join, requests
 from zerochat.group.membership import MEMBERS_MAX, Policy
+from zerochat.group.modes import MODES
 from zerochat.group.notices import InvitationUsed, JoinAnswered, JoinAsked, Seating
 from zerochat.group.relationship import pack
 from zerochat.group.state import Regain
@@ -43,10 +44,10 @@ KINDS = (JoinAsked, JoinAnswered, InvitationUsed, Seating)
 class Admitting(Small):
     """A group founded by n0 under a policy, and what everybody was told of those who come."""
 
-    def __init__(self, members: int = 2, policy: Policy | None = None) -> None:
+    def __init__(self, members: int = 2, policy: Policy | None = None, keys: str = "pairwise-multi") -> None:
         self.news: list[tuple[str, object]] = []
         super().__init__(members)
-        answer = self.ask("n0", CreateGroup("friends", "n0", self.envelope, policy=policy or Policy(join="ask")))
+        answer = self.ask("n0", CreateGroup("friends", "n0", self.envelope, keys, policy or Policy(join="ask")))
         assert isinstance(answer, Answer)
         self.id = answer.result.group
 
@@ -421,6 +422,19 @@ def test_a_welcome_to_another_group_ends_the_join(monkeypatch):
     monkeypatch.setattr(admission, "give_welcome", astray)
     world.knock("n1", world.offer())
     assert world.last("n1").phase == "failed" and "another group" in world.last("n1").text
+
+
+def test_a_version_without_a_group_s_keys_refuses_to_join_and_says_what_to_do(monkeypatch):
+    world = Admitting(policy=Policy(), keys="sender-key")
+    invitation = world.offer()
+    monkeypatch.setattr(log, "MODES", {name: mode for name, mode in MODES.items() if not mode.signs})
+    world.knock("n1", invitation)
+    last = world.last("n1")
+    assert last.phase == "failed"
+    assert "this group has keys (sender-key) or a path that this version does not have. Update zerochat." in last.text
+    assert not world.nodes["n1"].agent.groups, "nothing of the group is kept"
+    world.run(for_ms=60_000)
+    assert len(world.group("n0").view.members) == 1, "and it is no member that nobody can hear"
 
 
 # --- how it is told -------------------------------------------------------------------------------------------------

@@ -397,7 +397,8 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
         return
     if not log.supported(group.profile):
         parting.begin(turn, link, events)
-        fail(turn, link, "this group uses keys or a path that this version does not have", "Update zerochat.")
+        why = f"this group has keys ({group.profile.keys}) or a path that this version does not have"
+        fail(turn, link, why, "Update zerochat.")
         return
     if group.view.forked and group.view.policy.agreement == "strict":
         liars = names(group.view, list(group.view.forked))
