@@ -13,6 +13,7 @@ import pytest
 
 from tests.chaos import Chaos
 from tests.machines import GROUP, acknowledged, check, everybody_has, machines, meet, names, until
+from zerochat.group.modes import MODES
 
 CUT_S = 0.1
 PACE_S = 0.01
@@ -191,7 +192,7 @@ def one_slow_member(folder, chaos, count, bytes_per_s, slow_s):
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("keys", ["pairwise-multi", "pairwise-single"])
+@pytest.mark.parametrize("keys", MODES)
 def test_everybody_of_many_has_everything_of_a_burst(tmp_path, keys, budget):
     """With `--budget 16`, the size at which the thesis' implementation delivered 42 to 99 of 100 messages."""
     members, burst = min(MEMBERS, budget(MEMBERS / 16)), BURST
