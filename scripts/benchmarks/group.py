@@ -8,6 +8,9 @@ acknowledged or shown), and the peers that are installed. Keys that sign stand b
 take half of their time. Sixty-four idle agents are never quite idle, so the others are measured while no agent of ours
 runs: before them, and, but for `--quick`, once more after them.
 
+What is handed over at once shares envelopes, of whatever keys, so that these matter little. With `--singly` each message
+of ours has its own, as the peers' have.
+
 `--members`, `--batches` and `--keys` measure some cases alone. With `--record DIR` our agents record their telemetry
 too (`ours/recording.py`), and are quiet for longer between bursts.
 
@@ -67,6 +70,7 @@ FAILURES = (NotHere, NotReady, LocalError, OSError, subprocess.SubprocessError)
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--members", type=int, nargs="+", metavar="N", help="groups of so many besides the publisher")
     parser.add_argument("--batches", type=int, nargs="+", metavar="N", help="so many messages at once")
+    parser.add_argument("--singly", action="store_true", help="ours says each message when the one before is accepted")
     parser.add_argument("--keys", choices=KINDS, nargs="+", default=KINDS, help="groups with these keys (all)")
     recording.options(parser)
 
@@ -77,6 +81,7 @@ def measure(
     members: Sequence[int] | None = None,
     batches: Sequence[int] | None = None,
     keys: Sequence[str] = KINDS,
+    singly: bool = False,
 ) -> Report:
     recorded = Recording(record) if record is not None else None
     members = sorted({min(count, MEMBERS_MAX - 1) for count in members or (MEMBERS_QUICK if quick else MEMBERS)})
@@ -90,7 +95,7 @@ def measure(
         others = partial(measure_others, members, batches, rounds, kinds, Path(folder), bursts, missing)
         others()
         for kind in kinds:
-            measure_ours(kind, members, batches, Path(folder) / kind, bursts, missing, recorded)
+            measure_ours(kind, members, batches, Path(folder) / kind, bursts, missing, recorded, singly=singly)
         if not quick:
             others()
     if recorded is not None:
@@ -127,6 +132,8 @@ def measure_ours(
     bursts: Bursts,
     missing: dict[str, None],
     recorded: Recording | None = None,
+    *,
+    singly: bool = False,
 ) -> None:
     """The same agents all along: the group grows from one size to the next."""
     with (
@@ -134,7 +141,9 @@ def measure_ours(
         recorded.ended() if recorded is not None else contextlib.nullcontext(),
     ):
         one_burst = (
-            partial(burst_of, agents) if recorded is None else partial(recorded_burst_of, agents, keys, recorded)
+            partial(burst_of, agents, singly)
+            if recorded is None
+            else partial(recorded_burst_of, agents, keys, recorded)
         )
         ours: dict[str, Callable[[int], Burst]] = {keys: one_burst}
         for count in members:
@@ -184,9 +193,9 @@ def in_turn(
                 took[name] += time.monotonic() - begun
 
 
-def burst_of(agents: Agents, batch: int) -> Burst:
+def burst_of(agents: Agents, singly: bool, batch: int) -> Burst:
     agents.rest()
-    return agents.burst(batch, TEXT_BYTES)
+    return agents.burst(batch, TEXT_BYTES, singly=singly)
 
 
 def recorded_burst_of(agents: Agents, keys: str, recorded: Recording, batch: int) -> Burst:

@@ -107,28 +107,28 @@ class Agents:
             self._settle()
             self._say(f"{len(self._members) - 1} members, {time.monotonic() - began:.1f} s for the last {wave}")
 
-    def burst(self, batch: int, text_bytes: int) -> Burst:
-        """Hand so many messages to the publisher at once, and wait until everybody has them or nothing more comes."""
+    def burst(self, batch: int, text_bytes: int, *, singly: bool = False) -> Burst:
+        """Hand so many messages to the publisher, and wait until everybody has them or nothing more comes. All at once,
+        as a bot with much to say would; or `singly`, each when the one before was accepted, so that none shares an
+        envelope with another."""
         self._bursts += 1
         text = f"{self._bursts:0{text_bytes}d}"
         marker = f'"{text}"'.encode()
         listeners = self._members[1:]
         wanted = batch * len(listeners)
         dialogue = Dialogue()
-        asked = b"".join(dialogue.ask("send", {"group": GROUP, "text": text})[1] for _ in range(batch))
+        asked = [dialogue.ask("send", {"group": GROUP, "text": text})[1] for _ in range(batch)]
         answered = came = 0
         tails = [b""] * len(listeners)
         before = bytes_sent(self.publisher.process.pid)
-        own = socket.socket(
-            fileno=os.dup(self.publisher.client.fileno())
-        )  # all at once, as a bot with much to say would
+        own = socket.socket(fileno=os.dup(self.publisher.client.fileno()))
         with own as connection, selectors.DefaultSelector() as selector:
             for number, member in enumerate(listeners):
                 selector.register(member.news, selectors.EVENT_READ, number)
             selector.register(connection, selectors.EVENT_READ, -1)
             begun = time.monotonic()
             connection.settimeout(STEP_S_MAX)
-            connection.sendall(asked)
+            connection.sendall(asked[0] if singly else b"".join(asked))
             last = begun
             while (came < wanted or answered < batch) and time.monotonic() < begun + STEP_S_MAX:
                 ready = selector.select(SILENCE_S_MAX)
@@ -137,7 +137,10 @@ class Agents:
                 for key, _ in ready:
                     number = key.data
                     if number < 0:
-                        answered += sum(_sent(said) for said in dialogue.hear(connection.recv(READ_BYTES)))
+                        accepted = sum(_sent(said) for said in dialogue.hear(connection.recv(READ_BYTES)))
+                        answered += accepted
+                        if singly and accepted and answered < batch:
+                            connection.sendall(asked[answered])
                         continue
                     heard = tails[number] + os.read(key.fd, READ_BYTES)
                     came += heard.count(marker)
