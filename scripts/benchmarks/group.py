@@ -8,8 +8,8 @@ acknowledged or shown), and the peers that are installed. Keys that sign stand b
 take half of their time. Sixty-four idle agents are never quite idle, so the others are measured while no agent of ours
 runs: before them, and, but for `--quick`, once more after them.
 
-What is handed over at once shares envelopes, of whatever keys, so that these matter little. With `--singly` each message
-of ours has its own, as the peers' have.
+What is handed over at once shares envelopes, of whatever keys, so that these matter little. With `--singly` each
+message of ours has its own, as the peers' have.
 
 `--members`, `--batches` and `--keys` measure some cases alone. With `--record DIR` our agents record their telemetry
 too (`ours/recording.py`), and are quiet for longer between bursts.
