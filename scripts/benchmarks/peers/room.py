@@ -7,7 +7,8 @@ standard input does, and the members with it.
 
 `floor` and `floor-single` are bare CURVE XPUB and SUB, with a queue for each member and with one for all. `lean`,
 `lean-single` and `lean-signed` seal and open as zerochat does, and do nothing else. `didcomm` are SICPA's envelopes.
-`irc` is a client's end of an IRC server. It runs in the peers' Python too, so what only one way needs is imported there.
+`irc` is a client's end of an IRC server. It runs in the peers' Python too, so what only one way needs is imported
+there.
 """
 
 import json
