@@ -62,7 +62,11 @@ def _wrong_comparison(patch: Patch) -> None:
 def _last_first(patch: Patch) -> None:
     """A repair begins with the newest of what is lacking, and there is room for one."""
     recalled = sync.recalled
-    patch.setattr(sync, "recalled", lambda turn, name, member, records: recalled(turn, name, member, records[-1:]))
+
+    def last(turn, name, member, records, messages):
+        recalled(turn, name, member, records[-1:], messages[-1:])
+
+    patch.setattr(sync, "recalled", last)
 
 
 def _speaks_first(patch: Patch) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections import defaultdict
 from contextlib import ExitStack
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ import benchmarks
 from analytics.thesis import MESSAGE_B, STATE_B
 from benchmarks import Figure, Row, group, pane, take_turns
 from benchmarks.ours import agents
-from benchmarks.ours.core import MULTI, Star, sample_text
+from benchmarks.ours.core import MULTI, SIGNED, SINGLE, Star, sample_text
 from benchmarks.ours.terminals import NotPainted, Terminal
 from benchmarks.peers import rooms, thesis
 from benchmarks.peers.rooms import Burst, NotHere
@@ -86,7 +87,8 @@ def test_what_a_peer_does_not_paint_counts_as_missing_and_the_rest_goes_on(capsy
 
 
 def test_no_peer_is_waited_for_when_the_time_is_over(monkeypatch):
-    ours, other = SimpleNamespace(name="ours", absent=""), SimpleNamespace(name="other", absent="")
+    ours: Any = SimpleNamespace(name="ours", absent="")
+    other: Any = SimpleNamespace(name="other", absent="")
     course = pane.Course(ours, [other], 1)
     monkeypatch.setattr(pane, "WHOLE_S_MAX", -60)
     course.add("case", lambda one: 1.0, 2)
@@ -245,11 +247,11 @@ def test_the_goal_of_a_burst(ms, goal):
 
 def test_the_goal_of_keys_that_sign_is_half_of_what_pairwise_keys_take():
     bursts = bursts_of(Tox=[90], ours=[200])
-    bursts[group.SIGNED][8, 100] = [Burst(70, 800, 800, 9_000)]
-    assert group.time_row(group.SIGNED, (8, 100), bursts).goal == 90
-    bursts[group.SINGLE][8, 100] = [Burst(120, 800, 800, 9_000)]
-    row = group.time_row(group.SIGNED, (8, 100), bursts)
-    assert row.goal == 60 and not row.met and set(row.peers) == {MULTI, group.SINGLE, "Tox"}
+    bursts[SIGNED][8, 100] = [Burst(70, 800, 800, 9_000)]
+    assert group.time_row(SIGNED, (8, 100), bursts).goal == 90
+    bursts[SINGLE][8, 100] = [Burst(120, 800, 800, 9_000)]
+    row = group.time_row(SIGNED, (8, 100), bursts)
+    assert row.goal == 60 and not row.met and set(row.peers) == {MULTI, SINGLE, "Tox"}
 
 
 def test_who_fails_is_missing_and_who_is_slow_is_not_asked_again(monkeypatch):

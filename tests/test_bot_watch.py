@@ -3,11 +3,11 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
 
-from zerochat.bot import watch as module
 from zerochat.bot.watch import HANDLER_S, PATTERN_S, HeldUp, Watch, interruptible
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no such signals here")
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there 
 
 def at_work(monkeypatch: pytest.MonkeyPatch, computed: Callable[[], float], then: Callable[[Watch], None]) -> None:
     """Run `then` while a bot is watched whose own thread has computed for so long."""
-    monkeypatch.setattr(module.time, "thread_time", computed)
+    monkeypatch.setattr(time, "thread_time", computed)
 
     async def serve() -> None:
         watch = Watch()
@@ -70,7 +70,7 @@ def test_what_is_ours_is_never_interrupted(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_handler_that_computes_for_ever_is_interrupted_by_the_clock_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HANDLER_S", 0.05)
+    monkeypatch.setattr("zerochat.bot.watch.HANDLER_S", 0.05)
 
     @interruptible
     def endless() -> None:

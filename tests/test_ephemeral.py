@@ -202,6 +202,7 @@ def test_whoever_is_no_member_any_more_tells_nothing():
 def test_a_flood_is_passed_over_and_leaves_one_number():
     world = Sharers()
     size = len(str(world.group("n1").peers))
+    effects = []
     for number in range(conduct.ENVELOPES_MAX + 50):
         effects = world.utter("n0", "n1", READ, group=world.id, upto=number)
     assert effects == [Measure("throttled")]

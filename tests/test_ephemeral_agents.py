@@ -26,14 +26,16 @@ def share(person: Person, *names: str, on: bool = True) -> None:
 
 
 def told(person: Person, method: str, **params: Any) -> int:
-    return person.client.call(method, group="friends", **params).members
+    members: int = person.client.call(method, group="friends", **params).members
+    return members
 
 
 def said(person: Person, text: str) -> Event:
     """A message that everybody has and is known to have."""
     sent = person.client.send("friends", text)
     assert person.client.wait("friends", sent.id).complete
-    return until(lambda: message(person, text), "the message")
+    found: Event = until(lambda: message(person, text), "the message")
+    return found
 
 
 def readers(person: Person, event: Event) -> list[str]:

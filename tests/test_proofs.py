@@ -147,7 +147,7 @@ def told(capsys: Any, *arguments: str) -> tuple[int, dict[str, Any], str]:
 
 @pytest.fixture
 def three(people: Any) -> list[Person]:
-    persons = people("alice", "bob", "carol")
+    persons: list[Person] = people("alice", "bob", "carol")
     meet(*persons)
     for n in range(3):
         sent = persons[0].client.send("friends", f"number {n}")

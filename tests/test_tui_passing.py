@@ -4,6 +4,7 @@ import pytest
 
 from tests.pilot import HOSTILE, asked, assert_harmless, run, scene, weekend
 from zerochat.agent.places import places
+from zerochat.agent.schema import TypingNews
 from zerochat.terminal import Printable, cells
 from zerochat.tui.state import passing
 from zerochat.tui.state.passing import TYPISTS_MAX, typing_sentence
@@ -83,7 +84,7 @@ def test_a_flood_of_names_is_bounded(tmp_path):
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
             told = it.app.chat.passing
-            news = [passing.TypingNews("g1", f"did:{number}", "x") for number in range(1_000)]
+            news = [TypingNews("g1", f"did:{number}", "x") for number in range(1_000)]
             assert sum(told.heard(one) for one in news) == TYPISTS_MAX == len(told._until)
 
     run(play())
