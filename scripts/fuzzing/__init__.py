@@ -2,9 +2,9 @@
 
     nodes       a text as a tree: JSON, base64url, tokens and DIDs in each other; only changed parts are written anew
     mutations   what is done to a tree, and to the bytes after it
-    targets     the parsers (in texts, messages, envelopes, group, mediators, evidence, wire, basics, local and files),
-                each with its seeds, with what must be right again (a checksum, a tag, a signature) for a change to get
-                past the first door, and with what must be so of whatever it accepts
+    targets     the parsers (in texts, messages, envelopes, group, mediators, evidence, proofs, wire, basics, local and
+                files), each with its seeds, with what must be right again (a checksum, a tag, a signature) for a change
+                to get past the first door, and with what must be so of whatever it accepts
     branches    which branches of our code an execution takes
     run         executions, their CPU time and memory, findings, and what is learned from those that lead further
     corpora     what was learned, as little of it as leads everywhere

@@ -8,6 +8,7 @@ from fuzzing.group import Bodies, Events, Frames, Hearing, Negentropy
 from fuzzing.local import Control, Pasted
 from fuzzing.mediators import Post
 from fuzzing.messages import Forward, PlainV1, PlainV2, Protocols
+from fuzzing.proofs import Proof
 from fuzzing.run import Target
 from fuzzing.streams import Streams
 from fuzzing.texts import Code, Did, Link, OutOfBand
@@ -18,7 +19,7 @@ _ALL: tuple[Target, ...] = (
     *(PlainV2(), PlainV1(), Protocols(), Forward()),
     *(Jws(), Jwe(), Rfc0019(), Layers()),
     *(Events(), Bodies(), Frames(), Negentropy(), Hearing(), Streams(), Post()),
-    *(Signed(), Statements(), Note(), Entries(), Case()),
+    *(Signed(), Statements(), Note(), Entries(), Case(), Proof()),
     *(Json(), Encodings(), Compressed(), Screen()),
     *(Zmtp(), Line(), Ride()),
     *(Control(), Pasted(), Settings(), Secrets(), State(), Archive(), Backup()),
@@ -64,6 +65,7 @@ SLICE = {
     "note": 40_000,
     "receipt": 40_000,
     "case": 6_000,
+    "proof": 6_000,
 }
 """How often each is executed in one slice, three million times together: the cheaper the oftener, so that most take
 some five to ten seconds of one core."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, ClassVar
 
 from zerochat.agent.schema import ProofLines
 from zerochat.cli.agents import attached
@@ -29,6 +29,8 @@ LIMITS = (
 
 class NotAProof(LocalError):
     """{path} proves nothing: {why}."""
+
+    exit_code: ClassVar[int] = ExitCode.INTEGRITY
 
 
 class NotACase(LocalError):
