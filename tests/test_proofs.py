@@ -95,6 +95,7 @@ def test_messages_in_another_order_twice_or_of_somebody_else_are_refused():
         lines[:1],
         [],
         [b"\xff"],
+        [lines[0], message_line(chain()[0].written(), b"short")],
         [head_line(did(OTHER), GROUP), *lines[1:]],
     ):
         with pytest.raises(RemoteError):

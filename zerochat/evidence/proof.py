@@ -46,7 +46,7 @@ class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """A message of the stream."""
 
     message: Annotated[str, msgspec.Meta(max_length=DATA_BYTES_MAX * 4 // 3 + 2)]
-    key: Annotated[str, msgspec.Meta(max_length=43)] = ""
+    key: Annotated[str, msgspec.Meta(pattern="^([A-Za-z0-9_-]{43})?$")] = ""
 
 
 class Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
