@@ -7,9 +7,11 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from textual._context import visible_screen_stack
 from textual.app import App
 from textual.events import Key, Paste
 from textual.pilot import Pilot
+from textual.strip import Strip
 
 from tests.fake_agent import FakeAgent
 from zerochat.tui.app import ZerochatApp
@@ -39,8 +41,14 @@ async def gone(pilot: Pilot[Any], text: str) -> None:
 
 def screen(app: App[Any]) -> str:
     """Every line of the screen, without the blanks at its end."""
-    strips = app.screen._compositor.render_strips()
-    return "\n".join(strip.text.rstrip() for strip in strips)
+    return "\n".join(strip.text.rstrip() for strip in strips(app))
+
+
+def strips(app: App[Any]) -> list[Strip]:
+    """The screen line by line, as the application paints it: whoever paints a screen that lies over another one has to
+    say which, and would else leave it over nothing."""
+    visible_screen_stack.set(app._background_screens)
+    return app.screen._compositor.render_strips()
 
 
 def assert_harmless(text: str) -> None:

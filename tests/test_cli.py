@@ -1429,6 +1429,27 @@ def test_a_full_disk_behind_standard_output(agent) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words", [["send", "hikers", "-m", "x"], ["--profile", "nobody", "status"]])
+def test_that_nobody_reads_standard_error_changes_nothing(agent, words: list[str]) -> None:
+    """The terminal has gone, or the disk of the log is full."""
+    agent(send=lambda _: SENT)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as unread:
+        codes = [
+            subprocess.run(
+                [sys.executable, "-m", "zerochat", *words],
+                cwd=Path(__file__).parents[1],
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                timeout=20,
+                check=False,
+            ).returncode
+            for errors in (subprocess.DEVNULL, unread)
+        ]
+    assert codes[0] == codes[1] != ExitCode.REFUSED, "which an error of ours would come to"
+
+
 def test_a_verb_on_a_running_agent_is_light(agent) -> None:
     """The start-up promise: no sockets library, no screen and no cryptography for a `send`."""
     agent(send=lambda _: SENT)

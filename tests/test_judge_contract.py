@@ -4,6 +4,7 @@ What is said about a subscription is a transaction here, and what is posted is s
 so a history is played once, and both judge what comes of it.
 """
 
+import sys
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -32,11 +33,16 @@ from zerochat.evidence.case import (
 from zerochat.evidence.handshake import parse_statement
 from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, FORKED, REPEATED, TURNED_BACK, UPHELD, VOID, judge
 
+_depth = sys.getrecursionlimit()
 for name in ("vyper", "eth", "eth_abi"):
     pytest.importorskip(name, reason="vyper and py-evm come with the extra `evm`")
 
 from zerochat.contract.chain import Chain, Done, Reverted, address_of  # noqa: E402
 from zerochat.contract.suite import ORDER, SECP256K1  # noqa: E402
+
+# One of these packages allows a depth that no stack has room for. The other tests of this process refuse what is nested
+# too deeply, and would end it instead.
+sys.setrecursionlimit(_depth)
 
 pytestmark = pytest.mark.contract
 

@@ -18,7 +18,17 @@ from tests.turns import Step
 from zerochat.agent.journal import Journal
 from zerochat.agent.mediator.store import Store
 from zerochat.agent.stream.store import Notes
-from zerochat.group.effects import Confirm, Forget, Receipt, Refute, Remember, Remembered
+from zerochat.group.effects import (
+    Confirm,
+    Forget,
+    KeepAck,
+    KeepMessage,
+    KeepStatement,
+    Receipt,
+    Refute,
+    Remember,
+    Remembered,
+)
 from zerochat.group.state import Agent
 
 WEAK = {
@@ -98,8 +108,8 @@ def test_every_sync_goes_through_to_the_disk_itself():
 
 
 def test_the_lives_have_in_them_whatever_an_agent_remembers():
-    wanted = {Meta, Fold, Restart, Remember, Receipt, Confirm, Refute, Forget}
-    for number in (4, 54, 92):
+    wanted = {Meta, Fold, Restart, Remember, Receipt, Confirm, Refute, Forget, KeepMessage, KeepStatement, KeepAck}
+    for number in (20, 24):
         for deed in deeds(random.Random(number)):
             wanted -= {type(deed), *(type(effect) for effect in (deed.remembered if isinstance(deed, Step) else ()))}
     assert not wanted

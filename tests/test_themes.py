@@ -6,7 +6,7 @@ import pytest
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES
 
-from tests.pilot import run, scene, weekend
+from tests.pilot import run, scene, strips, weekend
 from zerochat.agent.places import places
 from zerochat.agent.preferences import OWN_THEMES, TEXTUAL_THEMES
 from zerochat.tui.looks.themes import ANSI, CONTRAST, DARK, LIGHT, OWN
@@ -105,10 +105,9 @@ def test_sixteen_colours_are_the_terminal_s_own(tmp_path):
         async with scene(tmp_path, setting=weekend, choices=Choices(said={"chat.theme": "ansi"})) as it:
             await it.shows("seven at the station")
             assert it.app.theme == ANSI.name
-            strips = it.app.screen._compositor.render_strips()
             colours = {
                 each
-                for strip in strips
+                for strip in strips(it.app)
                 for part in strip
                 if part.style
                 for each in (part.style.color, part.style.bgcolor)
@@ -190,7 +189,7 @@ def styles_of(app, region=None):
     """What is on the terminal, or in one region of it: the texts with their styles, after every filter."""
     found = []
     region = region or app.screen.region
-    for strip in app.screen._compositor.render_strips()[region.y : region.bottom]:
+    for strip in strips(app)[region.y : region.bottom]:
         strip = strip.crop(region.x, region.right)
         for line_filter in app.get_line_filters():
             strip = strip.apply_filter(line_filter, Color.parse("black"))

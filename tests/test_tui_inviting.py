@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from textual.events import Paste
 
 from tests.fake_agent import CODE, URL, Refusal
-from tests.pilot import HOSTILE, asked, assert_harmless, run, scene, weekend
+from tests.pilot import HOSTILE, asked, assert_harmless, run, scene, strips, weekend
 from zerochat.agent.pictures import code_png
 from zerochat.agent.schema import Invitee, OpenInvitation
 from zerochat.tui.sheets.invitations import InvitationsScreen
@@ -250,10 +250,8 @@ def test_inviting_at_80x24(tmp_path):
             assert ("invite", asked) in it.agent.asked
             qr = it.app.screen.query_one("#qr")
             assert qr.display and (qr.region.width, qr.region.height) == (41, 21) and qr.region.bottom <= 24
-            strips = it.app.screen._compositor.render_strips()
-            colours = {
-                (segment.style.color.name, segment.style.bgcolor.name) for segment in strips[5] if "█" in segment.text
-            }
+            row = strips(it.app)[5]
+            colours = {(segment.style.color.name, segment.style.bgcolor.name) for segment in row if "█" in segment.text}
             assert colours == {("#000000", "#ffffff")}
             beside = "".join(line[42:].strip() for line in it.text.split("\n"))
             assert URL in beside  # The whole link, to the last letter.

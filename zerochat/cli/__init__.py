@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from zerochat.cli.exits import ExitCode
@@ -53,7 +53,7 @@ def _fault(kind: type[BaseException], error: BaseException, trace: "TracebackTyp
 
 
 def _run(options: Options) -> int:
-    from zerochat.cli.output import Output, hints_for, narrate
+    from zerochat.cli.output import Output, hints_for, narrate, to_nowhere
 
     hints_for(options.profile, os.environ.get("ZEROCHAT_PROFILE"))
     try:
@@ -63,9 +63,7 @@ def _run(options: Options) -> int:
         narrate(f"zerochat: {error.sentence()}")
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read our output has seen enough. What the interpreter still flushes goes nowhere.
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        to_nowhere(sys.stdout)  # whoever read our output has seen enough
         return ExitCode.OK
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""

@@ -9,8 +9,10 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
+from typing import TextIO
 
 from msgspec import Struct, to_builtins
 
@@ -80,9 +82,20 @@ class Output:
 
 
 def narrate(text: str) -> None:
-    """Tell the person at the terminal, on standard error. Commands in it name the profile where they must."""
+    """Tell the person at the terminal, on standard error. Commands in it name the profile where they must. That nobody
+    can hear it any more, because the terminal has gone or the disk of a log is full, changes nothing else."""
     shown = printable(_COMMAND.sub(_with_profile, text))
-    print("\n".join(wrapped(shown, _width())) if sys.stderr.isatty() else shown, file=sys.stderr, flush=True)
+    try:
+        print("\n".join(wrapped(shown, _width())) if sys.stderr.isatty() else shown, file=sys.stderr, flush=True)
+    except OSError:
+        to_nowhere(sys.stderr)
+
+
+def to_nowhere(stream: TextIO) -> None:
+    """What `stream` still holds, and whatever else is written to it, goes nowhere: at its end the interpreter flushes it
+    once more, and would end with an error of its own."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), stream.fileno())
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -101,8 +101,8 @@ ELSEWHERE |= {"admit": "requests", "refuse": "requests", "ignore": "mute", "exit
 """Commands that people know from other chats or from a shell, and what they are called here, if they are."""
 IN_A_SHELL = {
     *("agent", "audit", "backup", "bot", "chat", "completion", "config", "connect", "demo", "didcomm", "disconnect"),
-    *("doctor", "export", "history", "import", "init", "locate", "man", "mediator", "passphrase", "restore", "route"),
-    *("rpc", "sim", "tail"),
+    *("doctor", "export", "history", "import", "init", "judge", "locate", "man", "mediator", "passphrase", "proof"),
+    *("restore", "route", "rpc", "sim", "tail", "verify-proof"),
 }
 """The verbs of the command line that are nothing here; no face may look into that room."""
 
