@@ -11,12 +11,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count, islice, repeat
 from multiprocessing import get_context
 from pathlib import Path
 
 import apsw
+from msgspec.structs import replace
 
 from tests.powercut import KINDS, Choice, Disk, Image, Key, write_folder
 from tests.turns import Step, histories, together

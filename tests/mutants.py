@@ -4,9 +4,10 @@ Each takes something away, or puts it in the wrong order, that one of the promis
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from zerochat.didcomm.packer import Unpacked
 from zerochat.errors import Malformed

@@ -1,9 +1,9 @@
 """Who comes in: as many as want to, whoever a member lets in, in which role, and to which group."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.behind import Behind
 from tests.test_join import PERFECT, Small

@@ -4,10 +4,10 @@ import json
 import random
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.test_join import Small
 from zerochat.crypto.encoding import b64url, did_key

@@ -8,13 +8,12 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 
 from tests import test_cli
 from tests.test_completeness import Parted
@@ -118,7 +117,7 @@ def log(tmp_path: Path, played: Ruled) -> tuple[Ledger, list[LogRow]]:
 
 def found(log: tuple[Ledger, list[LogRow]], rows: list[LogRow], **about: Any) -> list[str]:
     ordered = sorted(rows, key=lambda row: (row.lamport, row.author, row.id))
-    verdict = checked(changed(log[0], **{"events": len(rows), **about}), ordered)
+    verdict = checked(replace(log[0], **{"events": len(rows), **about}), ordered)
     assert verdict.sound is (not verdict.breaks)
     return [one.what for one in verdict.breaks]
 
@@ -240,12 +239,12 @@ def test_pages_are_as_short_as_a_line_allows(tmp_path: Path, monkeypatch: pytest
 def test_a_word_that_was_changed_is_found(log: tuple[Ledger, list[LogRow]]) -> None:
     rows = list(log[1])
     at = place(rows, "n2 says 1")
-    rows[at] = changed(rows[at], record=rows[at].record.replace(b"n2 says 1", b"n2 says 7"))
+    rows[at] = replace(rows[at], record=rows[at].record.replace(b"n2 says 1", b"n2 says 7"))
     assert found(log, rows) == [
         "its record is not the one that its id names",
         "it does not follow what stands before it in its author's chain",
     ]
-    rows[at] = changed(rows[at], id=load_event(rows[at].record).id)
+    rows[at] = replace(rows[at], id=load_event(rows[at].record).id)
     assert found(log, rows) == ["it does not follow what stands before it in its author's chain"]
 
 
@@ -283,7 +282,7 @@ def test_what_was_put_in_is_found(log: tuple[Ledger, list[LogRow]]) -> None:
             record=event.record,
             received=1,
         )
-        return changed(said, **fields)
+        return replace(said, **fields)
 
     more = replace(last, seq=last.seq + 1, pre=last.id, lamport=last.lamport + 1)
     assert found(log, [*rows, row(more)])[0].startswith("the state knows its author's chain from 1 to ")
@@ -306,11 +305,11 @@ def test_what_is_filed_wrong_is_found(log: tuple[Ledger, list[LogRow]]) -> None:
     rows = list(log[1])
     at = place(rows, "n0 says 1")
     for fields in ({"position": 77}, {"type": "add"}, {"author": log[0].heights[1].author}):
-        spoilt = [*rows[:at], changed(rows[at], **fields), *rows[at + 1 :]]
+        spoilt = [*rows[:at], replace(rows[at], **fields), *rows[at + 1 :]]
         assert "it is filed as something else than what it says of itself" in found(log, spoilt), fields
-    unreadable = [*rows[:at], changed(rows[at], record=b"{"), *rows[at + 1 :]]
+    unreadable = [*rows[:at], replace(rows[at], record=b"{"), *rows[at + 1 :]]
     assert "its record cannot be read" in found(log, unreadable)
-    spaced = [*rows[:at], changed(rows[at], record=rows[at].record.replace(b'":', b'": ', 1)), *rows[at + 1 :]]
+    spaced = [*rows[:at], replace(rows[at], record=rows[at].record.replace(b'":', b'": ', 1)), *rows[at + 1 :]]
     assert found(log, spaced) == ["its record is not written as it was hashed"]
     turned = checked(log[0], reversed(rows))
     assert "it does not stand where its time puts it" in [one.what for one in turned.breaks] and not turned.sound
@@ -321,7 +320,7 @@ def test_a_right_that_nobody_had_is_found(log: tuple[Ledger, list[LogRow]]) -> N
     at = next(n for n, row in enumerate(rows) if row.type == "remove")
     event = load_event(rows[at].record)
     spoilt = replace(event, sig=base64.urlsafe_b64encode(bytes(64)).decode().rstrip("="))
-    broken = [*rows[:at], changed(rows[at], record=spoilt.record), *rows[at + 1 :]]
+    broken = [*rows[:at], replace(rows[at], record=spoilt.record), *rows[at + 1 :]]
     verdict = checked(log[0], broken)
     (why,) = [one for one in verdict.breaks if one.id == event.id]
     assert why.what.startswith("its author could not do this (Unauthentic") and verdict.view == ""
@@ -331,7 +330,7 @@ def test_what_the_state_says_must_come_of_it(log: tuple[Ledger, list[LogRow]]) -
     about, rows = log
     assert found(log, rows) == []
     assert found(log, rows, view="another")[0].startswith(f"the members come to {about.view}, and the state has")
-    heights = [changed(one, tip="y" * 43) if one.nick == "n0" else one for one in about.heights]
+    heights = [replace(one, tip="y" * 43) if one.nick == "n0" else one for one in about.heights]
     assert [what[:36] for what in found(log, rows, heights=heights)] == [
         "its author's chain should end at 15 "[:36]
     ] or ("its author's chain should end at" in found(log, rows, heights=heights)[0])
@@ -380,10 +379,10 @@ def test_a_reader_s_post_that_is_not_kept_is_no_break() -> None:
         group=group.id, name="", me=group.me, nick="", view=group.view.checksum, heights=heights, events=len(rows)
     )
     assert checked(about, rows).breaks == []
-    unkept = [changed(one, seq=tip.seq + 1, tip="z" * 43) if one.author == author else one for one in heights]
-    assert checked(changed(about, heights=unkept), rows).breaks == [], "a reader's post has its place, and no row"
-    writer = [changed(one, seq=one.seq + 1, tip="z" * 43) if one.author == group.me else one for one in heights]
-    assert len(checked(changed(about, heights=writer), rows).breaks) == 1
+    unkept = [replace(one, seq=tip.seq + 1, tip="z" * 43) if one.author == author else one for one in heights]
+    assert checked(replace(about, heights=unkept), rows).breaks == [], "a reader's post has its place, and no row"
+    writer = [replace(one, seq=one.seq + 1, tip="z" * 43) if one.author == group.me else one for one in heights]
+    assert len(checked(replace(about, heights=writer), rows).breaks) == 1
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -421,7 +420,7 @@ def test_what_is_no_such_file_is_said(log: tuple[Ledger, list[LogRow]]) -> None:
         _, rows = archive.read(Path("x"), io.BytesIO(spoilt))
         with pytest.raises(archive.ArchiveBroken):
             list(rows)
-    bad = changed(log[1][0], record=b"\xff{")
+    bad = replace(log[1][0], record=b"\xff{")
     with pytest.raises(archive.Unexportable):
         archive.write(archive.Header(exported_at="", ledger=log[0]), [bad], io.BytesIO())
 
@@ -529,7 +528,7 @@ def test_whatever_a_file_says_it_is_read_or_refused(log: tuple[Ledger, list[LogR
 def served(agent: Any, log: tuple[Ledger, list[LogRow]]) -> Any:
     """An agent whose one group has this log."""
     about, rows = log
-    info = changed(test_cli.HIKERS, id=about.group, name="friends", view=about.view)
+    info = replace(test_cli.HIKERS, id=about.group, name="friends", view=about.view)
 
     def page(params: RowsParams) -> Rows:
         start = 0
@@ -586,12 +585,12 @@ def test_audit_and_export_on_the_command_line(
 def test_a_broken_log_ends_with_7(
     run: Any, served: Any, log: tuple[Ledger, list[LogRow]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served.answers["ledger"] = lambda _: changed(log[0], view="another")
+    served.answers["ledger"] = lambda _: replace(log[0], view="another")
     code, out, _ = run("audit friends")
     assert code == 7 and "NOT SOUND: 1 break" in out and "the state has another" in out
 
     def unreadable(_: Any) -> Rows:
-        return Rows([changed(log[1][0], record=b"\xff")], None)
+        return Rows([replace(log[1][0], record=b"\xff")], None)
 
     served.answers["rows"] = unreadable
     code, _, err = run(f"export friends {tmp_path}/out.jsonl")

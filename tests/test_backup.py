@@ -10,11 +10,11 @@ import stat
 import sys
 import tarfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.test_agent import Person, meet, until
 from tests.test_vault import PASSPHRASE, StandInKeyring, content, home

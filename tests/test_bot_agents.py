@@ -17,7 +17,7 @@ import pytest
 from tests.test_agent import DEADLINE_S, meet, people, until  # noqa: F401  # a fixture
 from zerochat import Bot, Message, SyncBot
 from zerochat.agent.client import AgentError, Dialogue, Reply, connect
-from zerochat.agent.schema import Event
+from zerochat.agent.schema import Event, Sent
 from zerochat.bot.bot import store_path
 from zerochat.bot.runner import ConsumerTaken
 from zerochat.bot.store import DeadLetter, Store
@@ -173,7 +173,8 @@ def say_all(person, texts) -> set[str]:
         connection.settimeout(DEADLINE_S)
         connection.sendall(asked)
         while len(found) < len(texts):
-            found |= {said.result.id for said in dialogue.hear(connection.recv(1 << 16)) if isinstance(said, Reply)}
+            said = dialogue.hear(connection.recv(1 << 16))
+            found |= {one.result.id for one in said if isinstance(one, Reply) and isinstance(one.result, Sent)}
     return found
 
 

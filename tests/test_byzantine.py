@@ -4,11 +4,11 @@ import base64
 import hashlib
 import json
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from msgspec.structs import replace
 
 from tests.seeds import told_elsewhere
 from tests.test_history import Cut, forged

@@ -8,7 +8,6 @@ own, and a mediator's store.
 """
 
 import base64
-import dataclasses
 import json
 import os
 import secrets
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tests.test_agent import until
 from zerochat.agent.client import AgentError, AgentGone, connect
@@ -28,6 +29,7 @@ from zerochat.agent.journal import Journal
 from zerochat.agent.mediator.standing import open_store
 from zerochat.agent.places import Places, places
 from zerochat.agent.vault import create_profile, unlock
+from zerochat.crypto.veil import Veiled
 from zerochat.group.state import Agent
 
 ROOT = Path(__file__).parents[1]
@@ -96,13 +98,13 @@ def secrets_of(value: Any, where: str = "state") -> Iterator[tuple[str, bytes]]:
     elif isinstance(value, list | tuple):
         for number, each in enumerate(value):
             yield from secrets_of(each, f"{where}[{number}]")
-    elif dataclasses.is_dataclass(value):
-        for each in dataclasses.fields(value):
-            inner = getattr(value, each.name)
-            if not each.repr and isinstance(inner, bytes) and 16 <= len(inner) <= 64:
-                yield f"{where}.{each.name}", inner
+    elif isinstance(value, Struct):
+        veiled = value.VEILED if isinstance(value, Veiled) else ()
+        for name, inner in asdict(value).items():
+            if name in veiled and isinstance(inner, bytes) and 16 <= len(inner) <= 64:
+                yield f"{where}.{name}", inner
             else:
-                yield from secrets_of(inner, f"{where}.{each.name}")
+                yield from secrets_of(inner, f"{where}.{name}")
 
 
 class Person:

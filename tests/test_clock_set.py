@@ -1,8 +1,7 @@
 """Somebody sets the clock of a machine, by a year: what is said stays acceptable, and nothing waits for a year."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from zerochat.agent import clock
 from zerochat.agent.attention import Attention

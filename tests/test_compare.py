@@ -1,8 +1,7 @@
 """An author who tells two members different things: how they notice, and what liars can make of that."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.test_history import Cut
 from zerochat.agent import delivery, report, schema, telling

@@ -1,9 +1,8 @@
 """How much of a log is here, as far as the others have told: worked out from the state, and said in a sentence."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.test_members import Ruled
 from zerochat.agent import report, schema, telling

@@ -1,9 +1,9 @@
 """Connections outside of any group, between two cores that post to each other."""
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from zerochat.crypto.keys import SecretKey, new_secret, public_of
 from zerochat.crypto.primitives import x25519_public

@@ -1,13 +1,12 @@
 """Who has a message and what has become of it: from the core's state and the journal to the verbs and the screen."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 
 from tests import test_cli
 from tests.pilot import run as play
@@ -304,16 +303,16 @@ def test_why_on_the_command_line(run: Any, agent: Any) -> None:
     code, out, err = run(f"why hikers {POST.id}")
     assert (code, err) == (0, "") and "You wrote this at 2026-07-01 12:04." in out
     assert "It is number 7 of your chain; nothing before it is missing." in out and "\x1b" not in out
-    double.answers["why"] = lambda _: changed(FATE, forked=True)
+    double.answers["why"] = lambda _: replace(FATE, forked=True)
     code, out, err = run("why hikers last --format jsonl")
     assert code == 7 and json.loads(out)["forked"] and "contradicts itself" in err
 
 
 def test_every_place_in_a_chain_has_its_sentence() -> None:
-    bob = changed(POST, self=False, author=Author(BOB, "bob"))
+    bob = replace(POST, self=False, author=Author(BOB, "bob"))
 
     def place(**fields: Any) -> str:
-        return sentences(changed(FATE, **{"event": bob, "word": "author", **fields}), {})
+        return sentences(replace(FATE, **{"event": bob, "word": "author", **fields}), {})
 
     assert "number 7 of bob's chain; nothing before it is missing." in place()
     assert "nothing before it is missing since number 3, with which it begins here." in place(first=3)
@@ -323,16 +322,16 @@ def test_every_place_in_a_chain_has_its_sentence() -> None:
     assert "from where on bob's chain is here, is not known." in place(first=0)
     assert "; 2 after number 9 are known of and missing." in place(known=11)
     assert "; 1 after number 9 is known of and missing." in place(known=10)
-    alone = changed(REPORT, members=[], of=0, delivered=0)
+    alone = replace(REPORT, members=[], of=0, delivered=0)
     assert "It is for nobody else." in place(report=alone)
     gone = [MemberDelivery("x", "gina", False, "left"), MemberDelivery("y", "hugo", False, "unknown", last_heard=STAMP)]
     assert "gina has left, and was not known to have it. hugo has not told whether it has it;" in place(gone=gone)
-    vouched = changed(bob, vouched=Author(CAROL, "carol"))
+    vouched = replace(bob, vouched=Author(CAROL, "carol"))
     assert "carol has handed it over, and bob has not confirmed it yet. It is" in place(event=vouched, word="vouched")
     backed = place(event=vouched, word="vouched", second=Author(CAROL + "2", "dave"))
     assert "not confirmed it yet. dave has the same. It is" in backed
     told = MemberDelivery("x", "gina", True, "delivered", STAMP, BOB)
-    assert "gina has it since 12:04, as bob said." in sentences(changed(FATE, gone=[told]), {BOB: "bob"})
+    assert "gina has it since 12:04, as bob said." in sentences(replace(FATE, gone=[told]), {BOB: "bob"})
 
 
 WHOLE = Completeness(
@@ -348,9 +347,9 @@ WHOLE = Completeness(
 
 
 def test_status_info_and_members_say_what_is_missing(run: Any, agent: Any) -> None:
-    info = changed(HIKERS, completeness=WHOLE)
-    members = [MEMBERS[0], changed(MEMBERS[1], last_heard=STAMP, missing=2)]
-    agent(status=lambda _: changed(test_cli.STATUS, groups=[info]), groups=lambda _: [info], members=lambda _: members)
+    info = replace(HIKERS, completeness=WHOLE)
+    members = [MEMBERS[0], replace(MEMBERS[1], last_heard=STAMP, missing=2)]
+    agent(status=lambda _: replace(test_cli.STATUS, groups=[info]), groups=lambda _: [info], members=lambda _: members)
     said = "complete with bob␛ as of 2026-07-01 12:04; 2 messages of carol missing (asked for since 2026-07-01 12:04)"
     assert f"\nhikers:  {said}\n" in run("status")[1]
     assert f"what is here    {said}\n" in run("info hikers")[1]
@@ -365,7 +364,7 @@ def test_tail_tells_what_is_missing(run: Any, agent: Any) -> None:
         ("complete", CompleteNews(group="GROUPID", upto=9, at=STAMP)),
         ("removed", RemovedNews("GROUPID", BOB, "bob")),
     ]
-    out_by = changed(HIKERS, removed_by=Author(BOB, "bob"), state="left")
+    out_by = replace(HIKERS, removed_by=Author(BOB, "bob"), state="left")
 
     def subscribe(_: Any) -> Any:
         for method, item in told:
@@ -398,7 +397,7 @@ def test_what_is_missing_stands_where_it_is_missing(tmp_path: Path) -> None:
             gap = GapInfo(
                 author=bob.did, nick="bob", after=said.position, upto=said.position + 2, missing=2, state="asked"
             )
-            group.info = changed(group.info, completeness=changed(WHOLE, gaps=[gap]))
+            group.info = replace(group.info, completeness=replace(WHOLE, gaps=[gap]))
             news = GapNews(group="g1", author=bob.did, nick="bob", after=gap.after, upto=gap.upto, state="asked")
             it.agent.tell("gap", news)
             await it.shows("bob said 2 more, missing here", "2 missing")
@@ -406,8 +405,8 @@ def test_what_is_missing_stands_where_it_is_missing(tmp_path: Path) -> None:
             assert it.text.index("the first of three") < line < it.text.index("did bob say something?")
             # Once it is there the line has gone.
             it.agent.say(group, 1, "the second", minute=5, lamport=said.lamport + 1)
-            group.info = changed(group.info, completeness=changed(WHOLE, complete=True, gaps=[]))
-            it.agent.tell("gap", changed(news, state="filled"))
+            group.info = replace(group.info, completeness=replace(WHOLE, complete=True, gaps=[]))
+            it.agent.tell("gap", replace(news, state="filled"))
             it.agent.tell("complete", CompleteNews(group="g1", upto=1, at=STAMP))
             await it.gone("said 2 more")
             await it.shows("Nothing is missing any more", "the second")
@@ -425,7 +424,7 @@ def test_whose_word_it_is_stands_beside_it(tmp_path: Path) -> None:
             group = it.agent.groups["g1"]
             bob, carol = group.members[1:3]
             event = it.agent.post(group, 1, "so they say", minute=5)
-            group.events[group.events.index(event)] = event = changed(event, vouched=Author(carol.did, "carol"))
+            group.events[group.events.index(event)] = event = replace(event, vouched=Author(carol.did, "carol"))
             it.agent.tell("event", event)
             await it.shows("so they say", "vouched")
             it.agent.say(group, 2, "and I?", minute=6)
@@ -447,7 +446,7 @@ def test_whose_word_it_is_stands_beside_it(tmp_path: Path) -> None:
 
             # What its author says next names it, and so confirms it.
             other = it.agent.post(group, 1, "I have heard", minute=7)
-            group.events[group.events.index(other)] = other = changed(other, vouched=Author(carol.did, "carol"))
+            group.events[group.events.index(other)] = other = replace(other, vouched=Author(carol.did, "carol"))
             it.agent.tell("event", other)
             await it.shows("I have heard", "vouched")
             it.agent.say(group, 1, "I say so myself", minute=8)

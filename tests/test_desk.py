@@ -3,12 +3,12 @@
 import base64
 import json
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.test_connection import ALICE, Two
 from zerochat.agent import report, schema

@@ -1,10 +1,10 @@
 """Desks before cores that are in one group: who comes in, who goes, who may do what, and what faces see of it."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.test_desk import Counter
 from tests.test_members import ADMINS, Ruled

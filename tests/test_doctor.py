@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.machines import Machine, machines, meet, until
 from tests.small_disk import SmallDisk, why_not
@@ -229,16 +230,12 @@ def test_a_full_disk(tmp_path):
 def test_a_folder_that_cannot_be_written(home):
     if os.geteuid() == 0:
         read_only = Path("/proc/self")  # where not even the superuser makes files
-        state, _, remedy = checked(home.__class__(**{**as_dict(home), "data": read_only}), "disk")["disk"]
+        state, _, remedy = checked(replace(home, data=read_only), "disk")["disk"]
     else:
         home.data.chmod(0o500)
         state, _, remedy = checked(home, "disk")["disk"]
         home.data.chmod(0o700)
     assert state == "fail" and "writable" in remedy
-
-
-def as_dict(home):
-    return {name: getattr(home, name) for name in home.__dataclass_fields__}
 
 
 # --- with an agent ----------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """Typing notices and read receipts in the core: who is told, who is not, and what hostile ones come to."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.test_history import Cut
 from zerochat.didcomm.message import Message, new_id

@@ -1,11 +1,11 @@
 """The event record: named by its content, and refused in every other form."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public, sha256

@@ -5,12 +5,12 @@ import contextlib
 import copy
 import json
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, base58, compact_json
 from zerochat.crypto.keys import PublicKey, SecretKey, new_secret, public_of, sign

@@ -3,12 +3,12 @@
 import contextlib
 import hashlib
 import heapq
-from dataclasses import replace
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.test_history import Cut
 from zerochat.crypto.encoding import b64url, b64url_bytes

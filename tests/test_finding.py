@@ -3,7 +3,6 @@
 The index lies in the journal and is asked here over a real one; what faces type goes through the agent's own `search`.
 """
 
-import dataclasses
 import random
 from contextlib import suppress
 from datetime import datetime
@@ -13,6 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.agent import rows, wordindex
 from zerochat.agent.database import create_database
@@ -37,8 +38,7 @@ NOW = ms(2026, 3, 15, 12)
 DAY = 86_400_000
 
 
-@dataclasses.dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     turn: int
 
 
@@ -329,7 +329,7 @@ def test_refuted_events_are_not_found_and_come_back(log: Log):
     assert log.find("hearsay") == [post.id] and log.find("gossip") == []
     log.commit(Refute("hikers", BOB, 0, post.seq))
     assert log.find("hearsay") == []
-    log.commit(dataclasses.replace(post, vouched=""))
+    log.commit(replace(post, vouched=""))
     assert log.find("hearsay") == [post.id]
     log.commit(post, Confirm("hikers", BOB, 0, 9))
     assert log.find("hearsay") == [post.id]

@@ -1,9 +1,9 @@
 """What newcomers get of what was said before: the rule as people write it, in words, and what a newcomer is told."""
 
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
+from msgspec.structs import replace
 
 from tests.test_history import Cut
 from zerochat.agent import plain

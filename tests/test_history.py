@@ -1,9 +1,8 @@
 """What is missing and who brings it: third members, histories for newcomers, lost profiles; and who lies about it."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.test_join import Small
 from zerochat.didcomm.message import Message

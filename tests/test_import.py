@@ -3,12 +3,11 @@
 import io
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 
 from tests import test_cli
 from tests.pilot import run as play
@@ -363,7 +362,7 @@ def test_a_page_has_its_limits_and_rubbish_changes_nothing(lonely: Cut) -> None:
 def test_tail_prints_what_is_confirmed(run: Any, agent: Any) -> None:
     news = ConfirmedNews(group="GROUPID", author=BOB, nick="bob\x1b", after=3, upto=5)
     single = ConfirmedNews(group="GROUPID", author=BOB, nick="bob", after=5, upto=6)
-    gone = changed(HIKERS, removed_by=Author(BOB, "bob"), state="left")
+    gone = replace(HIKERS, removed_by=Author(BOB, "bob"), state="left")
 
     def subscribe(_: Any) -> Any:
         for item in (news, single):
@@ -389,7 +388,7 @@ def test_the_screen_drops_its_mark_at_once(tmp_path: Path) -> None:
 
             def vouched(text: str, minute: int) -> Any:
                 event = it.agent.post(group, 1, text, minute=minute)
-                found = changed(event, vouched=Author(carol.did, "carol"))
+                found = replace(event, vouched=Author(carol.did, "carol"))
                 group.events[group.events.index(event)] = found
                 it.agent.tell("event", found)
                 return found

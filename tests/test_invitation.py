@@ -4,7 +4,6 @@ import json
 import random
 import re
 import string
-from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import BASE41, b64url, b64url_bytes, base45, base45_bytes, compact_json
 from zerochat.crypto.keys import PublicKey

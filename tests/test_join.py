@@ -1,9 +1,8 @@
 """Joining and leaving in small histories: every way in which it can end, told by two or three cores."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public, x25519_public

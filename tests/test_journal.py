@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field, make_dataclass, replace
 from heapq import merge
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,8 @@ import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct, defstruct, field
+from msgspec.structs import replace
 
 from zerochat.agent import journal as journal_module
 from zerochat.agent import rows
@@ -41,16 +42,14 @@ from zerochat.group.effects import Confirm, Receipt, Refute, Remember
 KEY = bytes(range(32))
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     number: int
-    blob: bytes = field(default=b"", repr=False)
+    blob: bytes = b""
     names: frozenset[str] = frozenset()
     chain: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """An entry that is split again, for it has entries of its own."""
 
     title: str
@@ -59,8 +58,7 @@ class Branch:
     where: Leaf | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     label: str
     branches: dict[str, Branch] = field(default_factory=dict)
     singles: dict[bytes, Leaf] = field(default_factory=dict)
@@ -228,7 +226,7 @@ def test_a_new_journal_has_no_state(journal: Journal):
 
 def evolve(*fields: Any) -> Any:
     """A later, or earlier, Tree."""
-    return make_dataclass("Tree", fields, frozen=True, slots=True)
+    return defstruct("Tree", fields, frozen=True)
 
 
 def test_a_new_field_takes_its_default_and_an_old_one_is_left_alone(journal: Journal):
@@ -246,15 +244,15 @@ def test_a_new_field_takes_its_default_and_an_old_one_is_left_alone(journal: Jou
 
 def test_an_entry_may_change_its_fields(journal: Journal):
     journal.commit(Tree("x", singles={b"a": Leaf(1, b"blob")}))
-    later: Any = make_dataclass("Leaf", [("number", int), ("extra", str, "e")], frozen=True, slots=True)
+    later: Any = defstruct("Leaf", [("number", int), ("extra", str, "e")], frozen=True)
     newer = evolve(("label", str), ("singles", dict[bytes, later]))
     assert journal.load(newer) == newer("x", {b"a": later(1, "e")})
 
 
 def test_an_entry_may_get_entries_of_its_own_and_lose_them(path: Path):
     """It moves to other parts then, also when only a little of it is written next."""
-    plain: Any = make_dataclass("Entry", [("number", int)], frozen=True, slots=True)
-    split: Any = make_dataclass("Entry", [("number", int), ("leaves", dict[str, Leaf], field(default_factory=dict))])
+    plain: Any = defstruct("Entry", [("number", int)], frozen=True)
+    split: Any = defstruct("Entry", [("number", int), ("leaves", dict[str, Leaf], field(default_factory=dict))])
     older, newer = evolve(("entries", dict[str, plain])), evolve(("entries", dict[str, split]))
     with Journal.create(path, KEY) as journal:
         journal.commit(older({"a": plain(1), "b": plain(2)}))
@@ -889,18 +887,16 @@ def test_a_fault_of_our_own_leaves_nothing_behind_either(journal: Journal):
 
 WRITER = """
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from msgspec import Struct
 from zerochat.agent.journal import Journal
 from zerochat.group.effects import Remember
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     number: int
     blob: bytes
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     label: str
     entries: dict[bytes, Entry]
 
@@ -920,8 +916,8 @@ def test_what_was_acknowledged_survives_kill_9(path: Path):
     """And the state on disk is always the one that belongs to the last event on disk."""
     with Journal.create(path, KEY) as journal:
         assert journal.latest() == 0
-    entry: Any = make_dataclass("Entry", [("number", int), ("blob", bytes)])
-    state: Any = make_dataclass("State", [("label", str), ("entries", dict[bytes, entry])])
+    entry: Any = defstruct("Entry", [("number", int), ("blob", bytes)])
+    state: Any = defstruct("State", [("label", str), ("entries", dict[bytes, entry])])
     dice = random.Random(4)
     acknowledged = 0
     for _ in range(3):

@@ -7,10 +7,11 @@ so a history is played once, and both judge what comes of it.
 import sys
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.quarrels import EPOCH, Story
 from zerochat.crypto.encoding import b64url

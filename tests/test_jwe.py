@@ -3,10 +3,11 @@
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from zerochat.crypto.contents import CONTENTS
 from zerochat.crypto.encoding import b64url, b64url_bytes

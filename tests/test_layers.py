@@ -3,12 +3,12 @@
 import json
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import base58
 from zerochat.crypto.keys import SecretKey, new_secret, public_of

@@ -1,9 +1,8 @@
 """Members who only dial out: over mediators everything reaches them, once, and nobody else notices."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.behind import Behind
 from zerochat.agent.checkpoint import assemble, changes

@@ -1,9 +1,9 @@
 """Mediation and pickup as messages: what one side writes the other reads, and the recipient's side keeps its head."""
 
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.attachment import Attachment

@@ -1,13 +1,13 @@
 """The mediator: nothing accepted is lost, nothing acknowledged comes back, nobody learns who is registered."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from zerochat.agent.database import OlderJournal, WrongKey
 from zerochat.agent.mediator.clerk import Policy

@@ -1,9 +1,9 @@
 """The mediator against strangers who know somebody's name, and recipients who want more than is theirs."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests import test_mediator
 from tests.test_mediator import BOB, NOW, V2, Client, Site, forwarded, kind, letter, random, service

@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from zerochat.agent.database import DiskFull
 from zerochat.agent.mediator import service

@@ -1,9 +1,9 @@
 """Under which DID a mediator speaks: to each recipient its own from the first answer on, whatever is lost meanwhile."""
 
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests import test_mediator
 from tests.test_mediator import NOW, V2, Client, Site, forwarded, kind, letter, random, service

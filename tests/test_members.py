@@ -2,9 +2,9 @@
 
 import itertools
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.test_join import Small
 from zerochat.errors import NotAMember, RemoteError

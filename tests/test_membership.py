@@ -2,11 +2,11 @@
 
 import random
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_public, sha256, x25519_public

@@ -4,12 +4,12 @@ import json
 import random
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import SHA2_256, b64url, base58
 from zerochat.crypto.primitives import sha256

@@ -2,11 +2,12 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, compact_json
 from zerochat.crypto.keys import PublicKey, SecretKey, public_of

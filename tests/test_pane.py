@@ -1,14 +1,14 @@
 """The message pane: order, heights and the reader's place; and what its lines look like."""
 
 import asyncio
+import dataclasses
 import re
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace as renew
+from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.app import App
 from textual.color import Color
@@ -89,7 +89,7 @@ def test_what_is_folded_does_not_depend_on_the_order_of_arrival(changes, random,
     for row in rows:
         bit_by_bit.set_unread(row.key)
         bit_by_bit.add([row])
-        bit_by_bit.add([replace(row, line=2)])
+        bit_by_bit.add([dataclasses.replace(row, line=2)])
     bit_by_bit.forget(gone)
     bit_by_bit.set_unread(unread)
     for one in (at_once, bit_by_bit):
@@ -265,10 +265,9 @@ def test_a_window_is_bounded_at_the_end_that_is_not_read(tmp_path):
 def test_unknown_types_are_skipped(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     event = agent.post(agent.add_group("g"), 1, "x")
-    from msgspec.structs import replace as change
 
-    assert row_of(change(event, type="poll"), 1) is None
-    assert row_of(change(event, body={}), 1) is not None
+    assert row_of(replace(event, type="poll"), 1) is None
+    assert row_of(replace(event, body={}), 1) is not None
 
 
 # --- the pane -------------------------------------------------------------------------------------------------------
@@ -399,7 +398,6 @@ def test_what_happens_to_members_is_told_quietly(tmp_path):
 
 
 def test_what_happened_to_members_is_told_under_the_names_of_that_time(tmp_path):
-    from msgspec.structs import replace as change
 
     agent = FakeAgent(tmp_path / "s")
     group = agent.add_group("crew", ["Bob", "Eve"])
@@ -407,13 +405,13 @@ def test_what_happened_to_members_is_told_under_the_names_of_that_time(tmp_path)
     agent._log(group, 0, "member_joined", {"did": bob, "nick": "Bob"}, minute=1)
     agent._log(group, 1, "member_joined", {"did": eve, "nick": "Eve"}, minute=1)
     agent.post(group, 0, "welcome", minute=1)  # Three lines in a row would be folded into one.
-    group.members[1] = change(group.members[1], nick="ally")
+    group.members[1] = replace(group.members[1], nick="ally")
     agent._log(group, 1, "member_renamed", {"did": bob, "nick": "ally", "was": "Bob"}, minute=2)
-    group.members[2] = change(group.members[2], nick="Bob")
+    group.members[2] = replace(group.members[2], nick="Bob")
     agent._log(group, 2, "member_renamed", {"did": eve, "nick": "Bob", "was": "Eve"}, minute=3)
     agent.post(group, 1, "hello", minute=4)
     nicks = {member.did: member.nick for member in group.members}
-    group.events = [change(each, author=change(each.author, nick=nicks[each.author.did])) for each in group.events]
+    group.events = [replace(each, author=replace(each.author, nick=nicks[each.author.did])) for each in group.events]
     told = golden(conversation(agent, group), (60, 20))
     # Who was called so is not who is called so now: letters of the key tell them apart.
     for line in ("alice let Bob in", "Bob·0Bob let Eve in", "Bob·0Bob is called ally now", "Eve is called Bob now"):
@@ -473,7 +471,7 @@ def test_an_empty_conversation_says_what_to_do(tmp_path):
 def test_a_newcomer_is_not_told_that_nobody_has_said_anything(tmp_path):
     agent = FakeAgent(tmp_path / "s")
     group = agent.add_group("hush", ["bob"])
-    group.info = renew(group.info, beginning=Beginning(state="withheld", rules=["none"]))
+    group.info = replace(group.info, beginning=Beginning(state="withheld", rules=["none"]))
     shown = golden(conversation(agent, group), (100, 10))
     assert "What was said before you came is not given to newcomers in this group." in shown
     assert "Nothing has been said since you came." in shown
@@ -486,7 +484,7 @@ def test_quiet_lines_are_wrapped_and_never_cut(tmp_path, width):
     group = agent.add_group("weekend", ["Bobby Very Long Name Indeed"])
     bob = group.members[1].did
     gap = GapInfo(author=bob, nick=group.members[1].nick, after=0, upto=1, missing=1, state="lost")
-    group.info = renew(group.info, completeness=Completeness(complete=False, gaps=[gap]))
+    group.info = replace(group.info, completeness=Completeness(complete=False, gaps=[gap]))
     agent.post(group, 1, "behind it", minute=2)
     known = conversation(agent, group)
     shown = golden(known, (width, 24))
@@ -686,7 +684,7 @@ def test_selected_lines_are_what_is_copied(tmp_path):
 
 def test_deliveries_can_be_three_digits(tmp_path):
     timeline = Timeline()
-    timeline.add([replace(a_row(1, ME, own=True), of=250, delivered=250)])
+    timeline.add([dataclasses.replace(a_row(1, ME, own=True), of=250, delivered=250)])
     from zerochat.tui.messages.paint import mark_of
 
     assert cell_len(mark_of(timeline.rows[0])[0]) <= MARGIN

@@ -1,8 +1,7 @@
 """Giving a join up, and what is left of it: for whoever gives it up, whoever has invited it, and the members."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.behind import Behind
 from tests.test_admission import Admitting

@@ -3,12 +3,12 @@
 import contextlib
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, dump, parse
 from zerochat.didcomm.packer import Profile

@@ -1,8 +1,7 @@
 """What agents of all makers ask each other, between members and on connections; and what hostile answers come to."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.behind import Behind
 from tests.test_connection import ALICE, BOB, Two

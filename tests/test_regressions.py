@@ -11,13 +11,13 @@ import random
 import socket
 import time
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 import zmq
 import zstandard
+from msgspec.structs import replace
 
 from tests.rawcurve import RawMember
 from tests.rogue import Rogue, Watched, at_rest, texts

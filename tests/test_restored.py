@@ -1,9 +1,9 @@
 """A profile that is older than itself: it says nothing before it knows what it has said, and is heard again by all."""
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.test_history import Cut
 from zerochat.errors import NotAMember

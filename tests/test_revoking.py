@@ -1,8 +1,7 @@
 """Invitations that are open: who has used them and how far that is, and taking one back."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.test_admission import Admitting
 from tests.test_desk_members import Offices

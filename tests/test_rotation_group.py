@@ -1,8 +1,7 @@
 """DIDs that are replaced in the middle of a group's life, in both kinds of envelopes: nothing is lost by it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.behind import Behind
 from zerochat.didcomm import PACKERS

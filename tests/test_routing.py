@@ -1,10 +1,11 @@
 """Forwards: every mediator on a route opens exactly its own layer, in the order that the kind of service says."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import PublicKey, SecretKey

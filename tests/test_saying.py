@@ -3,12 +3,12 @@ comes to, which is the same in whatever order it is heard."""
 
 import random
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.test_membership import ADMINS, FLAT, Book, did
 from zerochat.crypto.encoding import canonical_json

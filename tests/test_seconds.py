@@ -1,8 +1,7 @@
 """A second opinion on what somebody has handed over: who is asked, what comes of it, and what a person is told."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.test_history import Cut, forged
 from zerochat.agent.delivery import differs

@@ -15,11 +15,11 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import zmq
+from msgspec.structs import replace
 
 from tests.rogue import UNHEARD_S, Rogue, Watched, at_rest, texts
 from tests.test_agent import meet, until

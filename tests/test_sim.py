@@ -1,7 +1,6 @@
 """Whole histories of the real core over a bad network: everybody agrees in the end, and each seed replays exactly."""
 
-from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -16,7 +15,6 @@ from zerochat.group.event import CONTROL
 from zerochat.group.history import needs, past
 from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule
 from zerochat.group.modes import MODES
-from zerochat.group.turn import changed
 from zerochat.sim import Faults, Violation, World, play
 from zerochat.sim.batch import Plan, play_all
 from zerochat.sim.shortcuts import remembering
@@ -111,22 +109,3 @@ def test_what_is_remembered_was_verified():
                 with pytest.raises(Unauthentic):
                     ed25519_verify(*wrong)
     assert primitives.open_signed is before
-
-
-def test_a_state_is_copied_as_dataclasses_would():
-    world = play(1, posts=2)
-    agent = world.nodes["n0"].agent
-    group = world.group("n0")
-    peer = next(iter(group.peers.values()))
-    cases: list[tuple[Any, dict[str, Any]]] = [
-        (agent, {"label": "x"}),
-        (group, {"lamport": 7, "heads": ()}),
-        (peer, {"tries": 9}),
-        (peer, {}),
-    ]
-    for state, fields in cases:
-        before = replace(state)
-        assert changed(state, fields) == replace(state, **fields)
-        assert state == before
-    with pytest.raises(AssertionError, match="no such field: nonsense"):
-        changed(peer, {"nonsense": 1})

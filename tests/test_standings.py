@@ -1,13 +1,12 @@
 """Messages as they stand now, over a real journal: what a page shows, and what whoever follows the log is told."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 
 from tests.test_completeness import Parted
 from tests.test_delivery import Ears
@@ -273,7 +272,7 @@ def test_a_file_shows_messages_as_they_stood(one: Follower, tmp_path: Path) -> N
     path = tmp_path / "friends.jsonl"
     with archive.create(path) as file:
         archive.write(archive.Header(exported_at="", ledger=ledger), rows, file)
-    live = [changed(event, delivery=Delivery(0, 0)) for event in one.history(limit=500).events]
+    live = [replace(event, delivery=Delivery(0, 0)) for event in one.history(limit=500).events]
     assert events_of(str(path), None) == live
     last = events_of(str(path), 2)
     assert last[0] == live[-2] and last[1].quoted is not None and last[1].quoted.author is None

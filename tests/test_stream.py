@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.test_journal import KEY, Tree
 from zerochat.agent import schema

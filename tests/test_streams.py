@@ -1,8 +1,7 @@
 """Groups whose keys sign: who hears whose stream from where on, what is refused, and who reads nothing any more."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.test_members import Ruled
 from zerochat.crypto.encoding import did_key_bytes
@@ -26,7 +25,7 @@ from zerochat.group.relationship import pack
 from zerochat.group.stimuli import LeaveGroup, Moment, Received, RemoveMember, SendPost
 from zerochat.group.streams import own, taking, terms
 from zerochat.group.streams.subscribing import open_key
-from zerochat.group.turn import Turn, changed
+from zerochat.group.turn import Turn
 from zerochat.sim import SIMULATED_PACKERS
 
 
@@ -142,8 +141,8 @@ def test_whoever_has_the_events_from_others_is_brought_the_stream_all_the_same(t
     three.ask("n0", SendPost(three.id, "heard of"))
     three.run(for_ms=100)
     group, member = three.group("n0"), three.did("n2")
-    peer = changed(group.peers[member], {"acked": {group.me: group.seq}})
-    said = changed(group, {"peers": {**group.peers, member: peer}})
+    peer = replace(group.peers[member], acked={group.me: group.seq})
+    said = replace(group, peers={**group.peers, member: peer})
     three.nodes["n0"].agent = replace(three.nodes["n0"].agent, groups={three.id: said})
     three.faults = real
     three.run(for_ms=60_000)
@@ -342,7 +341,7 @@ def test_whoever_says_that_its_stream_begins_in_a_year_cannot_go_on_without_sign
     group, member = three.group("n0"), three.did("n1")
     stream = replace(three.group("n1").streams[group.me], after=2**53 - 1)
     theirs = three.group("n1")
-    told = changed(theirs, {"streams": {**theirs.streams, group.me: stream}})
+    told = replace(theirs, streams={**theirs.streams, group.me: stream})
     three.nodes["n1"].agent = replace(three.nodes["n1"].agent, groups={three.id: told})
     late = stream.accepted_at + clock.AHEAD_MS_MAX + 1
     three.now = late

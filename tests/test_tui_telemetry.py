@@ -1,12 +1,12 @@
 """/telemetry: the question as a question, and nothing recorded before somebody has said yes to it."""
 
 import base64
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from tests.fake_agent import FakeAgent
 from tests.pilot import asked, run, scene, weekend

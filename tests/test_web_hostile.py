@@ -5,10 +5,10 @@ import re
 import socket
 import struct
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests import webs
 from tests.webs import (

@@ -13,10 +13,12 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from benchmarks import Figure, Report, Row, take_turns
 from benchmarks.ours.core import GROUP, HUB, Star

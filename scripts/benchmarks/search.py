@@ -9,12 +9,12 @@ words, is what an index finds hardest.
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from benchmarks import Figure, Report, Row, take_turns
 from benchmarks.journal import Turn, turns_of

@@ -5,12 +5,13 @@ The group is a real one, with real envelopes, founded in the simulator; it is th
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from random import Random
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fuzzing.nodes import Array, Object, Part, as_text, dissect, utf8
 from fuzzing.people import dice
@@ -312,7 +313,7 @@ _POSTED = Event("g" * 43, POST, "did:key:z6Mk" + "a" * 44, 1, "", (), (), 1, 1, 
 
 def _bare(event: Event) -> Event:
     """The same without what was worked out of it."""
-    return Event(**{name: getattr(event, name) for name in Event.__dataclass_fields__})
+    return replace(event)
 
 
 def _runs(events: list[Event]) -> list[Run]:

@@ -1,8 +1,9 @@
 """What is fuzzed at a mediator: whatever its recipients and those who write to them post to it, in real envelopes."""
 
-from dataclasses import replace
 from functools import cached_property
 from random import Random
+
+from msgspec.structs import replace
 
 from fuzzing.files import folder
 from fuzzing.messages import Forward, Protocols

@@ -5,14 +5,16 @@ signed by the member, and named behind the message before. It is heard by an age
 that has asked for it.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from random import Random
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fuzzing.group import _PACKER, NOW, Place, _content, _framed, place
 from fuzzing.nodes import Array, Bytes, Object, Part, as_text, utf8
@@ -46,7 +48,6 @@ from zerochat.group.state import Agent, Asking, Group, Stream
 from zerochat.group.stimuli import Moment, Received
 from zerochat.group.streams.taking import EARLY_BYTES_MAX, EARLY_MAX
 from zerochat.group.streams.terms import NO_RULES, seal_key
-from zerochat.group.turn import changed
 from zerochat.group.wire.messages import SYNC
 from zerochat.group.wire.run import write_runs
 
@@ -74,16 +75,16 @@ def here() -> Here:
         group.seed
     )
     subscriber = replace(group.subscribers[sender], accept=asked.written().decode(), acked=0)
-    group = changed(group, {"subscribers": {**group.subscribers, sender: subscriber}})
+    group = replace(group, subscribers={**group.subscribers, sender: subscriber})
     streams = {did: one for did, one in group.streams.items() if did != sender}
     asking = {**group.asking, sender: Asking(asked.digest, asked.written().decode())}
-    waiting = changed(group, {"streams": streams, "asking": asking})
+    waiting = replace(group, streams=streams, asking=asking)
 
     def agent(has: Group) -> Agent:
-        return changed(found.agent, {"groups": {**found.agent.groups, group.id: has}})
+        return replace(found.agent, groups={**found.agent.groups, group.id: has})
 
     return Here(
-        replace(found, agent=agent(group), group=group),
+        dataclasses.replace(found, agent=agent(group), group=group),
         group.streams[sender],
         found.seeds[sender],
         agent(waiting),
@@ -237,7 +238,7 @@ class Streams:
 
 
 def _bare(event: Event) -> Event:
-    return Event(**{name: getattr(event, name) for name in Event.__dataclass_fields__})
+    return replace(event)
 
 
 def _stated(part: Part, dice: Random) -> Part:

@@ -10,7 +10,6 @@ The file is not encrypted: whoever can read it can read everything in it.
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import replace as dataclass_replace
 from pathlib import Path
 from typing import IO, Any, ClassVar, Literal, cast
 
@@ -197,4 +196,4 @@ def events(
 def _kept(row: LogRow, group: str) -> Row:
     """As a journal would have it. What it is about stands in its record."""
     kept = Row(**{name: getattr(row, name) for name in row.__struct_fields__}, group=group)
-    return dataclass_replace(kept, target=target_of(report.load(kept)))
+    return replace(kept, target=target_of(report.load(kept)))

@@ -7,9 +7,8 @@ the authors' own DIDs, and what is not (posts of pairwise groups) by the hashes 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from zerochat.agent.schema import Height, Ledger, LogRow
 from zerochat.errors import RemoteError
@@ -57,8 +56,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """Breaks that are not named."""
 
 
-@dataclass(slots=True)
-class _Thread:
+class _Thread(Struct):
     """How far the chain of one author has been followed."""
 
     position: int = 0
@@ -71,8 +69,7 @@ class _Thread:
     """Stretches that are not here: after a position, before another."""
 
 
-@dataclass(slots=True)
-class Audit:
+class Audit(Struct):
     """One check, of the log that `ledger` speaks of. `take` every row, then ask for the `verdict`."""
 
     ledger: Ledger

@@ -16,11 +16,11 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, ClassVar, Final, Literal
 
 import msgspec
+from msgspec import Struct
 
 from zerochat.agent.database import KEY_BYTES, fault_of_disk, sync_folder
 from zerochat.agent.journal import (
@@ -79,8 +79,7 @@ class Manifest(msgspec.Struct, frozen=True, tag_field="zerochat", tag="backup"):
     version: Count = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(Struct, frozen=True):
     """What a profile was restored from."""
 
     profile: str

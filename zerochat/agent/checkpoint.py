@@ -1,23 +1,23 @@
-"""Takes a tree of frozen dataclasses apart into small named parts, and puts it together again.
+"""Takes a tree of records (frozen Structs) apart into small named parts, and puts it together again.
 
 A turn changes little of a large state: one counter of one member of one group. So each field of the root is a part of
-its own; a field that is a dict of dataclasses is split by entry; and an entry that holds such a dict itself is split by
+its own; a field that is a dict of records is split by entry; and an entry that holds such a dict itself is split by
 field again. Values are never changed in place, so a part whose object is still the same one need not be looked into,
 and finding what changed costs what changed.
 
-Parts are MessagePack, decoded by the types of the dataclasses. A newer version may add fields with defaults and drop
+Parts are MessagePack, decoded by the types of the records. A newer version may add fields with defaults and drop
 others: a field that is absent takes its default, and a part that nobody knows is left alone. It may also give an entry
-its first dict of dataclasses, or take the last one away, which moves the entry to other parts: then the whole is
+its first dict of records, or take the last one away, which moves the entry to other parts: then the whole is
 written afresh.
 """
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import fields
 
 from zerochat.errors import ZerochatError
 
@@ -25,7 +25,7 @@ S = TypeVar("S")
 
 DICT: Final = b""
 """The value of a dict's own part, which says that the dict is there, be it empty. No MessagePack is empty, so a field
-that has become a dict of dataclasses, or has been one, is never mistaken."""
+that has become a dict of records, or has been one, is never mistaken."""
 _ABSENT: Final = object()
 
 
@@ -33,25 +33,22 @@ class Unreadable(Exception):
     """A part does not fit the types."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Whole:
+class _Whole(Struct, frozen=True):
     """A value in one part."""
 
     type: Any
     decoder: msgspec.msgpack.Decoder[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entries:
+class _Entries(Struct, frozen=True):
     """A dict with a part, or parts, for each entry."""
 
     bytes_keys: bool
     entry: "_Whole | _Fields"
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    """A dataclass with a part, or parts, for each field."""
+class _Fields(Struct, frozen=True):
+    """A record with a part, or parts, for each field."""
 
     type: type
     parts: "dict[str, _Part]"
@@ -63,12 +60,12 @@ _Part: TypeAlias = _Whole | _Entries | _Fields
 @cache
 def _fields_of(shape: Any) -> _Fields:
     hints = get_type_hints(shape)
-    return _Fields(shape, {each.name: _part_of(hints[each.name]) for each in dataclasses.fields(shape)})
+    return _Fields(shape, {each.name: _part_of(hints[each.name]) for each in fields(shape)})
 
 
 def _part_of(hint: Any) -> _Whole | _Entries:
     arguments = get_args(hint)
-    if get_origin(hint) in (dict, Mapping) and arguments[0] in (str, bytes) and _is_dataclass(arguments[1]):
+    if get_origin(hint) in (dict, Mapping) and arguments[0] in (str, bytes) and _is_record(arguments[1]):
         fields = _fields_of(arguments[1])
         splits = any(isinstance(part, _Entries) for part in fields.parts.values())
         return _Entries(arguments[0] is bytes, fields if splits else _whole_of(arguments[1]))
@@ -80,8 +77,8 @@ def _whole_of(hint: Any) -> _Whole:
     return _Whole(hint, msgspec.msgpack.Decoder(hint))
 
 
-def _is_dataclass(hint: Any) -> bool:
-    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+def _is_record(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Struct)
 
 
 # --- taking apart ---------------------------------------------------------------------------------------------------
@@ -136,8 +133,7 @@ def _key(name: str, bytes_keys: bool) -> str | bytes:
 # --- putting together -----------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(Struct):
     """What is stored at a path, and below it."""
 
     value: bytes | None = None
@@ -166,7 +162,7 @@ def assemble(shape: type[S], rows: Iterable[tuple[str, bytes]]) -> tuple[S, bool
 
 def _assemble(part: _Part, node: _Node, path: str, moved: list[str]) -> Any:
     match part:
-        case _Whole() if node.value is None and _is_dataclass(part.type):
+        case _Whole() if node.value is None and _is_record(part.type):
             moved.append(path)
             return _assemble(_fields_of(part.type), node, path, moved)
         case _Whole():
@@ -191,11 +187,11 @@ def _assemble(part: _Part, node: _Node, path: str, moved: list[str]) -> Any:
 
 def _assemble_fields(part: _Fields, node: _Node, path: str, moved: list[str]) -> Any:
     values = {}
-    for each in dataclasses.fields(part.type):
+    for each in fields(part.type):
         below = f"{path}/{each.name}" if path else each.name
         if each.name in node.below:
             values[each.name] = _assemble(part.parts[each.name], node.below[each.name], below, moved)
-        elif each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
+        elif each.required:
             raise Unreadable(f"{below} is missing")
         elif isinstance(part.parts[each.name], _Entries):
             # The default is a dict whose parts are not there yet.

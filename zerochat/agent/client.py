@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -133,8 +132,7 @@ class AgentError(LocalError):
         return self._code
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """The answer to one request: the result in its method's shape, or the refusal."""
 
     id: int
@@ -142,8 +140,7 @@ class Reply:
     result: object | AgentError
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(Struct, frozen=True):
     """One notification; `item` has the shape that `schema.NEWS` gives for `method`."""
 
     method: str

@@ -12,11 +12,11 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final
 
 import apsw
+from msgspec import Struct, field
 
 from zerochat.errors import LocalError, Retry
 
@@ -31,8 +31,7 @@ WAL_BYTES_KEPT: Final = 16 << 20
 """A write-ahead log that has grown beyond this is cut again at the next checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     """What a file says it is."""
 
     mark: int

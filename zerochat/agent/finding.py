@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from zerochat.agent import report, wordindex
 from zerochat.agent.journal import Journal, NoSuchEvent, Row

@@ -17,7 +17,6 @@ its place cannot be seen from here: only peers know better.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import apsw
 import msgspec
+from msgspec import Struct
 
 from zerochat.agent import wordindex
 from zerochat.agent.checkpoint import Unreadable, assemble, changes, parts_of
@@ -152,8 +152,7 @@ class NoSuchEvent(LocalError):
     """There is no event {event} in this group. `zerochat history --ids {group}` shows the ids."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """How much there is."""
 
     disk_bytes: int
@@ -163,8 +162,7 @@ class Sizes:
     """Rows of the checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """A post that the index of words has found."""
 
     place: int

@@ -4,8 +4,9 @@ From this one table come the commented file, the check of a file, the completion
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from zerochat.agent.config import (
     BadSettings,
@@ -38,8 +39,7 @@ from zerochat.agent.settings import CHECKS, FACE, LOG_LEVELS, TOGETHER, checked,
 _FLAG: Final = ("true", "false")
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     name: str
     meaning: str
     """A sentence without its full stop."""

@@ -1,7 +1,8 @@
 """How often something told in passing goes out, and is heard of one member. What comes too soon is passed over."""
 
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 TYPING_SENT_S: Final = 4.0
 READ_SENT_S: Final = 2.0
@@ -12,8 +13,7 @@ KEYS_MAX: Final = 4_096
 """More than this many things at once are passed over too."""
 
 
-@dataclass(slots=True)
-class Pace:
+class Pace(Struct):
     """By what it is about, when it was last let through, on a clock that nobody can set."""
 
     _last: dict[tuple[str, ...], float] = field(default_factory=dict)

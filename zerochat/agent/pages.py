@@ -1,8 +1,9 @@
 """A page of a group's log: the newest, the one before or behind an event, or the one around an event or a time."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from zerochat.agent.journal import Journal, NoSuchEvent, Row
 from zerochat.agent.schema import HistoryParams
@@ -18,8 +19,7 @@ class OnePlace(LocalError):
     """A page of history is before, after or around something, and not several of these."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     rows: tuple[Row, ...]
     """Oldest first."""
     more: bool

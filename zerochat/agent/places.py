@@ -9,9 +9,10 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+
+from msgspec import Struct
 
 from zerochat.errors import LocalError
 
@@ -37,8 +38,7 @@ class FolderTaken(LocalError):
     exit_code: ClassVar[int] = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Struct, frozen=True):
     """The paths of one profile. None of them need exist yet."""
 
     profile: str

@@ -6,8 +6,10 @@ value costs nobody the chat: it is told, and the usual one holds.
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from zerochat.agent.config import BadSettings, read_config
 from zerochat.agent.places import Places
@@ -44,8 +46,7 @@ CHOICES_FEW: Final = 5
 """So many are all said, where one of them is wanted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preferences:
+class Preferences(Struct, frozen=True):
     theme: str = "dark"
     keymap: str = "default"
     markdown: bool = True

@@ -1,7 +1,8 @@
 """Which settings a running agent takes over when it reads them again, and which wait for its next start."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from zerochat.agent.settings import CHECKS, Settings
 
@@ -17,8 +18,7 @@ AT_ONCE: Final = frozenset(
 """All others are about sockets that are open and addresses that were told, or belong to whoever started the agent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reloaded:
+class Reloaded(Struct, frozen=True):
     """What has come of it, in names of settings."""
 
     taken: tuple[str, ...] = ()

@@ -5,7 +5,6 @@ Who has what, and who can be reached, is worked out in `delivery.py`; what is mi
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -84,8 +83,7 @@ def labels(group: Group) -> dict[str, str]:
 # --- shapes ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """What is known of an event beside its record."""
 
     standing: Standing = Standing()

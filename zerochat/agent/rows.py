@@ -1,12 +1,14 @@
 """The tables of a journal, the questions that it is asked, and its rows as values."""
 
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct
 
 from zerochat.agent import wordindex
 from zerochat.agent.database import Format
 from zerochat.agent.signed import SIGNED_SCHEMA
 from zerochat.agent.stream.tables import STREAM_SCHEMA
+from zerochat.crypto.veil import Veiled
 from zerochat.group.effects import Remember
 
 APPLICATION_ID: Final = 0x7A63_6A6C
@@ -278,9 +280,10 @@ DROP: Final = "DELETE FROM checkpoint WHERE path = ?1 OR (path > ?1 || '/' AND p
 """`0` is the character after `/`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Veiled, frozen=True):
     """One delivered event, as the log has it."""
+
+    VEILED = ("record",)
 
     seq: int
     """Local and monotone, never used twice: the order in which this agent delivered."""
@@ -291,7 +294,7 @@ class Row:
     """The event's place in its author's chain, from 1."""
     lamport: int
     type: str
-    record: bytes = field(repr=False)
+    record: bytes
     received: int
     """UTC milliseconds."""
     late: bool
@@ -305,8 +308,7 @@ class Row:
     """What it is about: the id of a post, `topic` or `announce`; empty for all others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """Since when a member is known to have an event."""
 
     member: str

@@ -7,10 +7,11 @@ not exist only warns, because the file may belong to a newer version too.
 import ipaddress
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from zerochat.agent.address import BadAddress, parse_listen
 from zerochat.agent.config import (
@@ -39,8 +40,7 @@ FACE: Final = "chat."
 """How the names begin of what is for the faces alone (`preferences`); the agent does not look at it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     listen: str | None = None
     """`network.listen`: the address to accept peers on, HOST[:PORT[:PORT]] as for `--listen`; None: as it was last
     told, or all that there are."""

@@ -1,9 +1,10 @@
 """Reads out of the journal what a member may have of a group's log (`group/history/`)."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from heapq import merge
 from itertools import groupby, takewhile
+
+from msgspec import Struct, field
 
 from zerochat.agent.journal import Journal
 from zerochat.crypto.encoding import b64url_bytes
@@ -21,8 +22,7 @@ FRESH_MAX = 10_000
 """Posts that have come since; beyond that it is no longer worth while to keep them apart."""
 
 
-@dataclass(slots=True)
-class _Posts:
+class _Posts(Struct):
     """A group's posts from a Lamport time on."""
 
     since: int

@@ -6,11 +6,12 @@ whoever wants proof. A message is kept as it travelled, with the key that opens 
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import apsw
+from msgspec import Struct
 
+from zerochat.crypto.veil import Veiled
 from zerochat.group.effects import KeepAck, KeepMessage, KeepStatement
 
 RECALL_BYTES_MAX: Final = 256 * 1024
@@ -76,9 +77,10 @@ SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AN
 """  # noqa: S608
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Veiled, frozen=True):
     """A message of a stream, as it is kept."""
+
+    VEILED = ("message", "key")
 
     author: str
     alias: bytes
@@ -87,13 +89,12 @@ class Kept:
     signature: bytes
     upto: int
     """The place in its author's chain of events up to which all is said with it."""
-    message: bytes = field(repr=False)
-    key: bytes = field(repr=False)
+    message: bytes
+    key: bytes
     """Empty: it brought a new key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stated:
+class Stated(Struct, frozen=True):
     """A signed statement about a subscription."""
 
     digest: str

@@ -5,7 +5,8 @@ is said about a message, or turns out not to have been said.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from zerochat.agent import report
 from zerochat.agent.journal import Journal, Row
@@ -29,16 +30,14 @@ Names = Mapping[str, str]
 """What the members of a group are called, by DID."""
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(Struct, frozen=True):
     """What a member has announced of itself, and the row that says so."""
 
     what: Announcement
     row: Row
 
 
-@dataclass(frozen=True, slots=True)
-class Fed:
+class Fed(Struct, frozen=True):
     """A row of the log for whoever follows it."""
 
     row: Row

@@ -16,12 +16,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat import __version__
 from zerochat.agent import report, schema

@@ -1,8 +1,9 @@
 """Who waits at the desk until members have a message. The core knows nothing of who waits for what."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from zerochat.agent import delivery, ledger, schema
 from zerochat.agent.control import ControlServer, RequestId
@@ -15,8 +16,7 @@ WAITS_MAX: Final = 1024
 WAIT_S_MAX: Final = 24 * 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """One request that is not answered yet."""
 
     client: int
@@ -28,8 +28,7 @@ class Wait:
     deadline: float
 
 
-@dataclass(slots=True)
-class Waits:
+class Waits(Struct):
     """Owned by the desk. Moments and deadlines are seconds on the monotonic clock."""
 
     server: ControlServer

@@ -16,11 +16,12 @@ such as an emoji is a word of its own.
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct
 
 from zerochat.errors import LocalError
 
@@ -55,8 +56,7 @@ class BadSearch(LocalError):
     """This cannot be looked for: {why}."""
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """One word, or several that stand one behind the other."""
 
     text: str
@@ -64,8 +64,7 @@ class Term:
     """Its last word is meant as it stands, and not as the beginning of one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What is looked for: all of it has to be so."""
 
     terms: tuple[Term, ...] = ()

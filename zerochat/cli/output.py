@@ -92,8 +92,8 @@ def narrate(text: str) -> None:
 
 
 def to_nowhere(stream: TextIO) -> None:
-    """What `stream` still holds, and whatever else is written to it, goes nowhere: at its end the interpreter flushes it
-    once more, and would end with an error of its own."""
+    """What `stream` still holds, and whatever else is written to it, goes nowhere: the interpreter flushes it once more
+    at its end, and would end with an error of its own."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), stream.fileno())
 

@@ -3,7 +3,8 @@
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, narrate

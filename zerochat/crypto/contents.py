@@ -5,12 +5,12 @@ the same `Unauthentic` whatever it was, and with `Malformed` for a length that i
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Struct
 from nacl import bindings as sodium
 from nacl.exceptions import CryptoError
 
@@ -80,8 +80,7 @@ def xc20p_open(key: bytes, iv: bytes, ciphertext: bytes, tag: bytes, aad: bytes)
         raise Unauthentic() from None
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Struct, frozen=True):
     """A content encryption: its name, the sizes of its parts in bytes, and the two functions.
 
     `seal(key, iv, plain, aad)` gives ciphertext and tag; `open(key, iv, ciphertext, tag, aad)` the plaintext.

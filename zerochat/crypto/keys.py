@@ -6,7 +6,6 @@ JOSE calls `crv`. Nothing here rolls dice of its own. As in the primitives, what
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from zerochat.crypto import encoding, primitives
 from zerochat.crypto.encoding import b64url, b64url_bytes
+from zerochat.crypto.veil import Veiled
 from zerochat.errors import Malformed, Unauthentic
 
 KeyKind: TypeAlias = Literal["X25519", "Ed25519", "P-256", "P-384", "P-521", "secp256k1"]
@@ -52,12 +52,13 @@ class PublicKey(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SecretKey:
+class SecretKey(Veiled, frozen=True):
     """A secret key: the 32-byte scalar or seed, or an elliptic curve's scalar, big-endian at the curve's length."""
 
+    VEILED = ("data",)
+
     kind: KeyKind
-    data: bytes = field(repr=False)
+    data: bytes
 
 
 # --- making ---------------------------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ readers look at one attachment of those that they get (DIDComm v2.1, "Attachment
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from zerochat.crypto.encoding import INTEGER_MAX, SHA2_256, b64url_bytes, base58_bytes, compact_json
 from zerochat.crypto.primitives import sha256
+from zerochat.crypto.veil import Veiled
 from zerochat.errors import Malformed
 
 ATTACHMENTS_MAX = 16
@@ -23,21 +23,22 @@ _TO_URL = str.maketrans("+/", "-_")
 _MULTIHASH_BYTES = len(SHA2_256) + 32
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(Veiled, frozen=True):
     """One attachment; it holds at least one of base64, json and links. The content is as it came, unverified."""
+
+    VEILED = ("base64", "json", "jws")
 
     id: str | None = None
     media_type: str | None = None
     format: str | None = None
     filename: str | None = None
     description: str | None = None
-    base64: str | None = field(default=None, repr=False)
-    json: object = field(default=None, repr=False)
+    base64: str | None = None
+    json: object = None
     links: tuple[str, ...] = ()
     hash: str | None = None
     """The multihash of what the links lead to; there are no links without it."""
-    jws: Mapping[str, Any] | None = field(default=None, repr=False)
+    jws: Mapping[str, Any] | None = None
     """Detached signatures over the content (RFC 7515, Appendix F), for `jws.verify_detached`."""
     lastmod_time: int | None = None
     """When the content was last changed, in UTC seconds; a hint."""

@@ -5,9 +5,10 @@ that stands for another, and none that means something else on every machine.
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+from msgspec import Struct
 
 from zerochat.errors import Malformed
 
@@ -40,8 +41,7 @@ _UNREACHABLE_V6 = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """A literal IP address and a TCP port where a ZeroMQ socket is bound.
 
     It cannot be made with an address that is not worth dialling: that raises Malformed.

@@ -9,7 +9,6 @@ Both come from strangers, by copy and paste, so every refusal says in a sentence
 """
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import ip_address
 
@@ -24,6 +23,7 @@ from zerochat.crypto.encoding import (
 )
 from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.primitives import check_x25519_public, ed25519_to_x25519_public, hkdf_sha256, sha256
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did import peer2, resolve
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.iso8601 import iso_time
@@ -60,11 +60,12 @@ _CODE_SUM_BYTES = 3
 """A typing error in a key would show only as somebody who never answers, so the code carries a checksum."""
 
 
-@dataclass(frozen=True, slots=True)
-class Invitation:
+class Invitation(Veiled, frozen=True):
     """An invitation to a group, as its bearer has it. Raises Malformed when it is made of impossible values."""
 
-    id: bytes = field(repr=False)
+    VEILED = ("id",)
+
+    id: bytes
     """16 bytes; whoever knows them may knock, and can tell whether an answer is for the group that was meant."""
     key: bytes
     """The Ed25519 public key made for this invitation."""

@@ -10,12 +10,14 @@ libraries alone look for it; there it is as safe, because another id is another 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from zerochat.crypto import keys
 from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, strict_json
 from zerochat.crypto.keys import ALGORITHM_OF, PublicKey, SecretKey
+from zerochat.crypto.veil import Veiled
 from zerochat.errors import Malformed, Unauthentic
 
 SIGNATURES_MAX = 16
@@ -33,8 +35,7 @@ _PROTECTED_ONLY = {"alg", "typ", "crit", "b64"}
 """What changes the meaning of a signature is not taken from a header that nothing protects."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """One signature of a JWS, not verified."""
 
     kid: str
@@ -44,32 +45,35 @@ class Signature:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Jws:
+class Jws(Veiled, frozen=True):
     """A JWS whose every part has the right shape; nothing of it is trusted yet."""
 
-    payload: bytes = field(repr=False)
-    signed: str = field(repr=False)
+    VEILED = ("payload", "signed")
+
+    payload: bytes
+    signed: str
     """The payload as it came, in base64url."""
     signatures: tuple[Signature, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Veiled, frozen=True):
     """A token in the compact form, taken apart and not verified."""
 
+    VEILED = ("payload", "signed")
+
     header: Mapping[str, Any]
-    payload: bytes = field(repr=False)
-    signed: str = field(repr=False)
+    payload: bytes
+    signed: str
     """The payload as it came, in base64url."""
     signature: Signature
 
 
-@dataclass(frozen=True, slots=True)
-class Signed:
+class Signed(Veiled, frozen=True):
     """What a JWS held, and the ids of the keys whose signatures have been verified."""
 
-    plain: bytes = field(repr=False)
+    VEILED = ("plain",)
+
+    plain: bytes
     kids: tuple[str, ...]
 
 

@@ -11,9 +11,11 @@ same Unauthentic; its cause is kept for whoever debugs.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import strict_json
 from zerochat.crypto.keys import PublicKey, SecretKey, public_of
@@ -70,8 +72,7 @@ _ENVELOPE, _RECIPIENTS = b'{"protected":"', b'","recipients":[{'
 # --- opening --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """One layer that was taken off, with what it proved."""
 
     kind: Literal["authcrypt", "anoncrypt", "signed"]
@@ -82,8 +83,7 @@ class Layer:
     recipient_kid: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """A message without its layers, the outermost first, and what they prove.
 
     `message.from_` is proven if, and only if, there is a `sender` or a `signer`; a message of version 1 may have a

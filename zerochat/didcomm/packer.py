@@ -6,11 +6,13 @@ A packer knows keys, not people: whose a key is, and whether it may be used, is 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from zerochat.crypto.encoding import b64url_bytes, strict_json
 from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did import Document, Identity, same_did
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed, Unauthentic
@@ -21,16 +23,16 @@ ENVELOPE_BYTES_MAX = 512 * 1024
 Profile = Literal["didcomm/v1", "didcomm/v2"]
 
 
-@dataclass(frozen=True, slots=True)
-class OwnKey:
+class OwnKey(Veiled, frozen=True):
     """A key of ours under the id that its envelopes shall name."""
 
+    VEILED = ("key",)
+
     kid: str
-    key: SecretKey = field(repr=False)
+    key: SecretKey
 
 
-@dataclass(frozen=True, slots=True)
-class TheirKey:
+class TheirKey(Struct, frozen=True):
     """A peer's key under the id that its envelopes shall name."""
 
     kid: str

@@ -19,7 +19,6 @@ who packs for several has given away its word, and zerochat never does.
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
@@ -47,6 +46,7 @@ from zerochat.crypto.primitives import (
     ed25519_to_x25519_secret,
     x25519_public,
 )
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did import Document, Identity
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX, OwnKey, TheirKey, Unpacked
@@ -87,14 +87,15 @@ Kind: TypeAlias = Literal["authcrypt", "anoncrypt"]
 # --- keys -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
+class _Own(Veiled, frozen=True):
     """A key of ours as the boxes use it; 32 bytes each."""
+
+    VEILED = ("secret",)
 
     name: bytes
     """The verkey in base58."""
     public: bytes
-    secret: bytes = field(repr=False)
+    secret: bytes
 
 
 def _own(key: SecretKey) -> _Own:

@@ -8,30 +8,31 @@ What needs a memory is the caller's: that a relationship's rotations have later 
 old DID are ignored afterwards, and that the message which brought the JWT was encrypted.
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct
 
 from zerochat.crypto.encoding import INTEGER_MAX, strict_json
 from zerochat.crypto.keys import KeyKind, SecretKey
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did import Document, same_did
 from zerochat.didcomm.jws import Token, check_token, read_token, sign_compact
 from zerochat.didcomm.message import FROM_PRIOR_CHARS_MAX
 from zerochat.errors import Malformed, Unauthentic
 
 
-@dataclass(frozen=True, slots=True)
-class Prior:
+class Prior(Veiled, frozen=True):
     """A DID of ours that is to be replaced, with the key that may say so."""
+
+    VEILED = ("seed",)
 
     did: str
     kid: str
     """The absolute id of the key, in the DID's authentication section."""
-    seed: bytes = field(repr=False)
+    seed: bytes
     """The secret key: an Ed25519 seed, or the scalar of another kind."""
     kind: KeyKind = "Ed25519"
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
+class Rotation(Struct, frozen=True):
     """What a valid `from_prior` says."""
 
     issued: int

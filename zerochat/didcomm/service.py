@@ -11,9 +11,11 @@ Specified in: DIDComm v2.1, "Service Endpoint"; the DIDComm draft of December 20
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import base58_bytes
 from zerochat.crypto.keys import PublicKey, checked, multikey_known
@@ -47,8 +49,7 @@ _ACCEPT_UNSAID = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """One way to deliver to somebody."""
 
     uri: str

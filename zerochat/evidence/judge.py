@@ -12,9 +12,10 @@ Two kinds of guilt need no waiting: two messages in one place, and a time that d
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct, field
 
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
@@ -59,8 +60,7 @@ TURNED_BACK: Final = "turned back"
 """A publisher's time did not grow."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """What one rule came to."""
 
     rule: str
@@ -68,8 +68,7 @@ class Finding:
     sentence: str
 
 
-@dataclass(slots=True)
-class Judgement:
+class Judgement(Struct):
     """What follows from a case."""
 
     delivery: str = ""

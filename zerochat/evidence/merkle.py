@@ -4,7 +4,8 @@ Leaves and inner nodes are hashed with different first bytes, so that neither pa
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import Unauthentic
@@ -23,8 +24,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return sha256(b"\x01" + left + right)
 
 
-@dataclass(frozen=True, slots=True)
-class Frontier:
+class Frontier(Struct, frozen=True):
     """What somebody has to remember of a log to follow it: its length, and the roots of the complete subtrees side by
     side, the largest first; at most one for each bit of the length."""
 

@@ -16,9 +16,11 @@ and the first byte of a time is zero, which no text that is signed elsewhere beg
 a signature only, so a signature names its message.
 """
 
-from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from msgspec.structs import force_setattr
+
+from zerochat.crypto.veil import Veiled
 from zerochat.errors import Malformed
 from zerochat.evidence.suite import ED25519, Suite
 
@@ -57,68 +59,72 @@ class InStream:
         return self.signed_bytes() + self.signature
 
 
-@dataclass(frozen=True, slots=True)
-class Data(InStream):
+class Data(InStream, Veiled, frozen=True):
     """What was published, for all subscribers at once."""
+
+    VEILED = ("sealed", "before", "signature")
 
     time: int
     publisher: bytes
     alias: bytes
-    sealed: bytes = field(repr=False)
+    sealed: bytes
     """Whatever the group's keys make of the content."""
-    before: bytes = field(repr=False)
-    signature: bytes = field(default=b"", repr=False)
+    before: bytes
+    signature: bytes = b""
 
     def signed_bytes(self) -> bytes:
         return _time(self.time) + self.publisher + self.alias + self.sealed + self.before
 
 
-@dataclass(frozen=True, slots=True)
-class Share(InStream):
+class Share(InStream, Veiled, frozen=True):
     """A new key for one subscriber, in the paper's form: one message each."""
+
+    VEILED = ("sealed", "before", "signature")
 
     time: int
     subscriber: bytes
     publisher: bytes
     alias: bytes
-    sealed: bytes = field(repr=False)
-    before: bytes = field(repr=False)
-    signature: bytes = field(default=b"", repr=False)
+    sealed: bytes
+    before: bytes
+    signature: bytes = b""
 
     def signed_bytes(self) -> bytes:
         return _time(self.time) + self.subscriber + self.publisher + self.alias + self.sealed + self.before
 
 
-@dataclass(frozen=True, slots=True)
-class Overwrite(InStream):
+class Overwrite(InStream, Veiled, frozen=True):
     """One subscriber goes on behind another signature: where the stream is when it begins to listen."""
+
+    VEILED = ("then", "before", "signature")
 
     time: int
     subscriber: bytes
     publisher: bytes
     alias: bytes
-    then: bytes = field(repr=False)
+    then: bytes
     """`S_over`: the `Pre` of the next message."""
-    before: bytes = field(repr=False)
-    signature: bytes = field(default=b"", repr=False)
+    before: bytes
+    signature: bytes = b""
 
     def signed_bytes(self) -> bytes:
         return _time(self.time) + self.subscriber + self.publisher + self.alias + self.then + self.before
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(Veiled, frozen=True):
     """A subscriber has this message, and all before it in the stream."""
+
+    VEILED = ("of", "signature")
 
     subscriber: bytes
     alias: bytes
     time: int
     """`T_i` of the message."""
-    of: bytes = field(repr=False)
+    of: bytes
     """`S_i` of the message."""
     at: int
     """When it was acknowledged, by the subscriber's clock."""
-    signature: bytes = field(default=b"", repr=False)
+    signature: bytes = b""
 
     def signed_bytes(self) -> bytes:
         return ACK_CONTEXT + self.alias + _time(self.time) + self.of + _time(self.at)
@@ -129,7 +135,7 @@ class Ack:
 
 # --- writing: under the seed of who says it --------------------------------------------------------------------------
 
-_M = TypeVar("_M", bound="InStream | Ack")
+_M = TypeVar("_M", bound="Data | Share | Overwrite | Ack")
 
 
 def data(seed: bytes, time: int, alias: bytes, sealed: bytes, before: bytes, suite: Suite = ED25519) -> Data:
@@ -160,7 +166,7 @@ def acknowledgement(seed: bytes, alias: bytes, time: int, of: bytes, at: int, su
 
 
 def _signed(said: _M, seed: bytes, suite: Suite) -> _M:
-    object.__setattr__(said, "signature", suite.sign(seed, said.signed_bytes()))  # nobody else has it yet
+    force_setattr(said, "signature", suite.sign(seed, said.signed_bytes()))  # nobody else has it yet
     return said
 
 

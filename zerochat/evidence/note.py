@@ -8,7 +8,8 @@ was the longest that the witness had seen.
 import base64
 import binascii
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from zerochat.crypto.encoding import did_key, did_key_bytes
 from zerochat.crypto.primitives import ed25519_public, ed25519_sign, ed25519_verify, sha256
@@ -24,8 +25,7 @@ COUNT_DIGITS_MAX = 16
 _DASH = "\u2014 "
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """One line below a note."""
 
     name: str
@@ -33,8 +33,7 @@ class Signature:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """A text, and what stands below it. Nothing is checked yet."""
 
     text: str
@@ -53,8 +52,7 @@ class Note:
         return self.text + "\n" + "".join(_line(one) for one in self.signatures)
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """How long a log is, and the root over all of it."""
 
     origin: str

@@ -15,10 +15,10 @@ after all: who makes the file chooses what stands in it.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeVar
 
 import msgspec
+from msgspec import Struct, field
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, did_key, did_key_bytes, strict_json
 from zerochat.crypto.shapes import Did
@@ -60,8 +60,7 @@ class Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Signer:
+class Signer(Struct, frozen=True):
     """Somebody who has signed that it has a message, and all before it in the stream from where it began to hear it."""
 
     member: str
@@ -73,8 +72,7 @@ class Signer:
     """`T` of the message that it has signed for."""
 
 
-@dataclass(slots=True)
-class Proven:
+class Proven(Struct):
     """What a proof shows."""
 
     head: Head

@@ -12,10 +12,10 @@ stands still.
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key, did_key_bytes, strict_json
@@ -97,8 +97,7 @@ def parse_entry(record: bytes) -> Entry:
     return entry
 
 
-@dataclass(frozen=True, slots=True)
-class Quorum:
+class Quorum(Struct, frozen=True):
     """Who operates a log, who witnesses it, and how many of those it takes."""
 
     origin: str
@@ -136,8 +135,7 @@ class Quorum:
         return times
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """The proof that an entry is in a log, for whoever was not there (C2SP `tlog-proof`)."""
 
     index: int
@@ -196,8 +194,7 @@ class Behind(Exception):
         self.size = size
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(Struct, frozen=True):
     """A log as its witness remembers it. What it remembers has to be on the disk before its cosignature goes out:
     a witness that forgets could cosign two logs."""
 

@@ -15,9 +15,10 @@ seen the other. Those who have only one of the two are shown both (`proof.py`).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes
 from zerochat.crypto.primitives import ed25519_sign, ed25519_verify
@@ -191,8 +192,7 @@ def accuse(turn: Turn, name: str, before: Mapping[str, tuple[str, str]]) -> None
 # --- saying so ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
+class Doubt(Struct, frozen=True):
     """What a person should know before believing the members."""
 
     name: str

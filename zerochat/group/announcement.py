@@ -6,8 +6,9 @@ decides. Only what a member has announced last counts; an empty announcement tak
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from zerochat.crypto.encoding import compact_json
 from zerochat.errors import LocalError, Malformed
@@ -32,8 +33,7 @@ class BadAnnouncement(LocalError):
     """This cannot be announced: {why}."""
 
 
-@dataclass(frozen=True, slots=True)
-class BotCommand:
+class BotCommand(Struct, frozen=True):
     """One command of a bot: a message that begins with `!` and this name."""
 
     name: str
@@ -48,8 +48,7 @@ class BotCommand:
         return {"name": self.name, "usage": self.usage, "help": self.help, "role": self.role}
 
 
-@dataclass(frozen=True, slots=True)
-class Announcement:
+class Announcement(Struct, frozen=True):
     """Whether its author is a bot, and which commands it listens to."""
 
     bot: bool = False

@@ -6,8 +6,6 @@ really has that much to say gets it across, at a pace at which everybody else is
 again.
 """
 
-from dataclasses import replace as dataclass_replace
-
 from msgspec.structs import replace
 
 from zerochat.errors import Refused
@@ -79,6 +77,6 @@ def spend_knock(turn: Turn, link: bytes, size: int) -> bool:
         # What has passed of the time until the next one is not lost, however often something comes.
         at = one.at + more * 1000 // per_s if one.at <= turn.now and envelopes < most else turn.now
         envelopes = max(0, envelopes - 1 - size // KNOCK_BYTES) if heard else envelopes
-        open_ = dataclass_replace(open_, conduct=replace(one, envelopes=envelopes, at=at))
+        open_ = replace(open_, conduct=replace(one, envelopes=envelopes, at=at))
         turn.change(invitations={**turn.agent.invitations, link: open_})
     return heard

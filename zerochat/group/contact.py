@@ -6,8 +6,9 @@ Every member who uses it gets a DID of its own in return, so the contact itself 
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes
 from zerochat.crypto.primitives import (
@@ -40,8 +41,7 @@ chain of two mediators, of which the second one's DID holds the first one's, has
 _URI = re.compile(r"[A-Za-z]+://[!-~]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Struct, frozen=True):
     """Where an agent is reached: its two bound sockets with the CURVE public key of both (32 bytes), and by mail."""
 
     server_key: bytes

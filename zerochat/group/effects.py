@@ -5,11 +5,11 @@ journal has what is to be remembered. A *link* is the 16-byte name of one relati
 DEALER to the peer's ROUTER, or the connection that the peer dialled to ours) and the peer's queue for us.
 """
 
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import LocalError
@@ -35,14 +35,15 @@ class Revoke(Struct, frozen=True):
     client_key: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Dial:
+class Dial(Veiled, frozen=True):
     """Open (or, when anything differs, reopen) the link to a peer."""
+
+    VEILED = ("client_secret",)
 
     link: bytes
     pair: Endpoint
     server_key: bytes
-    client_secret: bytes = field(repr=False)
+    client_secret: bytes
     """Our CURVE secret key for this link, 32 bytes."""
     queue_at: Endpoint | None = None
     """Where the peer publishes; None: open no subscription."""
@@ -123,8 +124,7 @@ class SetTimer(Struct, frozen=True):
     """Do nothing where a timer with this key is set already."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remember:
+class Remember(Struct, frozen=True):
     """Append one delivered event to the group's log on disk."""
 
     group: str
@@ -178,8 +178,7 @@ class Refute(Struct, frozen=True):
     upto: int
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """A member is known to have an author's chain up to `upto`."""
 
     group: str
@@ -198,10 +197,11 @@ class Forget(Struct, frozen=True):
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class KeepMessage:
+class KeepMessage(Veiled, frozen=True):
     """Keep a signed message of a stream (`evidence/messages.py`) for as long as the group: our own, to be sent again
     and to prove by, or one that we have taken in."""
+
+    VEILED = ("message", "key")
 
     group: str
     author: str
@@ -214,14 +214,13 @@ class KeepMessage:
     signature: bytes
     upto: int
     """The place in the author's chain of events up to which all is said with this message."""
-    message: bytes = field(repr=False)
+    message: bytes
     """As it travels."""
-    key: bytes = field(repr=False)
+    key: bytes
     """The 32 bytes that open this message and no other one; empty: it brought a new key, and no events."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeepStatement:
+class KeepStatement(Struct, frozen=True):
     """Keep a signed statement about a subscription (`evidence/handshake.py`) between us and a member."""
 
     group: str
@@ -235,8 +234,7 @@ class KeepStatement:
     """When it came, or was made, UTC milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeepAck:
+class KeepAck(Struct, frozen=True):
     """Keep a member's signed acknowledgement of a message of ours in the place of its last one, if there is such a
     message, and it is later."""
 
@@ -269,8 +267,7 @@ class Recall(Struct, frozen=True):
     """`T` of the last message that the member has acknowledged by its signature."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(Struct, frozen=True):
     """Read what a member asks for out of the log (`history/`); `Fetched` brings it."""
 
     group: str
@@ -292,8 +289,7 @@ class Fetch:
     """How many answers may be given in all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(Struct, frozen=True):
     """Compare the posts of a log with what a member says of its own (`history/compare.py`); `Compared` brings what
     comes of it."""
 
@@ -322,9 +318,10 @@ class ReadParts(Struct, frozen=True):
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoreParts:
+class StoreParts(Veiled, frozen=True):
     """Put a part of a file on disk, at its place; `PartsStored` comes back, or `FileFailed`."""
+
+    VEILED = ("data",)
 
     group: str
     file: str
@@ -332,7 +329,7 @@ class StoreParts:
     """Of the whole file."""
     first: int
     """The number of the part."""
-    data: bytes = field(repr=False)
+    data: bytes
 
 
 class FinishFile(Struct, frozen=True):
@@ -471,14 +468,12 @@ Result: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     ticket: int
     result: Result
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     ticket: int
     error: LocalError
 

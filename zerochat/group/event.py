@@ -11,15 +11,15 @@ for it and it can be repudiated.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import astuple, replace
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_key_bytes, strict_json
 from zerochat.crypto.primitives import ed25519_sign, ed25519_verify, sha256
+from zerochat.crypto.veil import Veiled
 from zerochat.errors import Malformed
 
 VERSION = 1
@@ -70,9 +70,13 @@ class _Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sig: Annotated[str, msgspec.Meta(max_length=86)] = ""
 
 
-@dataclass(frozen=True)
-class Event:
-    """One event of a group's log. Times in UTC milliseconds; `seq` counts the author's events from 1."""
+class Event(Veiled, frozen=True, dict=True):
+    """One event of a group's log. Times in UTC milliseconds; `seq` counts the author's events from 1.
+
+    What is worked out of it, its id and its bytes, is kept with it.
+    """
+
+    VEILED = ("body", "sig")
 
     group: str
     """The id of the group's genesis event; empty in the genesis event itself."""
@@ -85,8 +89,8 @@ class Event:
     conc: tuple[str, ...]
     lamport: int
     time: int
-    body: Mapping[str, Any] = field(repr=False)
-    sig: str = field(default="", repr=False)
+    body: Mapping[str, Any]
+    sig: str = ""
     """base64url of the author's Ed25519 signature over the id, or empty."""
 
     @cached_property
@@ -147,10 +151,7 @@ class Event:
     def signed(self, seed: bytes) -> "Event":
         """The same event with the signature of the Ed25519 key whose seed this is."""
         signature = b64url(ed25519_sign(seed, SIGNATURE_CONTEXT + self.id.encode()))
-        return Event(**{**self._fields(), "sig": signature})
-
-    def _fields(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return replace(self, sig=signature)
 
     def check_signature(self) -> None:
         """Raise Unauthentic unless `sig` is the author's signature over this very event."""
@@ -181,11 +182,7 @@ def _event(obj: object) -> Event:
             raise Malformed(why="event record: an id of the wrong length")
     if (shape.group == "") != (shape.type == GENESIS) or (shape.seq == 1) != (shape.pre == ""):
         raise Malformed(why="event record: a chain that begins in the wrong place")
-    fields = asdict(shape)
-    del fields["v"]
-    event = object.__new__(Event)  # nothing is checked when one is made, and this takes half the time
-    event.__dict__.update(fields)
-    return event
+    return Event(*astuple(shape)[1:])  # all but the version
 
 
 def load_event(record: bytes) -> Event:

@@ -4,7 +4,7 @@ An owner may leave like everybody else. The admins that there are stay, and what
 admins any more, and a group without any keeps its roles as they are for good (`membership.may_change_role`).
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from zerochat.errors import LocalError, NotAMember
 from zerochat.group import log, peers, sync

@@ -7,8 +7,9 @@ as their own causes are there, whoever brought them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from zerochat.errors import Malformed, Refused, RemoteError
 from zerochat.group import agreement, clock, conduct, mail, outbox, peers, sync

@@ -7,9 +7,11 @@ that did not take something is left alone for a while; what was lost is repeated
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.keys import PublicKey, SecretKey
@@ -203,8 +205,7 @@ def _pause(tries: int) -> int:
 # --- receiving ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """Whose key an envelope is addressed to."""
 
     kind: Literal["mailbox", "contact", "member", "knock", "join", "connection"]

@@ -9,7 +9,7 @@ something in what it was offered, and that takes keys that it has just made. Whe
 later is heard, as the first time.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from zerochat.didcomm.did import Identity, same_did
 from zerochat.didcomm.message import Message

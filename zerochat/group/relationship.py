@@ -7,11 +7,14 @@ rotation is not heard.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import did_key_bytes
 from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did import Document, Identity, resolve, same_did, short_form
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
@@ -21,17 +24,17 @@ from zerochat.errors import Malformed, Refused, Unauthentic
 from zerochat.group.wire.padding import pad
 
 
-@dataclass(frozen=True, slots=True)
-class Handover:
+class Handover(Veiled, frozen=True):
     """A rotation of our own that the peer has not shown to know yet."""
 
+    VEILED = ("jwt",)
+
     old: Identity
-    jwt: str = field(repr=False)
+    jwt: str
     """The old DID's word for the new one (`from_prior`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Relationship:
+class Relationship(Struct, frozen=True):
     """The two DIDs of one pair of parties, and how far their exchange has come."""
 
     member: str

@@ -9,8 +9,9 @@ sense is `Malformed`, and counts for nothing. Fields that this version does not 
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeGuard
+
+from msgspec import Struct
 
 from zerochat.crypto.encoding import compact_json
 from zerochat.errors import LocalError, Malformed, PostTooLong
@@ -47,8 +48,7 @@ class BadTopic(LocalError):
     """This cannot be a topic: {why}."""
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(Struct, frozen=True):
     """A message."""
 
     text: str
@@ -72,8 +72,7 @@ class Post:
         return {"text": self.text, **reply, **me, **called, **files}
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """The author of a post gives it another text."""
 
     of: str
@@ -90,8 +89,7 @@ class Edit:
         return {"of": self.of, "text": self.text, **called}
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True):
     """The author of a post takes it back."""
 
     of: str
@@ -103,8 +101,7 @@ class Delete:
         return {"of": self.of}
 
 
-@dataclass(frozen=True, slots=True)
-class React:
+class React(Struct, frozen=True):
     """Somebody answers a post with an emoji, or takes that back."""
 
     of: str
@@ -118,8 +115,7 @@ class React:
         return {"of": self.of, "emoji": self.emoji, "on": self.on}
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(Struct, frozen=True):
     """What the group is about; empty: nothing in particular."""
 
     text: str

@@ -1,10 +1,9 @@
 """What others are told of what a person does besides what it says. A person sets it; by itself, nothing is told."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
+class Sharing(Struct, frozen=True):
     """Each works both ways: whoever does not tell it is not told it either."""
 
     read_receipts: bool = False

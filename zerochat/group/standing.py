@@ -6,8 +6,9 @@ the last word in its own chain counts. What somebody says who may not write coun
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
+
+from msgspec import Struct
 
 from zerochat.errors import Malformed
 from zerochat.group.event import Event
@@ -23,8 +24,7 @@ EMOJI_MAX, REACTIONS_MAX = 32, 1_024
 control protocol."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(Struct, frozen=True):
     """An event that is about a post, as the log has it."""
 
     event: Event
@@ -32,8 +32,7 @@ class Remark:
     """Who has handed it over, as long as its author has not confirmed it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """What has become of a post."""
 
     text: str = ""

@@ -6,11 +6,11 @@ stimuli always give the same agent: that is what the simulator, the tests and th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from msgspec import Struct
 
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
 from zerochat.didcomm.protocols.oob import OutOfBand
@@ -22,8 +22,7 @@ from zerochat.group.saying import Delete, Edit, React, Topic
 from zerochat.group.sharing import Sharing
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """All that a step may know of the world outside: one reading of the clock, one source of randomness."""
 
     now: int
@@ -76,8 +75,7 @@ class CancelJoin(Struct, frozen=True):
     """Its id or the beginning of it, or the group's name; empty: the only one."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerRequest:
+class AnswerRequest(Struct, frozen=True):
     """Let somebody in who waits for an answer, or not."""
 
     group: str
@@ -323,14 +321,13 @@ class ClockSet(Struct, frozen=True):
     by_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """One envelope came in over `link`. `handle` is set when it came in on a connection that the peer dialled."""
 
     link: bytes
     envelope: bytes
     handle: bytes | None = None
-    queued: bool = field(default=False, compare=False)
+    queued: bool = False
     """It was on a queue, so nobody has sent it again. For measurements alone."""
 
 
@@ -362,8 +359,7 @@ class Recalled(Struct, frozen=True):
     """Messages of the stream, and up to which place in the chain all is said with each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """The answer to a `Fetch`: canonical event records, in the order that was asked for."""
 
     group: str
@@ -379,8 +375,7 @@ class Fetched:
     """As in the `Fetch`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """What has come of a `Compare`."""
 
     group: str
@@ -394,15 +389,16 @@ class Compared:
     """Of the authors that were asked about, the first event that the member lacks: author, place in its chain, id."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartsRead:
+class PartsRead(Veiled, frozen=True):
     """The answer to a `ReadParts`."""
+
+    VEILED = ("parts",)
 
     group: str
     member: str
     file: str
     first: int
-    parts: tuple[tuple[bytes, tuple[bytes, ...]], ...] = field(repr=False)
+    parts: tuple[tuple[bytes, tuple[bytes, ...]], ...]
     """Each with its path to the root; empty: what is on disk is not what it must be."""
 
 

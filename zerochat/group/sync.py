@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group import agreement, effects, mail, outbox
@@ -23,7 +25,7 @@ from zerochat.group.outbox import have
 from zerochat.group.relationship import pack
 from zerochat.group.state import Group
 from zerochat.group.streams import own, terms
-from zerochat.group.turn import Turn, changed
+from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import HEADS_MAX, HEIGHTS_MAX, STATUS, SYNC
 
 QUIET_MS = 150
@@ -239,7 +241,7 @@ def expect_acknowledgement(turn: Turn, name: str, seq: int, audience: Iterable[s
         # Whoever lacked nothing until now gets the full time; whoever lags keeps the deadline it has.
         member: group.peers[member]
         if _lagged(group, member, seq)
-        else changed(group.peers[member], {"retry_at": turn.now + _patience(turn, name, member)})
+        else replace(group.peers[member], retry_at=turn.now + _patience(turn, name, member))
         for member in audience
     }
     owed = group.owed - {member for member in audience if mail.reachable(turn, name, member)}
@@ -371,7 +373,7 @@ def view_changed(turn: Turn, name: str) -> None:
     """Our view is another one now. What the others told of theirs was before that, unless it is this one."""
     group = turn.group(name)
     ours = group.view.checksum
-    peers = {did: peer if peer.view in ("", ours) else changed(peer, {"view": ""}) for did, peer in group.peers.items()}
+    peers = {did: peer if peer.view in ("", ours) else replace(peer, view="") for did, peer in group.peers.items()}
     turn.edit(name, peers=peers)
     spread_view(turn, name)
 

@@ -10,7 +10,7 @@ Then the time does jump, as it may from one process to the next. So nothing wait
 have, had it begun to wait then.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from zerochat.group import mail, sync
 from zerochat.group.joining import join, seating

@@ -6,27 +6,15 @@ thrown away whole, so a refused message leaves nothing behind.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
+
+from msgspec.structs import replace
 
 from zerochat.didcomm.packer import Packer
 from zerochat.errors import Refused
 from zerochat.group.effects import Effect, SetTimer
 from zerochat.group.state import Agent, Group, Peer
 from zerochat.group.stimuli import Moment
-
-_S = TypeVar("_S", Agent, Group, Peer)
-
-
-def changed(state: _S, fields: Mapping[str, Any]) -> _S:
-    """`dataclasses.replace` for a state in a tenth of its time, which was a sixth of that of a step. Nothing is checked
-    when a state is made, so nothing is when it is copied."""
-    copy: _S = object.__new__(type(state))
-    own = copy.__dict__
-    own.update(state.__dict__)
-    known = len(own)
-    own.update(fields)
-    assert len(own) == known, f"no such field: {', '.join(fields)}"
-    return copy
 
 
 class Turn:
@@ -48,7 +36,7 @@ class Turn:
         self.effects += effects
 
     def change(self, **fields: Any) -> None:
-        self.agent = changed(self.agent, fields)
+        self.agent = replace(self.agent, **fields)
 
     def put(self, group: Group) -> Group:
         self.change(groups={**self.agent.groups, group.id: group})
@@ -56,12 +44,12 @@ class Turn:
 
     def edit(self, name: str, **fields: Any) -> Group:
         """Change fields of the group with this id."""
-        return self.put(changed(self.agent.groups[name], fields))
+        return self.put(replace(self.agent.groups[name], **fields))
 
     def edit_peer(self, name: str, member: str, **fields: Any) -> Peer:
         """Change what is known of one member of the group with this id."""
         group = self.agent.groups[name]
-        peer = changed(group.peers[member], fields)
+        peer = replace(group.peers[member], **fields)
         self.edit(name, peers={**group.peers, member: peer})
         return peer
 

@@ -8,11 +8,11 @@ worst that equivocation can be, with a whole consistent history on each side.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public

@@ -5,8 +5,9 @@ none may deal with. It is None where there was nobody to attack, or nothing to a
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.group.agreement import sign_heads

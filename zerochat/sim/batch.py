@@ -4,10 +4,11 @@ order."""
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from zerochat.sim.beginnings import beginning_of, begun
 from zerochat.sim.byzantine import Tally, play_byzantine
@@ -22,8 +23,7 @@ CHUNK = 50
 Kind: TypeAlias = Literal["episodes", "histories", "byzantine"]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """How each history of a batch is played."""
 
     kind: Kind = "histories"
@@ -33,8 +33,7 @@ class Plan:
     trace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
+class Played(Struct, frozen=True):
     """What came of one history."""
 
     seed: int
@@ -100,8 +99,7 @@ def least(seed: int, faults: Faults | None = None) -> Script:
     return shrunk(script_of(seed, names, outsider), broken)
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """What came of a batch."""
 
     kind: Kind

@@ -1,8 +1,9 @@
 """Groups that stand already, for episodes to begin with: made once in each process, and used by thousands of seeds."""
 
 import random
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from zerochat.group.membership import Policy
 from zerochat.group.modes import MODES
@@ -17,8 +18,7 @@ REAL_EVERY, REAL_KINDS = 10, 4
 SETTLE_MS = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class Beginning:
+class Beginning(Struct, frozen=True):
     """What a group is like before anything goes wrong."""
 
     members: int

@@ -10,7 +10,9 @@ then been *detected* (somebody has accused its author) or was *harmless*.
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from zerochat.group import agreement
 from zerochat.group.contact import member_link
@@ -49,8 +51,7 @@ SILENT_MS_MAX = 120_000
 AWAY_MS_MAX = 40_000
 
 
-@dataclass
-class Tally:
+class Tally(Struct):
     """How often each attack was tried, and what came of it.
 
     What has come of it can only be told where an adversary has done nothing else: of these it is counted how many were

@@ -7,7 +7,8 @@ more goes wrong but that frames get lost, and by a deadline everybody must have 
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from zerochat.group.stimuli import SendPost
 from zerochat.sim.beginnings import beginning_of, begun
@@ -36,8 +37,7 @@ DEEDS = (RENAME, ROLE, PUT_OUT, GO, JOIN)
 FAULTS = (CUT, CUT_ONE_WAY, APART, CLOG, SLOW, GARBLE, RESET, KILL, CRASH, CRASH, FULL, CLOCK)
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
+class Act(Struct, frozen=True):
     """Something that somebody does, or that goes wrong, at a moment of an episode (ms after it began)."""
 
     at_ms: int

@@ -4,8 +4,10 @@ What an attack is, says `attacks.py`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.group.agreement import sign_heads
@@ -22,8 +24,7 @@ from zerochat.group.stimuli import RemoveMember
 from zerochat.sim.adversary import Adversary
 
 
-@dataclass(frozen=True, slots=True)
-class Spoils:
+class Spoils(Struct, frozen=True):
     """What an attack would have brought if it had worked."""
 
     events: tuple[str, ...] = ()

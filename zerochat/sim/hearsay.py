@@ -6,7 +6,8 @@ author's own.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.group.effects import Fetch

@@ -5,7 +5,9 @@ what is lost on the way, is in `web.py`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.didcomm import PACKERS
@@ -20,8 +22,7 @@ from zerochat.errors import RemoteError
 PACKER = PACKERS["didcomm/v2"]
 
 
-@dataclass(eq=False, slots=True)
-class Session:
+class Session(Struct, eq=False):
     """A connection to a mediator as its logic sees it."""
 
     recipient: str = ""

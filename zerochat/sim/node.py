@@ -1,10 +1,11 @@
 """One simulated machine, and what must hold of what it has kept."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.didcomm.endpoint import Endpoint
@@ -37,8 +38,7 @@ RECALL_BYTES_MAX = 256 * 1024
 """Of a stream's messages in one answer to a `Recall`."""
 
 
-@dataclass(slots=True)
-class Node:
+class Node(Struct):
     """One simulated machine: the core's state, its log, its timers and its connections."""
 
     name: str
@@ -71,7 +71,7 @@ class Node:
 
     def copy(self) -> "Node":
         """Another node that knows the same, and goes its own way from here on."""
-        kept = {each.name: getattr(self, each.name) for each in fields(self)}
+        kept = asdict(self)
         own = {name: value.copy() for name, value in kept.items() if isinstance(value, list | dict | set)}
         return Node(**kept | own)
 

@@ -9,9 +9,10 @@ What a node has remembered is on its disk from then on, as behind the real core 
 import hashlib
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import get_args
+
+from msgspec import Struct, field
 
 from zerochat.errors import LocalError
 from zerochat.group.effects import Admit, Effect, Notify, Receipt, Refuse, Remember, Remembered
@@ -47,8 +48,7 @@ class Off(LocalError):
     """The simulated machine is off."""
 
 
-@dataclass(slots=True)
-class Machine:
+class Machine(Struct):
     """What is wrong with one node's machine, beside what its core knows."""
 
     off: bool = False
@@ -74,8 +74,7 @@ class Machine:
     """That its process has begun, where that could not be remembered yet."""
 
 
-@dataclass
-class Lines:
+class Lines(Struct):
     """What is wrong with the lines from one node to another, each until some moment of the world's time."""
 
     cut: dict[Pair, int] = field(default_factory=dict)

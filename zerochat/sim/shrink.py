@@ -5,7 +5,8 @@ then quarters and so on, as long as something still breaks; then make shorter wh
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from zerochat.sim.episode import Act
 

@@ -6,8 +6,9 @@ after it has been taken in; a WebSocket breaks, with all that is on its way; a m
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from zerochat.group.effects import Answered, Hold, Post, Release
 from zerochat.group.stimuli import Mailed, PostFailed, Stimulus, WebDown, WebUp
@@ -32,8 +33,7 @@ class Surroundings(Protocol):
     def after(self, delay_ms: int, what: Callable[[], None]) -> None: ...
 
 
-@dataclass(eq=False, slots=True)
-class Socket:
+class Socket(Struct, eq=False):
     """One WebSocket. `up` until it breaks; then what is on its way is lost."""
 
     number: int

@@ -4,8 +4,9 @@ import hashlib
 import heapq
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm import PACKERS
@@ -78,8 +79,7 @@ _TURN_OVER = TurnOver()
 SIMULATED_PACKERS: Mapping[str, Packer] = {**PACKERS, TransparentPacker.name: TransparentPacker()}
 
 
-@dataclass(frozen=True, slots=True)
-class Faults:
+class Faults(Struct, frozen=True):
     """What the network does to a frame; probabilities, and a greatest delay in milliseconds.
 
     Every frame's delay is drawn by itself, so frames overtake each other on every link.

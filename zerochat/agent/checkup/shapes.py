@@ -1,10 +1,9 @@
 """What a checkup looks at, and what it finds."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from zerochat.agent.client import Client, NoAgent, connect
 from zerochat.agent.places import Places
@@ -33,8 +32,7 @@ class Checkup(Struct, frozen=True):
     checks: list[Finding]
 
 
-@dataclass(slots=True)
-class Patient:
+class Patient(Struct):
     """What the checks look at."""
 
     places: Places

@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from zerochat.agent import ledger, report, schema
 from zerochat.agent.files import sources
@@ -36,8 +37,7 @@ class Spoilt(LocalError):
     anew (`zerochat files get`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Meant:
+class Meant(Struct, frozen=True):
     """A file that somebody means, and the post that names it."""
 
     file: File

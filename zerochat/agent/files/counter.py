@@ -1,10 +1,10 @@
 """The part of the desk where faces ask for files: what takes long comes back here, and how files get on is told."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat.agent import schema, speech
@@ -29,8 +29,7 @@ Wish: TypeAlias = (
 )
 
 
-@dataclass(slots=True)
-class Counter:
+class Counter(Struct):
     """Owned by the desk."""
 
     server: ControlServer

@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self, TypeAlias
+
+from msgspec import Struct
 
 from zerochat.agent.database import fault_of_disk
 from zerochat.agent.files.blobs import Blobs
@@ -37,8 +38,7 @@ class TooMuchAtOnce(LocalError):
     retry_after_s: ClassVar[int] = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """What has come of something that a face has asked for: `then` is called with it in the agent's thread."""
 
     then: "Callable[[object], None]"

@@ -6,9 +6,10 @@ import os
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from zerochat.agent.database import fault_of_disk, sync_folder
 from zerochat.agent.files.names import numbered, safe_name
@@ -25,8 +26,7 @@ class NoNameLeft(LocalError):
     """{path} and all the names with a number behind it are taken. Choose another one (`--out`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Struct, frozen=True):
     path: Path
     sha256: str
     """As `sha256sum` prints it."""

@@ -7,7 +7,8 @@ answer goes out after that.
 import hmac
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+
+from msgspec.structs import replace
 
 from zerochat.agent.mediator.limits import Limits
 from zerochat.agent.mediator.pairwise import Pairwise
@@ -15,6 +16,7 @@ from zerochat.agent.mediator.registry import canonical, goes_on, key_names
 from zerochat.agent.mediator.rows import Kept, Recipient
 from zerochat.agent.mediator.session import Session
 from zerochat.agent.mediator.store import Store
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, short_form
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import mediation, pickup, problem
@@ -30,11 +32,12 @@ UNDER_WAY_MAX = 1_024
 """Messages delivered over one connection and not acknowledged, before no more are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Veiled, frozen=True):
     """Who is taken in."""
 
-    invitation: str = field(repr=False)
+    VEILED = ("invitation",)
+
+    invitation: str
     """The id of the mediator's invitation: whoever names it as the parent thread holds it."""
     is_open: bool = False
     """Anybody at all."""

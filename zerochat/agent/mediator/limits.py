@@ -1,14 +1,13 @@
 """How much a mediator takes on, for each of its recipients and altogether."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from zerochat.didcomm.protocols.pickup import ENVELOPE_BYTES_KEPT
 
 DAY_S = 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What somebody with another machine may want to change, and tests do."""
 
     recipients: int = 1_000

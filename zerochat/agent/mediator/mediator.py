@@ -10,7 +10,6 @@ whether the envelope could be read, the answer is always the same. So every refu
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from zerochat.agent.mediator.clerk import Clerk, Policy
 from zerochat.agent.mediator.limits import Limits
@@ -21,6 +20,7 @@ from zerochat.agent.mediator.session import Session
 from zerochat.agent.mediator.store import Store
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import PublicKey
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did import Document, Identity, resolve, short_form
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import Message
@@ -43,29 +43,32 @@ UNDER_WAY_MS = 30_000
 """When to look again after what is under way to another address; after a crash it is sent again then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Veiled, frozen=True):
     """What became of an envelope: a word for the statistics, and the answer over the same connection, if any."""
 
+    VEILED = ("answer",)
+
     what: str
-    answer: bytes | None = field(default=None, repr=False)
+    answer: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
+class Push(Veiled, frozen=True):
     """An envelope for a live connection."""
 
+    VEILED = ("envelope",)
+
     handle: int
-    envelope: bytes = field(repr=False)
+    envelope: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
+class Dispatch(Veiled, frozen=True):
     """An envelope for another address; `ticket` comes back in `dispatched`."""
+
+    VEILED = ("envelope",)
 
     ticket: int
     uri: str
-    envelope: bytes = field(repr=False)
+    envelope: bytes
     media_type: str
 
 

@@ -7,8 +7,11 @@ it is asked again every hour, in case it was forgotten there.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.agent.mediator.registry import ways
 from zerochat.didcomm.did import resolve, same_did, short_form
@@ -58,8 +61,7 @@ class Node:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A message for a mediator, which answers in its response."""
 
     did: str

@@ -10,9 +10,10 @@ mediator that has forgotten a recipient, or was put back from a backup, still re
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
+
+from msgspec.structs import replace
 
 from zerochat.agent.mediator.registry import own_secrets
 from zerochat.agent.mediator.rows import Recipient

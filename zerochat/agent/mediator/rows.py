@@ -1,10 +1,12 @@
 """The tables of a mediator's store, and their rows as values."""
 
 import hashlib
-from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from zerochat.agent.database import Format
+from zerochat.crypto.veil import Veiled
 
 APPLICATION_ID: Final = 0x7A63_6D64
 """`zcmd`."""
@@ -87,8 +89,7 @@ SELECT waiting.seq, waiting.recipient, waiting.did, coalesce(dids.long, ''), coa
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Recipient:
+class Recipient(Struct, frozen=True):
     id: int
     did: str
     """The short form."""
@@ -103,8 +104,7 @@ class Recipient:
     """Whether what it said last was for that one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a name in a forward leads."""
 
     recipient: int
@@ -117,8 +117,7 @@ class Place:
     """Whether the recipient has shown that it has the key of this name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """An envelope that waits to be fetched, without what is in it: a list of these is short."""
 
     seq: int
@@ -126,20 +125,20 @@ class Kept:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(Veiled, frozen=True):
     """An envelope whose time has come: for `target`, or (None) for the recipient."""
+
+    VEILED = ("envelope",)
 
     seq: int
     place: Place
     target: str | None
-    envelope: bytes = field(repr=False)
+    envelope: bytes
     expires: int
     tries: int
 
 
-@dataclass(slots=True)
-class Usage:
+class Usage(Struct):
     """How much waits: messages and bytes."""
 
     messages: int = 0

@@ -11,10 +11,12 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.agent.address import own_address, parse_listen
 from zerochat.agent.mediator import mixing
@@ -50,8 +52,7 @@ class MediatorFault(LocalError):
     """zerochat itself has a fault here ({what}): what came in just now was not taken, and its senders know that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(Struct, frozen=True):
     """How somebody wants a mediator to be."""
 
     listen: str | None = None

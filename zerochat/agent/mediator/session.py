@@ -1,12 +1,11 @@
 """A connection to a mediator, as far as its logic needs to know: what may go back over it, and what is under way."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from zerochat.agent.mediator.rows import Recipient
 
 
-@dataclass(slots=True)
-class Session:
+class Session(Struct):
     """One WebSocket, or one POST that waits for its response."""
 
     handle: int

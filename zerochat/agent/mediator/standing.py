@@ -7,10 +7,11 @@ changed: recipients and whoever writes to them know no other.
 
 import ipaddress
 import os
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from zerochat.agent.database import fault_of_disk
 from zerochat.agent.mediator.mixing import node_of
@@ -21,6 +22,7 @@ from zerochat.agent.places import Places
 from zerochat.agent.vault import JournalKey
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import hkdf_sha256
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did import Identity, did_key_of, new_peer2, resolve
 from zerochat.didcomm.protocols import inviting
 from zerochat.errors import LocalError
@@ -54,18 +56,19 @@ class BadPublicUri(LocalError):
     exit_code: ClassVar[int] = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Veiled, frozen=True):
     """What a mediator is, from its first start on."""
+
+    VEILED = ("invitation", "oobid", "behind")
 
     identity: Identity
     uri: str
     """Its public http or https URI; under ws or wss, the same."""
-    invitation: str = field(repr=False)
+    invitation: str
     """The id of its invitation."""
-    oobid: str = field(repr=False)
+    oobid: str
     """Under which the short link finds it."""
-    behind: str = field(default="", repr=False)
+    behind: str = ""
     """The invitation of the mediator over which others write to this one; empty: they write to it directly."""
 
     @property

@@ -6,8 +6,9 @@ those whom we serve. What has been fetched is heard in a turn of the store, and 
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, TypeAlias
+
+from msgspec.structs import replace
 
 from zerochat.agent.mediator.mixing import BadMixLink, Node
 from zerochat.agent.mediator.registry import ways

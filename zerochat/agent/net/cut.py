@@ -19,7 +19,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 BACKLOG_BYTES_MAX = 12 * 1024 * 1024
 """Bytes of one connection that the agent has not read: twenty-three of the largest envelopes, or eight thousand chat
@@ -30,8 +31,7 @@ TCP_INFO_BYTES_ACKED, TCP_INFO_BYTES_RECEIVED = 120, 128
 """Offsets of `tcpi_bytes_acked` and `tcpi_bytes_received`, 64 bits each, in Linux's `struct tcp_info` (since 4.1)."""
 
 
-@dataclass(slots=True, eq=False)
-class Connection:
+class Connection(Struct, eq=False):
     """One live TCP connection, and what is known of whom it belongs to."""
 
     fd: int

@@ -16,7 +16,8 @@ both have told; so an agent that tells them to nobody, because it only dials out
 
 import os
 from collections import OrderedDict
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from zerochat.agent.net.dial import Line
 from zerochat.crypto.boxes import BOX_NONCE_BYTES, KEY_BYTES, MAC_BYTES, box, box_open
@@ -58,8 +59,7 @@ def read_header(header: bytes, server_secret: bytes, carrier: bytes) -> bytes:
     return key
 
 
-@dataclass(slots=True)
-class Rider:
+class Rider(Struct):
     """A link whose own line has not been up yet."""
 
     dial: Dial
@@ -134,8 +134,7 @@ class Rides:
         return [link for link, rider in self._riders.items() if rider.dial.server_key == dial.server_key]
 
 
-@dataclass(frozen=True, slots=True)
-class Early:
+class Early(Struct, frozen=True):
     """What has come riding, and whose client key (Z85) the connection has proved."""
 
     carrier: str

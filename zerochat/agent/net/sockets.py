@@ -7,11 +7,11 @@ options at that moment. What we dial is not libzmq's (`dial.py`), but is held to
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
 
 import zmq
+from msgspec import Struct
 from zmq.utils import z85
 
 from zerochat.agent.net.cut import wire_bytes
@@ -151,8 +151,7 @@ def send(socket: Socket, frames: list[bytes]) -> bool:
 # --- the monitor ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """One line of libzmq's diary of a socket: an event of `zmq.Event`, and a file descriptor, errno or interval."""
 
     kind: int

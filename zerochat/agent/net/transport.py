@@ -19,11 +19,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType, TracebackType
 from typing import Literal, Self, TypeAlias, assert_never
 
 import zmq
+from msgspec import Struct, field
+from msgspec.structs import replace
 from zmq.utils import z85
 
 from zerochat.agent.net import sockets
@@ -58,8 +59,7 @@ TURN_BYTES_MAX = 8 * 1024 * 1024
 NetworkEffect: TypeAlias = Admit | Revoke | Dial | Hangup | Dispatch | Reply | Publish
 
 
-@dataclass(slots=True)
-class Link:
+class Link(Struct):
     """Both halves of one link, and what the core was last told of it."""
 
     dial: Dial | None = None

@@ -25,10 +25,10 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import zmq
+from msgspec import Struct
 from zmq.utils import z85
 
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
@@ -44,8 +44,7 @@ ADDRESSES_MAX = 1024
 STOP_TIMEOUT_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Struct, frozen=True):
     """What one client key is admitted for."""
 
     link: bytes

@@ -8,11 +8,10 @@ told and not acknowledged when a connection ends is told again to the next one.
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, TypeAlias
 
-from msgspec.structs import asdict
-from msgspec.structs import replace as changed
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from zerochat.agent import schema
 from zerochat.agent.completeness import completeness
@@ -65,8 +64,7 @@ class NeverTold(LocalError):
     """The consumer {name} was never told anything with the number {seq}, so it cannot have handled it."""
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(Struct):
     """A consumer as this agent has seen it since it started."""
 
     name: str
@@ -92,8 +90,7 @@ class _Reader:
         return acked if self.out and self.out[-1] > acked else max(acked, self.cursor)
 
 
-@dataclass(slots=True)
-class Consumers:
+class Consumers(Struct):
     """Owned by the desk."""
 
     server: ControlServer
@@ -340,7 +337,7 @@ class Consumers:
         reader.out.append(seq)
         reader.told = max(reader.told, seq)
         replayed = seq <= reader.replayed_to
-        told = changed(item, replayed=replayed, redelivered=attempt > 1, attempt=attempt)
+        told = replace(item, replayed=replayed, redelivered=attempt > 1, attempt=attempt)
         self.server.notify([client], "item", told)
 
     def _warn(self, reader: _Reader, client: int, known: Consumer) -> None:

@@ -5,8 +5,8 @@ restart and one that has just come take the same road, in the same order, once.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat.agent import report, schema
@@ -23,8 +23,7 @@ FEED_ROWS = 100
 """Events that a subscriber is fed at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What a subscriber wants to hear."""
 
     groups: frozenset[str] | None = None
@@ -49,16 +48,14 @@ def beginning(since: int | schema.Since | None, latest: int) -> int:
     return min(max(since, 0), latest) if isinstance(since, int) else latest
 
 
-@dataclass(slots=True)
-class _Follower:
+class _Follower(Struct):
     cursor: int
     wanted: Wanted
     replayed_to: int
     """What has this local seq or a lower one was there before the subscription."""
 
 
-@dataclass(slots=True)
-class Followers:
+class Followers(Struct):
     """Owned by the desk."""
 
     server: ControlServer

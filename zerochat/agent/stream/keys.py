@@ -5,10 +5,10 @@ from an agent that was killed before it could answer. While the first request is
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeAlias
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat.agent import schema
@@ -45,8 +45,7 @@ class KeyReused(LocalError):
     facts: ClassVar[tuple[str, ...]] = ("group", "id")
 
 
-@dataclass(slots=True)
-class _Claim:
+class _Claim(Struct):
     """A request that is under way."""
 
     group: str
@@ -57,8 +56,7 @@ class _Claim:
     waiting: list[tuple[int, Request]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Keys:
+class Keys(Struct):
     """The requests with a key that have come and are not settled. Owned by the desk."""
 
     server: ControlServer

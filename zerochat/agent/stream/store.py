@@ -7,11 +7,12 @@ when the first consumer is made: before, nobody could miss one.
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import apsw
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from zerochat.agent.schema.stream import HAPPENINGS_MAX, HAPPENINGS_MS_MAX, KEYS_MAX, KEYS_MS_MAX, OVERFLOW_PERCENT
 from zerochat.agent.stream import tables
@@ -23,8 +24,7 @@ BATCH: Final = 20
 """One in so many of what may be kept goes at a time, for what is dropped one by one costs more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Happening:
+class Happening(Struct, frozen=True):
     """Something that faces are told besides the log."""
 
     group: str
@@ -38,8 +38,7 @@ class Happening:
     """Local and monotone, one row of numbers with the events of the log; 0 before it is written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Consumer:
+class Consumer(Struct, frozen=True):
     """A named reader of the stream."""
 
     name: str
@@ -66,8 +65,7 @@ class Consumer:
         return {seq: count for seq, count in self.attempts.items() if count == HEARD and seq > acked}
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """What was said under an idempotency key."""
 
     group: str
@@ -80,8 +78,7 @@ class Kept:
     """JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
+class Notes(Struct, frozen=True):
     """What a turn has to say of the stream."""
 
     happenings: tuple[Happening, ...] = ()
@@ -93,8 +90,7 @@ class Notes:
         return bool(self.happenings or self.consumers or self.keys)
 
 
-@dataclass(slots=True)
-class _Now:
+class _Now(Struct):
     """What is in the tables, as far as it is not worth asking each time."""
 
     consumers: dict[str, Consumer]

@@ -1,8 +1,9 @@
 """Who is in, who is connected, what was missing and asked for."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 from zerochat.agent.telemetry.rows import Link, Queue, Repair, View
 from zerochat.agent.telemetry.sight import Reason, Sight
@@ -37,8 +38,7 @@ def views(sight: Sight) -> Iterator[View]:
 # --- links ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Links:
+class Links(Struct):
     """Since when each link is as it is."""
 
     begun_us: int
@@ -73,16 +73,14 @@ class Links:
 # --- repairs ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(Struct):
     at_us: int
     after: int
     upto: int
     whom: str
 
 
-@dataclass(slots=True)
-class Repairs:
+class Repairs(Struct):
     """What is missing of whose chain, and asked for."""
 
     _asked: dict[tuple[str, str], _Asked] = field(default_factory=dict)
@@ -146,8 +144,7 @@ class Repairs:
 # --- queues -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Queues:
+class Queues(Struct):
     """The most that was seen waiting, and what was dropped, minute by minute."""
 
     observer: int

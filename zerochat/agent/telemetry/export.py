@@ -11,7 +11,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import file_digest
 from itertools import chain
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import msgspec
+from msgspec import Struct, field
 
 from zerochat import __version__
 from zerochat.agent.database import fault_of_disk, sync_folder
@@ -60,8 +60,7 @@ class NothingRecorded(LocalError):
     """Nothing is recorded that could be exported. `zerochat telemetry status` says what there is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(Struct, frozen=True):
     """What a number in a fact stands for."""
 
     group: str
@@ -69,8 +68,7 @@ class Name:
     """Empty: the group itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What of all that is recorded an export has."""
 
     since_us: int = 0
@@ -78,8 +76,7 @@ class Wanted:
     """Their ids; None: all."""
 
 
-@dataclass(slots=True)
-class Told:
+class Told(Struct):
     """What an export came to."""
 
     manifest: dict[str, Any]

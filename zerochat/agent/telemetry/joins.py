@@ -9,8 +9,9 @@ for a subscription, since what is said goes over the link to a member until its 
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 from zerochat.agent.telemetry.rows import Join, Snapshot, State
 from zerochat.agent.telemetry.sight import Sight
@@ -37,8 +38,7 @@ _MARKS: Final[dict[str, Phase]] = {"asking": "request", "connecting": "view", "j
 """Which phase is over when a join tells of this one."""
 
 
-@dataclass(slots=True)
-class _Under:
+class _Under(Struct):
     """A join that is under way."""
 
     role: Literal["joiner", "acceptor"]
@@ -51,16 +51,14 @@ class _Under:
     rtt_us: int | None = None
 
 
-@dataclass(slots=True)
-class _Fetching:
+class _Fetching(Struct):
     begun_us: int
     rows: int = 0
     bytes: int = 0
     cuts: int = 0
 
 
-@dataclass(slots=True)
-class Joins:
+class Joins(Struct):
     _joining: dict[str, _Under] = field(default_factory=dict)
     """By the join's id."""
     _accepted: dict[tuple[str, str], _Under] = field(default_factory=dict)

@@ -2,11 +2,10 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from zerochat.agent.telemetry.rows import Ack, Recv, Send
 from zerochat.agent.telemetry.sight import Sight
@@ -60,8 +59,7 @@ def said_in(type_: str, record: bytes) -> tuple[int, int]:
 # --- sent -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Going:
+class _Going(Struct):
     """What goes out of one group at the end of a turn."""
 
     events: tuple[Event, ...]
@@ -129,8 +127,7 @@ def _of(going: Mapping[str, _Going], sight: Sight, link: bytes, last: _Going) ->
 # --- received ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrival:
+class _Arrival(Struct, frozen=True):
     """When and how something came that waits for something else."""
 
     at_us: int
@@ -139,8 +136,7 @@ class _Arrival:
     bytes: int
 
 
-@dataclass(slots=True)
-class _Whose:
+class _Whose(Struct):
     """What is the same for all events of one author in one step."""
 
     group: str
@@ -194,8 +190,7 @@ def _way(sight: Sight, group: Group, author: str) -> tuple[Path, int]:
     return "direct", sight.begun_us // 1000 + ahead - RETRY_MS
 
 
-@dataclass(slots=True)
-class Arrivals:
+class Arrivals(Struct):
     """What comes in, and what of it waits."""
 
     _early: dict[tuple[str, str, int], _Arrival] = field(default_factory=dict)

@@ -11,8 +11,9 @@ moved, and the one loop that runs for every event of a burst is in `messages.Arr
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final, cast
+
+from msgspec import Struct
 
 from zerochat.agent.telemetry.changes import Links, Queues, Repairs, view, views
 from zerochat.agent.telemetry.joins import Joins
@@ -37,8 +38,7 @@ _WANTED: Final = frozenset({say.Repeated, say.Receipt, say.Measure, say.Forget, 
 _NOTICES: Final = frozenset({notices.Gap, notices.JoinProgress, notices.Seating, notices.HistoryFetched})
 
 
-@dataclass(slots=True)
-class _Turn:
+class _Turn(Struct):
     """One that is on disk."""
 
     steps: list[Step]
@@ -49,16 +49,14 @@ class _Turn:
     """When the faces were told; None: none was there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """How much is kept."""
 
     mebibytes: int
     days: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
+class Outside(Struct, frozen=True):
     """What the recorder asks the thread's other things."""
 
     faces_b: Callable[[], int]

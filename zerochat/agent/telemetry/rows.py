@@ -9,7 +9,6 @@ collector would walk again and again.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Final, Literal, TypeAlias, get_args, get_type_hints
 
@@ -206,8 +205,7 @@ KINDS: Final[dict[str, type[Fact]]] = {kind.__name__.lower(): kind for kind in g
 ARROW: Final = {"name": "int64", "class": "int64", "names": "list<int64>"}
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     name: str
     what: Literal["name", "names", "class", "int64", "int32", "bool", "string"]
     optional: bool

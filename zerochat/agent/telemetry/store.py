@@ -7,10 +7,11 @@ transaction of its own: a power cut loses the last few seconds of facts and neve
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import apsw
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.agent.telemetry.rows import Fact, pack_rows, time_field
 
@@ -31,8 +32,7 @@ _NEWEST: Final = "SELECT number, first_us, last_us, rows, data FROM telemetry OR
 _NAMES: Final = "SELECT number, group_id, name FROM telemetry_names WHERE number > ? ORDER BY number LIMIT ?"
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     number: int
     first_us: int
     last_us: int
@@ -42,8 +42,7 @@ class Batch:
     """As `rows.unpack_rows` reads it."""
 
 
-@dataclass(slots=True)
-class Sums:
+class Sums(Struct):
     """All that there is."""
 
     rows: int

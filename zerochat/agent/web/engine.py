@@ -8,9 +8,10 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
+
+from msgspec import Struct
 
 from zerochat.agent.web.caller import make_client
 from zerochat.agent.web.dialler import Dialler
@@ -28,8 +29,7 @@ LOOK_S = 0.5
 """Between two looks at what takes too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What a Web was asked for."""
 
     listen: tuple[str, int] | None

@@ -1,6 +1,6 @@
 """Everything that a peer could let grow, or draw out, with its limit."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 URI_BYTES_MAX = 2_048
 """Longer than any endpoint that people use, and what old proxies take."""
@@ -20,8 +20,7 @@ UNSEEN_MAX = 16_384
 """News that the owner has not taken; beyond that nobody new is let in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The limits that somebody with a great mediator may want to change, and tests do. Times in seconds."""
 
     connections: int = 512

@@ -4,8 +4,11 @@ A *session* is a WebSocket connection, whoever has dialled it. A *handle* names 
 for its response; no number is ever used twice.
 """
 
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from zerochat.crypto.veil import Veiled
 
 ENCRYPTED = "application/didcomm-encrypted+json"
 """The media type of DIDComm v2.1, "IANA Media Types". A WebSocket conveys none, so there it is taken for granted."""
@@ -24,8 +27,7 @@ ENVELOPE_TYPES = frozenset(
 """What may be posted. Which kind of envelope it is, only its content says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(Veiled, frozen=True):
     """An envelope from somebody. It says who sent it; the connection does not.
 
     Until the owner says `accept`, `answer` or `refuse` for the handle, its sender has no word that it was received.
@@ -33,22 +35,22 @@ class Arrived:
     nothing to accept then, and the handle is 0). `uri` is what we had called, or None when we were called.
     """
 
+    VEILED = ("envelope",)
+
     handle: int
-    envelope: bytes = field(repr=False)
+    envelope: bytes
     media_type: str
     way: Literal["post", "session", "reply"]
     uri: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(Struct, frozen=True):
     """The peer's listener has the envelope: it answered 2xx, or it answered a ping that followed it."""
 
     ticket: int
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """The envelope was not delivered, or nobody knows whether it was. Sending it again is the owner's decision.
 
     `why` is one of: "uri" (not one that can be called), "size", "name" (not found), "unreachable", "tls", "timeout",
@@ -60,16 +62,14 @@ class Failed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """A session is there; `uri` is what we dialled, None when the peer has."""
 
     handle: int
     uri: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Struct, frozen=True):
     """A session is gone; a held one is dialled again by itself."""
 
     handle: int
@@ -82,35 +82,33 @@ News: TypeAlias = Arrived | Delivered | Failed | Opened | Closed
 # --- between the two threads only ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
+class Parcel(Veiled, frozen=True):
     """One envelope on its way out. `serial` is the owner's own count of what it handed over."""
+
+    VEILED = ("envelope",)
 
     serial: int
     uri: str
-    envelope: bytes = field(repr=False)
+    envelope: bytes
     media_type: str
     return_route: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     """This parcel has been delivered, or has failed for this reason."""
 
     serial: int
     why: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
+class Pushed(Struct, frozen=True):
     """This many bytes of what was pushed to a session have left its queue."""
 
     handle: int
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lapsed:
+class Lapsed(Struct, frozen=True):
     """A POST got its response before the owner said anything."""
 
     handle: int

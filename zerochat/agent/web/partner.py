@@ -1,16 +1,16 @@
 """Whoever is at the other end and can be answered: a session, or a POST that waits for its response."""
 
 import asyncio
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from zerochat.agent.web.news import ENCRYPTED, Parcel
 from zerochat.agent.web.session import Session
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What the owner says of a POST: a status, and an envelope if it has an answer at once."""
 
     status: HTTPStatus

@@ -7,8 +7,9 @@ An id is as good as the invitation, so it is random, short-lived and counted; wh
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
+
+from msgspec import Struct
 
 from zerochat.agent.web.limits import OOBID_CHARS_MAX, SHORT_LINKS_MAX
 from zerochat.crypto.encoding import b64url_bytes
@@ -18,8 +19,7 @@ INVITATION_PARAMETERS = ("_oob", "oob", "c_i")
 """Out-of-Band 2.0, and 1.x and Connections (RFC 0434, RFC 0160), which hold the same in older words."""
 
 
-@dataclass(slots=True)
-class Link:
+class Link(Struct):
     url: str
     document: bytes | None
     """The invitation as JSON, where the URL holds one."""

@@ -8,9 +8,10 @@ whether there is room.
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
+
+from msgspec import Struct
 
 from zerochat.agent.address import BadAddress, parse_listen
 from zerochat.agent.web.inbox import Inbox
@@ -56,8 +57,7 @@ class WebFailed(LocalError):
     exit_code: ClassVar[int] = 6
 
 
-@dataclass(slots=True)
-class Account:
+class Account(Struct):
     """What the owner has handed over for one URI, or for one partner, and is not settled."""
 
     messages: int = 0

@@ -9,8 +9,9 @@ suites Ed25519VerificationKey2018/2020 and X25519KeyAgreementKey2019/2020.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from zerochat.crypto.encoding import base58_bytes
 from zerochat.crypto.keys import AGREEMENT_KINDS, KeyKind, PublicKey, checked, jwk_public, multikey, multikey_known
@@ -39,16 +40,14 @@ _MULTIKEY_CHARS_MAX = 128
 _KEY_SPELLINGS = ("publicKeyMultibase", "publicKeyJwk", "publicKeyBase58")
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(Struct, frozen=True):
     """A key of a DID document, with its absolute id."""
 
     kid: str
     key: PublicKey
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """One service of a DID document; `properties` are all its members but id and type, as they came."""
 
     id: str
@@ -56,8 +55,7 @@ class Service:
     properties: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """What zerochat reads of a DID document, each list in the document's own order. Any of them may be empty."""
 
     did: str

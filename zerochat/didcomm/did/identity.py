@@ -5,11 +5,11 @@ relationships, because its short form keeps messages small; a did:peer:2 is for 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from zerochat.crypto.encoding import ED25519, X25519, compact_json, multikey
 from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.primitives import ed25519_public, x25519_public
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did.forms import short_form
 from zerochat.didcomm.did.peer2 import peer2
 from zerochat.didcomm.did.peer4 import peer4
@@ -19,15 +19,16 @@ AUTHENTICATION_FRAGMENT = "#key-1"
 AGREEMENT_FRAGMENT = "#key-2"
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Veiled, frozen=True):
     """A did:peer:4 or did:peer:2 of our own with its secrets."""
+
+    VEILED = ("signing_seed", "agreement_secret")
 
     did: str
     """The long form."""
-    signing_seed: bytes = field(repr=False)
+    signing_seed: bytes
     """32 bytes, Ed25519."""
-    agreement_secret: bytes = field(repr=False)
+    agreement_secret: bytes
     """32 bytes, X25519."""
 
     @property

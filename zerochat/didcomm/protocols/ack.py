@@ -11,8 +11,9 @@ Specified in: DIDComm v2.1, "ACKs"; Aries RFC 0015 (ack) and RFC 0317 (please_ac
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from zerochat.didcomm.message import ACKS_MAX, Message, new_id, same_type
 from zerochat.didcomm.packer import Profile

@@ -6,11 +6,11 @@ Specified in: https://didcomm.org/basicmessage/2.0; Aries RFC 0095 (1.0).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 import msgspec
 
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.iso8601 import iso_seconds, iso_time
 from zerochat.didcomm.message import Message, new_id, same_type
 from zerochat.didcomm.packer import Profile
@@ -24,11 +24,12 @@ CONTENT_CHARS_MAX = 64 * 1024
 """A quarter of what fits a message even when every character takes four bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Basic:
+class Basic(Veiled, frozen=True):
     """A line of text. `sent` (UTC seconds) and `lang` are the sender's claims, if any."""
 
-    content: str = field(repr=False)
+    VEILED = ("content",)
+
+    content: str
     sent: int | None = None
     lang: str | None = None
 

@@ -21,13 +21,15 @@ Specified in: Aries RFC 0023.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import base58, compact_json, strict_json
 from zerochat.crypto.keys import PublicKey, SecretKey
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did import AUTHENTICATION_FRAGMENT, DID_CHARS_MAX, Document, read_document, same_did
 from zerochat.didcomm.did import resolve as resolve_did
 from zerochat.didcomm.message import Message, new_id, same_id, same_type
@@ -58,8 +60,7 @@ _NYM_BYTES: Final = 16
 """A did:sov is named after the first half of its first Ed25519 key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Party:
+class Party(Struct, frozen=True):
     """The other side, as its message brings it."""
 
     did: str
@@ -71,8 +72,7 @@ class Party:
     """What it calls itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Requester:
+class Requester(Struct, frozen=True):
     """An exchange that we have asked for."""
 
     version: Version
@@ -90,12 +90,13 @@ class Requester:
     problem: Report | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Responder:
+class Responder(Veiled, frozen=True):
     """An exchange that somebody has asked us for."""
 
+    VEILED = ("request",)
+
     version: Version
-    request: Message = field(repr=False)
+    request: Message
     peer: Party
     state: Literal["request-received", "response-sent", "completed", "abandoned"] = "request-received"
     did: str | None = None

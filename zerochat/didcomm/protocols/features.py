@@ -13,11 +13,12 @@ that no query costs more than another of its length.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id, same_type
 from zerochat.didcomm.packer import Profile
@@ -42,8 +43,7 @@ WILDCARDS_MAX = 8
 _OLD_DIDCOMM_ORG = "did:sov:BzCbsNYhMrjHiqZDTUASHg;spec/"
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(Struct, frozen=True):
     """What may be known of us, or is known of a peer, in one relationship."""
 
     protocols: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -67,8 +67,7 @@ class Features:
         return replace(self, protocols=tuple(entry for entry in self.protocols if entry[0] not in piuris))
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """One question: about the features of a type whose identifiers match."""
 
     feature_type: str

@@ -12,8 +12,10 @@ answers makes us ask the same question at once again, so a mad one cannot make u
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.didcomm.did import same_did, short_form
 from zerochat.didcomm.message import Message
@@ -29,8 +31,7 @@ HELD_MAX: Final = 256
 """Parcels that have come and are not on disk yet, before no more are asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mediated:
+class Mediated(Struct, frozen=True):
     """What a recipient knows of one mediator."""
 
     mediator: str
@@ -58,8 +59,7 @@ class Mediated:
     version: Version = "2.0"
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """The next value, what to send to the mediator, and what has come from it."""
 
     state: Mediated

@@ -21,10 +21,11 @@ Specified in: https://didcomm.org/coordinate-mediation/2.0 and /3.0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.crypto.keys import PublicKey, SecretKey, sign, verify
@@ -80,8 +81,7 @@ _PROOF = "org.zerochat.proof"
 """A member of an update that only zerochat writes, and that everybody else ignores."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """What shall become of a DID (or of a key, as a did:key)."""
 
     did: str
@@ -90,8 +90,7 @@ class Change:
     """That it is the recipient's own (`is_proven`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """What has become of it."""
 
     did: str
@@ -99,16 +98,14 @@ class Changed:
     result: Result
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """Which part of a list is wanted."""
 
     offset: int = 0
     limit: int = PAGE_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """A part of the list of a recipient's DIDs, and how many follow after it."""
 
     dids: tuple[str, ...]

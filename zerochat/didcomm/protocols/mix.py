@@ -6,8 +6,10 @@ told of each other (`zerochat mediator --mix-with`). These are the decisions alo
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from zerochat.errors import Malformed
 
@@ -17,8 +19,7 @@ NOISE_BYTES_MAX: Final = 4096
 """A few times the size of a short message: enough that a size tells little, and cheap."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mix:
+class Mix(Struct, frozen=True):
     """What a sender asks of mediators that know other mediators (the draft's `mix`). Chances from 0 to 1."""
 
     hop_chance: float
@@ -31,11 +32,10 @@ class Mix:
     def __post_init__(self) -> None:
         if not all(0 <= chance <= 1 for chance in (self.hop_chance, self.hop_decay, self.noise_chance)):
             raise Malformed(why="forward: a chance that is not between 0 and 1")
-        object.__setattr__(self, "hop_decay", min(self.hop_decay, HOP_DECAY_MAX))
+        force_setattr(self, "hop_decay", min(self.hop_decay, HOP_DECAY_MAX))
 
 
-@dataclass(frozen=True, slots=True)
-class Detour:
+class Detour(Struct, frozen=True):
     """A mediator that is to come in between, with what it is to be told, and noise in bytes."""
 
     via: str

@@ -15,14 +15,15 @@ to a person what is wrong with what was pasted.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from zerochat.crypto.encoding import b64url_bytes, strict_json
 from zerochat.crypto.keys import PublicKey
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, Service
 from zerochat.didcomm.message import ID_CHARS_MAX, Message, parse
@@ -44,19 +45,19 @@ REQUESTS_MAX = 16
 PROTOCOLS_MAX = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Inviter:
+class Inviter(Struct, frozen=True):
     """One way to answer: a DID whose document says more, or (v1) a route with its keys, written out."""
 
     did: str | None = None
     route: Route | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OutOfBand:
+class OutOfBand(Veiled, frozen=True):
     """An invitation of any version, as it was read."""
 
-    id: str = field(repr=False)
+    VEILED = ("id",)
+
+    id: str
     """The parent thread (`pthid`) of whatever answers it."""
     version: tuple[int, int]
     inviters: tuple[Inviter, ...]
@@ -74,8 +75,7 @@ class OutOfBand:
     """UTC seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShortLink:
+class ShortLink(Struct, frozen=True):
     """A link under which an invitation lies, to be fetched with an HTTP GET."""
 
     url: str

@@ -18,12 +18,14 @@ Specified in: https://didcomm.org/messagepickup/3.0.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, compact_json, strict_json
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.attachment import ATTACHMENTS_MAX, Attachment, attachment_bytes
 from zerochat.didcomm.message import ID_CHARS_MAX, MESSAGE_BYTES_MAX, Message, dump, new_id, parse
 from zerochat.didcomm.protocols.routing import NEXT_CHARS_MAX
@@ -56,8 +58,7 @@ LIVE_MODE_NOT_SUPPORTED: Final = "e.m.live-mode-not-supported"
 """The problem code for a connection that does not stay."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """What is waiting for a recipient; times in UTC seconds."""
 
     count: int
@@ -69,16 +70,16 @@ class Waiting:
     """Set when only what came for this DID was asked about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
+class Parcel(Veiled, frozen=True):
     """An envelope as the mediator keeps it, under an id of the mediator's making."""
 
+    VEILED = ("envelope",)
+
     id: str
-    envelope: bytes = field(repr=False)
+    envelope: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     limit: int
     did: str | None = None
 

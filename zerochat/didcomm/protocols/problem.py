@@ -12,10 +12,11 @@ Specified in: DIDComm v2.1, "Problem Reports" and "Cascading Problems"; Aries RF
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id, same_type
 from zerochat.didcomm.protocols.ack import is_forward, is_pure_ack
@@ -54,8 +55,7 @@ COMMENTS: Mapping[str, str] = {
 _TOKEN = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Struct, frozen=True):
     """A problem code in its parts."""
 
     is_error: bool
@@ -115,8 +115,7 @@ def _argument(value: object) -> str:
 # --- reports --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """A problem report of any version, as it was read. Its texts are the sender's."""
 
     code: str
@@ -245,8 +244,7 @@ ERRORS_WINDOW_S = 3600
 """A thread may be as long as a friendship: an error an hour is no vicious circle."""
 
 
-@dataclass(frozen=True, slots=True)
-class Breaker:
+class Breaker(Struct, frozen=True):
     """The errors of one thread, those that were sent and those that came; it breaks for good when they are too many.
 
     A broken thread gets one last report, TOO_MANY_ERRORS, and after that no answer to anything.

@@ -14,12 +14,12 @@ whether somebody is there.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from zerochat.crypto.encoding import b64url, compact_json, strict_json
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.attachment import ATTACHMENTS_MAX, Attachment, attachment_bytes
 from zerochat.didcomm.did import DID_CHARS_MAX, Document, did_key_of, short_form
 from zerochat.didcomm.iso8601 import iso_seconds
@@ -48,13 +48,14 @@ _NOISE = "org.zerochat.noise"
 """Members of the body that only zerochat writes, and that everybody else ignores."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(Veiled, frozen=True):
     """What a mediator is asked for."""
+
+    VEILED = ("envelopes",)
 
     next: str
     """A DID, the id of one of its keys, or (v1) a bare verkey in base58."""
-    envelopes: tuple[bytes, ...] = field(repr=False)
+    envelopes: tuple[bytes, ...]
     """One at least."""
     delay_milli: int | None = None
     """Wait this long; if negative, any time up to the amount."""

@@ -10,11 +10,11 @@ Specified in: Aries RFC 0017, "Signing Attachments"; RFC 7515, Appendix F.
 
 from binascii import b2a_base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, strict_json
 from zerochat.crypto.keys import ALGORITHM_OF, PublicKey, SecretKey, jwk_public, public_jwk, public_of, sign
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.attachment import attachment_bytes
 from zerochat.didcomm.did import did_key_of
 from zerochat.didcomm.jws import HEADER_BYTES_MAX, SIGNATURES_MAX, verify_detached
@@ -26,11 +26,12 @@ CONTENT_BYTES_MAX: Final = 64 * 1024
 """DID documents have one or two thousand."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignedContent:
+class SignedContent(Veiled, frozen=True):
     """The content of an attachment, and the keys (Ed25519) that have signed it: every signature was verified."""
 
-    content: bytes = field(repr=False)
+    VEILED = ("content",)
+
+    content: bytes
     signers: tuple[PublicKey, ...]
 
 

@@ -7,11 +7,11 @@ whoever has posted it, and nothing depends on them.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import Struct
 
 from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.crypto.primitives import sha256
@@ -36,8 +36,7 @@ class _Shape(msgspec.Struct, frozen=True):
     type: Annotated[str, msgspec.Meta(max_length=TYPE_CHARS_MAX)] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Struct, frozen=True):
     """One file, as a post names it."""
 
     root: str

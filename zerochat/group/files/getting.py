@@ -8,8 +8,9 @@ chat message never waits long behind them.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.didcomm.message import Message, new_id

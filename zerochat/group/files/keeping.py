@@ -5,8 +5,9 @@ What comes by itself takes no more than a part of that.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from zerochat.errors import LocalError
 from zerochat.group.effects import DropFile, Notify

@@ -1,10 +1,9 @@
 """How much room files get on this machine. A person sets it, and nothing that a peer sends changes it."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class FileRules:
+class FileRules(Struct, frozen=True):
     """In bytes."""
 
     auto_max: int = 1 << 20

@@ -12,7 +12,8 @@ for each author and member.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.didcomm.message import Message, new_id

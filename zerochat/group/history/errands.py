@@ -1,8 +1,9 @@
 """Errands: what we have asked a member for. One thing at a time of each, and only the answer to that is listened to."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Literal
+
+from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group import mail

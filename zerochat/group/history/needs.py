@@ -7,7 +7,8 @@ more rarely; and listens to nothing of that kind for which it has not asked. Wha
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import Malformed, Refused, RemoteError

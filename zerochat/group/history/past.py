@@ -8,8 +8,9 @@ to keep to.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import groupby
+
+from msgspec.structs import replace
 
 from zerochat.errors import Refused
 from zerochat.group import mail

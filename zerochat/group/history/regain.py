@@ -17,7 +17,7 @@ words into our mouth: each post of ours has a mark under it that only we can mak
 still proves nothing to anybody else.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import equal, hkdf_sha256

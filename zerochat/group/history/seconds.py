@@ -8,7 +8,8 @@ asked about what it has brought itself, or said.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from zerochat.group.event import Event
 from zerochat.group.history import compare, errands

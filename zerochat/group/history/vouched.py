@@ -6,7 +6,7 @@ it by its hash. So as soon as the author says anything that follows, or has sign
 to it is its own word, whoever has handed it over; and what does not fit is refuted.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from zerochat.group.effects import Confirm, Notify, Refute
 from zerochat.group.event import Event

@@ -6,10 +6,10 @@ the same answer, because answers are lost too.
 """
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import PublicKey

@@ -5,8 +5,9 @@ is open, and nobody else gets as far as a first byte.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from zerochat.crypto.primitives import (
     ed25519_public,

@@ -7,10 +7,10 @@ A lost message is repeated by the joiner, so the inviter needs no timer. Where a
 for as long as the invitation lives, over restarts too, and asks again ever more rarely.
 """
 
-from dataclasses import replace
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, b64url_bytes, did_key
 from zerochat.crypto.primitives import ed25519_public

@@ -1,6 +1,6 @@
 """Letting somebody in: why it cannot come in, the event that brings it in, and the welcome that it is given."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import Refused

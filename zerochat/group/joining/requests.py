@@ -1,7 +1,8 @@
 """Who has to wait until a person says whether it comes in: being asked, answering, and what is remembered of it."""
 
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import LocalError, NotAMember, RemoteError

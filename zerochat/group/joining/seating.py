@@ -6,8 +6,9 @@ all those who can be reached have signed for what it was told, and leaves again 
 else. Nobody waits for whoever is away.
 """
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from zerochat.crypto.primitives import ed25519_to_x25519_public
 from zerochat.didcomm.message import Message, new_id

@@ -1,9 +1,10 @@
 """What membership events say: the shape of each body, read once, and the policy that a group begins with."""
 
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from zerochat.errors import Malformed
 from zerochat.group.contact import CONTACT_CHARS_MAX
@@ -191,8 +192,7 @@ def is_history_rule(text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """The rules of a group, fixed for its life by its genesis event."""
 
     join: JoinRule = "invited"

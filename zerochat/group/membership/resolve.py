@@ -12,7 +12,8 @@ all of them hold.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, canonical_json
 from zerochat.crypto.primitives import sha256
@@ -207,7 +208,7 @@ class Roll:
     def _change(self, did: str, **changes: object) -> None:
         for where in (self.members, self.former):
             if did in where:
-                where[did] = replace(where[did], **changes)  # type: ignore[arg-type]
+                where[did] = replace(where[did], **changes)
 
 
 class _Graph:

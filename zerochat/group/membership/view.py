@@ -2,8 +2,9 @@
 that a face asks before it tries."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from zerochat.group.membership.bodies import Policy
 
@@ -17,8 +18,7 @@ READER, WRITER, ADMIN, OWNER = "reader", "writer", "admin", "owner"
 _RANK: Final = {READER: 0, WRITER: 1, ADMIN: 2, OWNER: 3}
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """One member as the membership events describe it."""
 
     did: str
@@ -49,8 +49,7 @@ class Member:
         return next((role for after, role in reversed(self.roles) if after < seq), self.roles[0][1])
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """The members as one member believes them."""
 
     members: dict[str, Member]

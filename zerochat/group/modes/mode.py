@@ -1,27 +1,29 @@
 """The Mode protocol, and what goes in and comes out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
+from msgspec import Struct
+
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
 from zerochat.group.relationship import Relationship
 from zerochat.group.stimuli import Moment
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Veiled, frozen=True):
     """Our own place in a group."""
+
+    VEILED = ("secret",)
 
     group: str
     me: str
-    secret: bytes = field(repr=False)
+    secret: bytes
     """The X25519 secret of our transport key in this group."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(Struct, frozen=True):
     """A member whom a message is for."""
 
     relationship: Relationship
@@ -29,8 +31,7 @@ class Reader:
     """Its transport key, an X25519 public key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(Struct, frozen=True):
     """One envelope, the queue of ours that it goes to, and the members that it is for."""
 
     queue: bytes

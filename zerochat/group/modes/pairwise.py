@@ -9,8 +9,9 @@ In both, what goes to one member alone, and what says something of the group its
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import Packer
@@ -44,8 +45,7 @@ def _open(place: Place, envelope: bytes, sender: Relationship, packer: Packer) -
     return sender, packer.parse(plain)
 
 
-@dataclass(frozen=True, slots=True)
-class PairwiseMulti:
+class PairwiseMulti(Struct, frozen=True):
     """Multiple-queue mode: an envelope and a queue for each pair."""
 
     name: ClassVar[str] = "pairwise-multi"
@@ -74,8 +74,7 @@ class PairwiseMulti:
         return relationship, message
 
 
-@dataclass(frozen=True, slots=True)
-class PairwiseSingle:
+class PairwiseSingle(Struct, frozen=True):
     """Single-queue mode: one frame for everybody."""
 
     name: ClassVar[str] = "pairwise-single"

@@ -14,7 +14,6 @@ encrypts follows from the same key. So nobody can make a message that opens to o
 under that one, and a key that is shown to somebody proves what was said.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from zerochat.crypto.contents import xc20p_open, xc20p_seal
@@ -30,8 +29,7 @@ _COMMITMENT_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 24, 16
 _CONTENT, _KEY = b"\x01", b"\x02"
 
 
-@dataclass(frozen=True, slots=True)
-class SenderKey(PairwiseSingle):
+class SenderKey(PairwiseSingle, frozen=True):
     """What is said stands in streams; all else travels as with pairwise keys, one to one or in a frame for all. Words
     that come that way are not heard (`log.py`)."""
 

@@ -6,7 +6,7 @@
 Whoever has no address of its own asks for the answer on the connection on which it has asked (`return_route`).
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url, did_key_bytes
 from zerochat.crypto.keys import PublicKey, SecretKey

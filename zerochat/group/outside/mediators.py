@@ -7,7 +7,8 @@ not on our disk.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from zerochat.didcomm.did import resolve
 from zerochat.didcomm.message import Message

@@ -4,7 +4,7 @@ Answers go back the way on which everything goes to that peer. What we asked is 
 an answer can say how long it took; nothing waits for one.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import compact_json
 from zerochat.didcomm.did import resolve, short_form

@@ -1,6 +1,6 @@
 """All of it: one person's or bot's agent."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from zerochat.group.contact import Reach
 from zerochat.group.files.rules import FileRules
@@ -10,8 +10,7 @@ from zerochat.group.state.joins import Join, OpenInvitation
 from zerochat.group.state.outside import Connection, Fault, Question
 
 
-@dataclass(frozen=True)  # without slots: `turn.changed` copies it whole
-class Agent:
+class Agent(Struct, frozen=True):
     """One person's or bot's agent: its groups, its open invitations and its joins."""
 
     label: str

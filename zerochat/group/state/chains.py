@@ -1,11 +1,13 @@
 """Each author's chain, as far as it has come here."""
 
-from dataclasses import dataclass, field
 from typing import Self
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+from zerochat.crypto.veil import Veiled
+
+
+class Spot(Struct, frozen=True):
     """A place in an author's chain."""
 
     seq: int = 0
@@ -14,8 +16,7 @@ class Spot:
     lamport: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(Struct, frozen=True):
     """How far back an author's chain has been fetched, from where it began to come to us by itself."""
 
     first: int = 1
@@ -30,8 +31,7 @@ class Past:
     """Who has handed that over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """How far one author's chain has been delivered here."""
 
     seq: int = 0
@@ -64,8 +64,9 @@ class Chain:
         return self.seq if self.own is None else self.own.seq
 
 
-@dataclass(frozen=True, slots=True)
-class Limbo:
+class Limbo(Veiled, frozen=True):
     """One author's events that came too early: their records by seq."""
 
-    records: dict[int, bytes] = field(default_factory=dict, repr=False)
+    VEILED = ("records",)
+
+    records: dict[int, bytes] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """The files that were posted in a group, as far as this machine knows and has them."""
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from zerochat.group.files.descriptor import File
 
@@ -9,8 +10,7 @@ FileState: TypeAlias = Literal["offered", "getting", "here", "gone"]
 """Known, and not here; asked for; whole on this machine's disk; and none of the members has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Haul:
+class Haul(Struct, frozen=True):
     """What one member was asked for, of one file."""
 
     member: str
@@ -34,8 +34,7 @@ class Haul:
     """How often in a row it has said that it is too busy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Struct, frozen=True):
     """One file that somebody has posted in a group."""
 
     file: File

@@ -1,10 +1,10 @@
 """One group, as this member has it."""
 
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.protocols.problem import Breaker
 from zerochat.group.contact import Reach, transport_secret
@@ -23,8 +23,7 @@ _NOTHING = Chain()
 """Of whom nothing has come: asked for so often that making another one each time would take longer than all else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """What a group picked when it began."""
 
     keys: str = "pairwise-multi"
@@ -33,8 +32,11 @@ class Profile:
     envelope: str = "didcomm/v2"
 
 
-class Conduct(Struct, frozen=True):
-    """What a member may still send at once (`conduct.py`)."""
+class Conduct(Struct, frozen=True, eq=False):
+    """What a member may still send at once (`conduct.py`).
+
+    It is not a part of what we know, so any two are equal: it also counts what was refused, which changes nothing else.
+    """
 
     envelopes: int = 0
     bytes: int = 0
@@ -44,9 +46,14 @@ class Conduct(Struct, frozen=True):
     given_at: int = 0
     """The bytes of files that it may still get at once, and when that was worked out (`files/giving.py`)."""
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Conduct)
 
-@dataclass(frozen=True)  # without slots: `turn.changed` copies it whole
-class Peer:
+    def __hash__(self) -> int:
+        return 0
+
+
+class Peer(Struct, frozen=True):
     """What we know and owe of one other member."""
 
     link: bytes
@@ -83,19 +90,18 @@ class Peer:
     """When we last sent it what it lacked of the membership events, UTC ms."""
     ended: int = 0
     """When it last gave up its DID for nothing, UTC ms; 0: never."""
-    conduct: Conduct = field(default=Conduct(), compare=False)
+    conduct: Conduct = Conduct()
     """Not a part of what we know: it also counts what was refused, which changes nothing else."""
     breaker: Breaker = Breaker()
     """Problem reports between us: a conversation about errors must end."""
-    ahead_ms: int | None = field(default=None, compare=False)
+    ahead_ms: int | None = None
     """By how much its clock was ahead of ours when it last told us its state over a link, give or take the way; None:
     it has not yet. For people alone: it changes nothing else."""
-    read: int = field(default=0, compare=False)
+    read: int = 0
     """It says that it has read whatever has this Lamport time or a lower one (`ephemeral.py`). For people alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """A relationship that a member has asked for anew, and that counts as soon as it says something in it."""
 
     relationship: Relationship
@@ -103,16 +109,14 @@ class Offer:
     """We had asked for one ourselves when it came, and had heard nothing in that yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """A membership event whose causes have not come yet, and who brought it."""
 
     sender: str
     record: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """Somebody who wants to join, and waits for a member to say whether it may."""
 
     member: str
@@ -137,13 +141,14 @@ class Request:
     """The answer was no, and is no again if it asks again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Veiled, frozen=True):
     """A member's signed word on which membership events it has (`agreement.py`)."""
+
+    VEILED = ("sig",)
 
     heads: tuple[str, ...]
     """Those that no other one names."""
-    sig: str = field(repr=False)
+    sig: str
     """base64url of its Ed25519 signature."""
     at: int = 0
     """When it told us itself, UTC ms; 0: whoever let us in has handed it on."""
@@ -151,8 +156,7 @@ class Word:
     """True: it stands for all that we began with; else that has to be looked up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contradiction:
+class Contradiction(Struct, frozen=True):
     """What proves that members do not say the same of a group: their signatures on it."""
 
     group: str
@@ -162,16 +166,17 @@ class Contradiction:
     """Membership events that the one has and the other has not, or that cannot both be."""
 
 
-@dataclass(frozen=True)  # without slots: `turn.changed` copies it whole
-class Group:
+class Group(Veiled, frozen=True):
     """One group, as this member has it."""
+
+    VEILED = ("seed",)
 
     id: str
     name: str
     profile: Profile
     state: GroupState
     me: str
-    seed: bytes = field(repr=False)
+    seed: bytes
     """The seed of the Ed25519 key that is `me`; our CURVE key for this group derives from it (`transport_secret`)."""
     contact: Identity
     control: dict[str, Event]

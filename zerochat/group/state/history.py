@@ -1,11 +1,11 @@
 """What is asked for, compared and got back of the history (`group/history/`)."""
 
-from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, slots=True)
-class Need:
+
+class Need(Struct, frozen=True):
     """A stretch of an author's chain that others have and we have not."""
 
     upto: int
@@ -17,8 +17,7 @@ class Need:
     """When it was first found missing, UTC ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
+class Errand(Struct, frozen=True):
     """What we have asked one member for (`history/`): only its answer to that is listened to."""
 
     thread: str
@@ -35,8 +34,7 @@ class Errand:
     `history/seconds.py`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Regain:
+class Regain(Struct, frozen=True):
     """What we know of our own words that we may have lost (`history/regain.py`)."""
 
     unsure: bool = False
@@ -49,8 +47,7 @@ class Regain:
     """Members who have claimed that, and had nothing to show."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """How far we are in comparing our log with a member's (`history/compare.py`)."""
 
     noticed: int = 0
@@ -71,8 +68,7 @@ class Comparison:
     """How many of those we have answered since."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A member has something else than we in this place of an author's chain."""
 
     author: str
@@ -84,8 +80,7 @@ class Difference:
     """Who has handed ours over; empty: the author itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Second:
+class Second(Struct, frozen=True):
     """Whether anybody else has the same as what a member has handed over (`history/seconds.py`)."""
 
     seq: int
@@ -99,8 +94,7 @@ class Second:
     """Who has the same; empty: nobody has said so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetching:
+class Fetching(Struct, frozen=True):
     """The history from before our time, as far as it has been fetched."""
 
     done: bool = False

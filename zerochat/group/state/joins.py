@@ -1,8 +1,10 @@
 """Invitations and joins that are under way, at either end (`group/joining/`)."""
 
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from msgspec import Struct, field
+
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did import Identity
 from zerochat.didcomm.invitation import Invitation
 from zerochat.group.relationship import Relationship
@@ -11,8 +13,7 @@ from zerochat.group.state.groups import Conduct, Contradiction, Word
 JoinState: TypeAlias = Literal["exchanging", "asking", "done", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """One joiner's use of an invitation: its key is only claimed until it has proved it by joining."""
 
     relationship: Relationship
@@ -23,12 +24,13 @@ class Claim:
     """When it began, UTC ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenInvitation:
+class OpenInvitation(Veiled, frozen=True):
     """An invitation of ours that can still be answered."""
 
+    VEILED = ("seed",)
+
     invitation: Invitation
-    seed: bytes = field(repr=False)
+    seed: bytes
     """The seed of the invitation's Ed25519 key."""
     knock_key: bytes
     """The CURVE public key that its holders knock with."""
@@ -45,7 +47,7 @@ class OpenInvitation:
     """How many uses were given back by joiners who changed their minds."""
     history: str = "all"
     """What whoever uses it may have of what was said before, as far as the group's own rule allows it."""
-    conduct: Conduct = field(default=Conduct(), compare=False)
+    conduct: Conduct = Conduct()
     """What its holders may still say at once (`conduct.spend_knock`)."""
 
     @property
@@ -54,15 +56,16 @@ class OpenInvitation:
         return 0 < self.uses <= sum(claim.joined for claim in self.claims.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(Veiled, frozen=True):
     """A join that is under way, on the joiner's side."""
+
+    VEILED = ("seed",)
 
     id: str
     invitation: Invitation
     label: str
     relationship: Relationship
-    seed: bytes = field(repr=False)
+    seed: bytes
     """The seed of the Ed25519 key that will be our member key."""
     me: str
     deadline: int

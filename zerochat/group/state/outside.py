@@ -1,8 +1,10 @@
 """What we know of anybody outside of a group, and of ways over the web (`group/outside/`)."""
 
-from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
+from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.protocols.didexchange import Requester
 from zerochat.didcomm.protocols.mediated import Mediated
 from zerochat.didcomm.protocols.problem import Breaker
@@ -10,19 +12,19 @@ from zerochat.didcomm.service import Route
 from zerochat.group.relationship import Relationship
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(Veiled, frozen=True):
     """A basic message: a line of text to or from a connection."""
+
+    VEILED = ("text",)
 
     id: str
     at: int
     """When it was sent, or came, UTC ms."""
     mine: bool
-    text: str = field(repr=False)
+    text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(Struct, frozen=True):
     """A relationship outside of any group: with a mediator, or with an agent that may be somebody else's program."""
 
     id: str
@@ -48,8 +50,7 @@ class Connection:
     """The last basic messages, both ways, oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """A URI that did not take what we posted."""
 
     tries: int
@@ -58,8 +59,7 @@ class Fault:
     """Leave it alone before this time, UTC ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Whom:
+class Whom(Struct, frozen=True):
     """One peer: a member of a group, or a connection."""
 
     group: str = ""
@@ -67,8 +67,7 @@ class Whom:
     connection: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """Something that we asked a peer, and when (UTC ms)."""
 
     about: Literal["ping", "features"]

@@ -1,19 +1,22 @@
 """Streams of signed messages, in a group whose keys sign: our own, and those of the others."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
+
+from zerochat.crypto.veil import Veiled
 
 
-@dataclass(frozen=True, slots=True)
-class OwnStream:
+class OwnStream(Veiled, frozen=True):
     """What we say in a group: where its signed messages stand."""
+
+    VEILED = ("start", "head", "chain")
 
     alias: bytes
     """What we call it, 16 bytes; another one after each break."""
-    start: bytes = field(repr=False)
+    start: bytes
     """What the first message names as the one before it, 64 bytes."""
-    head: bytes = field(repr=False)
+    head: bytes
     """The signature of the last message, or `start`."""
-    chain: bytes = field(repr=False)
+    chain: bytes
     """From which the keys of all that follows are made."""
     since: int
     """When that was drawn, UTC ms."""
@@ -25,8 +28,7 @@ class OwnStream:
     """Somebody who has it is not a member any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subscriber:
+class Subscriber(Struct, frozen=True):
     """A member who hears our stream, by what we have accepted."""
 
     request: str
@@ -44,14 +46,15 @@ class Subscriber:
     """When we have answered it, UTC ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Veiled, frozen=True):
     """Another member's stream, as far as it has come here."""
 
+    VEILED = ("head", "chain", "ack")
+
     alias: bytes
-    head: bytes = field(repr=False)
+    head: bytes
     """The signature of the last message that was taken in: what the next one has to name."""
-    chain: bytes = field(repr=False)
+    chain: bytes
     accept: str
     """The digest of the answer by which we hear it."""
     accepted_at: int
@@ -60,22 +63,22 @@ class Stream:
     """What comes after this place of the author's chain is said in the stream, and nowhere else."""
     time: int = 0
     """`T` of the last message that was taken in; 0: there was none."""
-    ack: str = field(default="", repr=False)
+    ack: str = ""
     """Our signed acknowledgement of that, base64url; empty: none was given."""
     confirm: bool = False
     """The author does not know yet that we have its answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(Struct, frozen=True):
     """Our request to hear a member's stream, which it has not answered."""
 
     digest: str
     statement: str
 
 
-@dataclass(frozen=True, slots=True)
-class Early:
+class Early(Veiled, frozen=True):
     """Signed messages of one author that came before the one that they name: by what they name."""
 
-    messages: dict[bytes, bytes] = field(default_factory=dict, repr=False)
+    VEILED = ("messages",)
+
+    messages: dict[bytes, bytes] = field(default_factory=dict)

@@ -1,8 +1,9 @@
 """Our own stream: what we say, signed once and encrypted once for all who hear it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import ed25519_public

@@ -1,6 +1,6 @@
 """What a member says to us about streams, with every `sync`."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from zerochat.crypto.contents import xc20p_open
 from zerochat.crypto.encoding import b64url_bytes, did_key_bytes

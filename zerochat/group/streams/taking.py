@@ -4,7 +4,7 @@ What comes too early waits in a bounded place; what does not fit there is droppe
 taken in whole or not at all: once the key has moved on, nothing opens it again.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from zerochat.crypto.encoding import did_key_bytes
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic

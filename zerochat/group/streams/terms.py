@@ -1,8 +1,9 @@
 """What we say to a member about streams, with every `sync`: by what it hears ours, what of its own we have, and the
 statements that it has not answered."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from zerochat.crypto.contents import xc20p_seal
 from zerochat.crypto.encoding import b64url, did_key_bytes

@@ -1,7 +1,9 @@
 """Envelopes of the first contact: to a DID that is public, from one that nobody knows yet."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.crypto.keys import PublicKey
 from zerochat.didcomm.did import Identity, resolve, short_form
@@ -13,8 +15,7 @@ from zerochat.group.stimuli import Moment
 from zerochat.group.wire.padding import pad
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """An authentic message of a DID exchange: who sent it, and which of our DIDs it was sent to."""
 
     message: Message

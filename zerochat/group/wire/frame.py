@@ -13,8 +13,9 @@ relationship, and change whenever one of these is rotated.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from zerochat.crypto.contents import xc20p_open, xc20p_seal
 from zerochat.crypto.primitives import hkdf_sha256, sha256, x25519_static

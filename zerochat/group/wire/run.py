@@ -9,10 +9,10 @@ What is heard is the same record that was written, to the byte: its id is comput
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from zerochat.crypto.compression import compress, decompress
 from zerochat.crypto.encoding import b64url, b64url_bytes, compact_json, strict_json
