@@ -103,7 +103,7 @@ def escaped(word: str, *, command: bool = False) -> str:
 
 _CONTAINER: Final = """\
 # {title}. Build it in a folder {folder}:
-#   podman build -t {tag} .
+#   podman build --format docker -t {tag} .       # the other format has no health checks
 #   podman run -d --name {tag} -v {tag}:/state {publish}{tag}
 # The profile is made once, and lies in the volume:
 #   podman run --rm -v {tag}:/state --entrypoint zerochat {tag} --profile {profile} init --name {name}
