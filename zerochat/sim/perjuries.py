@@ -66,6 +66,8 @@ def false_statements(one: Adversary) -> Spoils | None:
         return None
     for name in victims:
         member, now = one.members()[name], max(1, one.world.now)
+        if member not in group.view.members:
+            continue  # we have heard that it is out, and others have not yet
         asked = group.asking.get(member)
         random = one.dice.randbytes
         given = Accept(
