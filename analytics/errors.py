@@ -4,8 +4,8 @@ from zerochat.errors import LocalError
 
 
 class NoSpark(LocalError):
-    """What studies need is not installed here: {why}. `pip install 'zerochat[analytics]'` brings Spark with
-    a Java runtime, and the rest."""
+    """What studies need is not installed here: {why}. `pip install -e '.[analytics]'` in zerochat's folder
+    brings Spark with a Java runtime, and the rest."""
 
 
 class NoJava(LocalError):

@@ -122,8 +122,10 @@ def test_a_container_runs_what_this_zerochat_understands(run: Any, tmp_path: Any
     if "--agent" not in words:
         inside = Path(entry[-1])
         assert inside.is_relative_to(target) and (tmp_path / inside.relative_to(target)).is_file()
-    # What it installs is this package, at this version, from the build's own folder or from an index.
-    name, _, version = orders["ARG"].partition("=")[2].partition("==")
+    # What it installs is this package, at this version, from the build's own folder and never by a name.
+    wheel = orders["ARG"].partition("=")[2]
+    assert wheel.startswith("./") and wheel.endswith("-py3-none-any.whl")
+    name, version = wheel[2:].split("-")[:2]
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert (name, version) == (project["name"], project["version"])
     assert orders["RUN"].startswith('cd /build && pip install --no-cache-dir "$ZEROCHAT"')

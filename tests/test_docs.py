@@ -171,3 +171,17 @@ def test_the_readme_has_every_rule_that_a_group_can_have():
     others = {"--help", "--profile", "--format", "--quorum"}
     rules = set(re.findall(r"(?m)^  (?:-h, )?(--[a-z]+)", help_of("new"))) - others
     assert {"--join", "--keepers"} < rules == set(re.findall(r"(?m)^\| `(--[a-z]+)` \|", table))
+
+
+def test_nobody_is_told_to_install_from_an_index_what_is_called_zerochat_there() -> None:
+    """That name is somebody else's program on the public index, and `zerochat[pictures]` means that one wherever no
+    installed package satisfies it (in an environment of our scripts none does)."""
+    named = re.compile(r"""\b(?:pip|pipx|uv|tool) (?:install|inject)(?:[\s"]+-\S+)*[\s"]+['`]?zerochat\b|`zerochat\[""")
+    assert named.search("pip install zerochat") and named.search("`pip install\n    'zerochat[pictures]'`")
+    folders = ("zerochat", "analytics", "scripts")
+    texts = [
+        ROOT / "README.md",
+        *(one for each in folders for kind in ("py", "md") for one in (ROOT / each).rglob(f"*.{kind}")),
+    ]
+    told = [str(one.relative_to(ROOT)) for one in texts if named.search(one.read_text(encoding="utf-8"))]
+    assert len(texts) > 100 and told == []

@@ -27,8 +27,8 @@ SQUARE_PIXELS = 8
 
 
 class NoReader(LocalError):
-    """Reading a code off a picture needs two more packages: `pip install 'zerochat[pictures]'`. Or paste the link that
-    came with the picture."""
+    """Reading a code off a picture needs two more packages: `pip install pillow zxing-cpp` into zerochat's environment.
+    Or paste the link that came with the picture."""
 
     exit_code: ClassVar[int] = 2
 

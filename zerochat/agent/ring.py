@@ -1,6 +1,6 @@
 """The operating system's keyring as the place of a journal's key: on macOS the Keychain, on Linux the Secret Service.
 
-The package that speaks to it is not one of ours (`pip install zerochat[keyring]`), because most terminals over SSH have
+The package that speaks to it is not one of ours (`pip install keyring`), because most terminals over SSH have
 no keyring at all; there a passphrase is the better lock.
 """
 

@@ -84,7 +84,7 @@ zerochat telemetry show -n 100 --format jsonl | jq 'select(.row == "recv")'
         "nobody can trace back, another one in each export; with --study it comes from a phrase that members have\n"
         "agreed on, so that their exports fit together. Without --study times are rounded to the second. The export\n"
         "is there whole or not at all, and stays where you put it. It needs pyarrow: pip install\n"
-        "'zerochat[analytics]'.",
+        "pyarrow.",
         """
 zerochat telemetry export --out my-week --since 7d
 zerochat telemetry export --dry-run --group hikers

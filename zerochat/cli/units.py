@@ -108,8 +108,9 @@ _CONTAINER: Final = """\
 # The profile is made once, and lies in the volume:
 #   podman run --rm -v {tag}:/state --entrypoint zerochat {tag} --profile {profile} init --name {name}
 FROM docker.io/library/python:3.12-slim
-# What pip is told to install: a name on an index, or a wheel that lies beside this file (./NAME.whl).
-ARG ZEROCHAT=zerochat=={version}
+# What pip is told to install: a wheel beside this file, which `pip wheel --no-deps -w THERE .` makes in zerochat's own
+# folder. Not a name: what indexes have under this one is somebody else's.
+ARG ZEROCHAT=./zerochat-{version}-py3-none-any.whl
 COPY . /build/
 RUN cd /build && pip install --no-cache-dir "$ZEROCHAT" \\
  && useradd --uid 10001 --no-create-home --home-dir /state zerochat \\
@@ -136,7 +137,9 @@ def container(name: str, app: Path | None, *, profile: str) -> str:
         profile=profile,
         publish="" if app is not None else published,
         version=__version__,
-        folder=f"that has this file, {printable_line(app.name)} and no other" if app else "with nothing else in it",
+        folder=f"that has this file, {printable_line(app.name)}, the wheel and no other"
+        if app
+        else "with the wheel and nothing else",
         exposed="" if app is not None else "EXPOSE {} {}\n".format(*PORTS),
         health=json.dumps(["zerochat", "--profile", profile, "status", "--check"]),
         entry=json.dumps(bot if app is not None else [*agent, "--log-format", "json"]),

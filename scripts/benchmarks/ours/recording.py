@@ -45,7 +45,7 @@ class Recording:
         try:
             import pyarrow  # noqa: F401 - only to see whether it is there
         except ImportError:
-            sys.exit("--record needs pyarrow: pip install 'zerochat[analytics]'")
+            sys.exit("--record needs pyarrow: pip install pyarrow")
         if folder.exists() and any(folder.iterdir()):
             sys.exit(f"--record: {folder} is not empty")
         self._folder, self._settle_s = folder, settle_s

@@ -16,8 +16,8 @@ socket."""
 
 
 class NoDecoder(LocalError):
-    """Showing pictures here needs one more package: `pip install 'zerochat[pictures]'`. Or save the file and open it
-    with something else."""
+    """Showing pictures here needs one more package: `pip install pillow` into zerochat's environment. Or save the
+    file and open it with something else."""
 
 
 class NoPictureHere(LocalError):

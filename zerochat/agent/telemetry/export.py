@@ -46,8 +46,8 @@ _UNFINISHED: Final = ".zerochat-unfinished"
 
 
 class NoParquet(LocalError):
-    """An export is written with pyarrow, which is not installed. Install zerochat with it: pip install
-    'zerochat[analytics]'."""
+    """An export is written with pyarrow, which is not installed. Install it into zerochat's environment:
+    `pip install pyarrow`."""
 
 
 class ExportThere(LocalError):
