@@ -27,7 +27,7 @@ from analytics import cli, report, summary
 from analytics.errors import NoExports, NothingToRead, NotOurs
 from analytics.pipeline import facts, messages, pairs, quality, run, silver, skew, speed, who
 from analytics.pipeline.read import DAY_US, Bronze, Export, bronze
-from analytics.pipeline.schema import KINDS, struct
+from analytics.pipeline.schema import KINDS, VERSIONS, struct
 from analytics.results import open_results, tag
 from benchmarks.ours.exports import SECOND_US, START, START_US, Plan, write, write_manifest
 from tests.studies import gold_rows, make_study
@@ -232,7 +232,7 @@ def broken_tree(folder, exports):
         ("lacking", lambda table: table.drop_columns(["high"]), "it lacks high"),
         ("excess", lambda table: table.append_column("name_of_bob", table["high"]), "it has in excess name_of_bob"),
         ("other-type", lambda table: table.set_column(2, "high", table["high"].cast(pa.string())), "another type high"),
-        ("other-version", lambda table: table.replace_schema_metadata({"zerochat_schema_version": "2"}), "version 2"),
+        ("other-version", lambda table: table.replace_schema_metadata({"zerochat_schema_version": "3"}), "version 3"),
         ("fewer", lambda table: table.slice(1), "4 rows where its manifest says 5"),
     ):
         place, manifest = copy(name)
@@ -240,8 +240,8 @@ def broken_tree(folder, exports):
         pq.write_table(change(pq.read_table(place / queue, partitioning=None)), place / queue)
         rewrite(place, manifest, queue, (place / queue).read_bytes())
         said[f"{name}/queue"] = why
-    place, _ = copy("future", schema_version=2)
-    said["future/manifest.json"] = "has schema version 2"
+    place, _ = copy("future", schema_version=3)
+    said["future/manifest.json"] = "has schema version 3"
     said["future/recv"] = "belongs to an export that is set aside"
     place, manifest = copy("elsewhere")
     manifest["files"][0]["path"] = "../good/export-00/manifest.json"
@@ -286,6 +286,24 @@ def test_what_is_broken_is_named_and_changes_nothing(spark, small, study, tmp_pa
     assert "were set aside" in page
 
 
+def test_an_export_of_version_1_is_studied_with_the_others(spark, small, study, tmp_path):
+    """It does not say of what kind its author's messages are; those who got them do."""
+    _, folder = small
+    shutil.copytree(folder / "exports", tmp_path / "exports")
+    old = min((tmp_path / "exports").iterdir())
+    manifest = json.loads((old / "manifest.json").read_text())
+    for file in manifest["files"]:
+        table = pq.read_table(old / file["path"], partitioning=None)
+        if file["kind"] == "send":
+            table = table.drop_columns(["kind"])
+        pq.write_table(table.replace_schema_metadata({"zerochat_schema_version": "1"}), old / file["path"])
+        content = (old / file["path"]).read_bytes()
+        file |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (old / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 1}))
+    assert make_study(spark, tmp_path / "exports", tmp_path / "study")["aside"] == []
+    assert gold_rows(tmp_path / "study", "message") == gold_rows(folder / "study", "message")
+
+
 def test_a_day_that_is_set_aside_is_not_lost(spark, small):
     _, folder = small
     export = min((folder / "exports").iterdir())
@@ -307,7 +325,7 @@ def test_ten_thousand_tiny_files(spark, tmp_path):
     schema = pa.schema(
         [(name, kind) for name, kind in zip(columns, [pa.int64(), pa.string(), *[pa.int64()] * 3], strict=True)]
     )
-    table = pa.table(columns, schema=schema).replace_schema_metadata({"zerochat_schema_version": "1"})
+    table = pa.table(columns, schema=schema).replace_schema_metadata({"zerochat_schema_version": "2"})
     pq.write_table(table, tmp_path / "one.parquet")
     content = (tmp_path / "one.parquet").read_bytes()
     (tmp_path / "one.parquet").unlink()
@@ -410,7 +428,7 @@ def test_an_author_without_an_export(spark):
     views = spark.createDataFrame(
         [(0, me, group, [me, other], START_US)], "export int, observer long, group long, roster array<long>, t_us long"
     )
-    export = Export("x", "", False, "s", me, START_US, START_US + DAY_US, 1)
+    export = Export("x", VERSIONS[-1], "", False, "s", me, START_US, START_US + DAY_US, 1)
     covered = silver.coverage(spark, Bronze("", [export]), views)
     received = [
         (
@@ -435,7 +453,9 @@ def test_an_author_without_an_export(spark):
         for seq in (1, 2, 5)
     ]
     recv = silver.receipts(spark.createDataFrame(received, struct("recv")), False)
-    sent = [(me, group, seq, "pairwise-multi", "direct", "acks", 1, 1, at + seq, 5, 1, 9, 1) for seq in (1, 2, 3)]
+    sent = [
+        (me, group, seq, "pairwise-multi", "direct", "acks", 1, 1, at + seq, 5, 1, 9, 1, "message") for seq in (1, 2, 3)
+    ]
     send = silver.sends(spark.createDataFrame(sent, struct("send")))
     ack = spark.createDataFrame([(me, group, other, 2, at + 99, "direct")], struct("ack"))
     pair = skew.pairs(recv, 0)
@@ -490,16 +510,17 @@ def test_rows_that_cannot_be_believed_are_counted(spark):
         for place in [fields.index(name)]
     ]
     oneself = (1, 1, 1, *good[3:])
+    early = (*good[:3], 6, *good[4:8], START_US - 1, *good[9:])
     strange = (*good[:4], "no-such-keys", *good[5:])
-    watch = quality.Watch()
-    table = watch.rows(spark.createDataFrame([good, *bad, oneself, strange], struct("recv")), "recv")
-    assert silver.receipts(table, True).count() == 1  # `strange` is the same row once more
-    watch.gather()
-    assert watch.counts == {
-        "recv.rows": 10,
+    table = spark.createDataFrame([good, *bad, oneself, early, strange], struct("recv"))
+    told = silver.receipts(table, True).where(quality.OF_OTHERS)
+    assert sorted(row["seq"] for row in told.collect()) == [5, 6]  # `strange` is the first one once more
+    pairs = skew.pairs(silver.receipts(table, False), 0)
+    assert quality.of_receipts(pairs, 11) == {
+        "recv.rows": 11,
         "recv.unbelievable": 7,
         "recv.from_oneself": 1,
-        "recv.before_sent": 2,
+        "recv.before_sent": 1,
         "recv.unknown_words": 1,
     }
 

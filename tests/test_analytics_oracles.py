@@ -15,8 +15,10 @@ from tests.studies import make_study
 pytestmark = pytest.mark.analytics
 
 
-def test_other_engines_find_the_same(spark, tmp_path):
-    write(tmp_path / "exports", Plan(members=9, messages=1_500, hours=20, seed=5, lost=0.01, detour=0.05, dup=0.02))
+@pytest.mark.parametrize(("members", "messages"), [(9, 1_500), (64, 300)])
+def test_other_engines_find_the_same(spark, tmp_path, members, messages):
+    plan = Plan(members=members, messages=messages, hours=20, seed=5, lost=0.01, detour=0.05, dup=0.02)
+    write(tmp_path / "exports", plan)
     make_study(spark, tmp_path / "exports", tmp_path / "spark")
     delivery_duckdb.study(tmp_path / "exports", tmp_path / "duckdb")
     delivery_polars.study(tmp_path / "exports", tmp_path / "polars")

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests import test_agent
@@ -20,6 +21,7 @@ from zerochat.agent.telemetry import collecting, consent, recorder
 from zerochat.agent.telemetry.rows import Ack, Fact, Join, Link, Recv, Send, Snapshot, State, View, unpack_rows
 from zerochat.agent.telemetry.store import Store
 from zerochat.agent.vault import unlock
+from zerochat.crypto.compression import compress
 
 people = test_agent.people
 ROOT = Path(__file__).parents[1]
@@ -232,6 +234,11 @@ def test_what_has_happened_is_what_is_recorded(people):
     for row in posted:
         assert (row.keys, row.path, row.accountability) == ("pairwise-multi", "direct", "acks")
         assert row.envelopes == 1 and row.env_b > row.plain_b // 50 and 0 < row.queue_us < ended - begun
+    assert {row.kind for row in posted} == {"message"} and {row.kind for row in of(bob, Send)} >= {"remark"}
+    told = {row.seq: row.kind for row in of(bob, Recv)}
+    both = sent.keys() & told.keys()
+    assert both and {sent[seq].kind for seq in both} == {"message", "membership"}
+    assert all(sent[seq].kind == told[seq] for seq in both), "as those who got it say"
     messages = {row.seq: row for row in of(bob, Recv) if row.kind == "message"}
     assert sorted(messages) == sorted(row.seq for row in posted), "each once, under its author's number"
     for row in posted:
@@ -399,6 +406,12 @@ def test_facts_are_in_the_journal_alone_and_a_killed_agent_leaves_whole_ones(peo
     did = alice.client.members("friends")[0].did.encode()
     files = [path for path in alice.places.data.rglob("*") if path.is_file()]
     assert files and not any(did in path.read_bytes() for path in files)
+
+
+def test_what_version_1_has_recorded_is_read_and_says_no_kind():
+    old = [1, 2, 3, 4, "pairwise-multi", "direct", "acks", 1, 1, 5, 6, 7, 8, 1]
+    [row] = unpack_rows(compress(msgspec.msgpack.encode([old])))
+    assert (row.observer, row.seq, row.envelopes, row.kind) == (2, 4, 1, None)
 
 
 def test_deleted_is_deleted_and_recording_begins_anew(people):

@@ -275,7 +275,29 @@ def test_a_join_says_how_long_the_line_is(people):
         (trip,) = {row.rtt_us for row in rows}
         assert trip is not None and 0 < 3 * trip <= whole.us + 3
         assert {row.phase for row in rows} == {"request", "view", "exchanges", "whole"}
+        assert {row.connected for row in rows} == {False}
+    assert {row.connected for row in joins(alice)} == {False}
     assert {row.phase for row in joins(alice)} == {"request", "announce", "exchanges", "whole"}
+
+
+def test_a_join_says_whether_its_members_were_connected_before(people):
+    """In another group; and its links ride on those connections, which is no round trip."""
+    alice, bob, carol = people("alice", "bob", "carol")
+    meet(alice, bob)
+    record(alice, bob, carol)
+    alice.client.new("known")
+    bob.client.join(alice.client.invite("known").url)
+    until(lambda: all(any(row.phase == "whole" for row in joins(one)) for one in (alice, bob)), "both ends")
+    for person in (alice, bob):
+        assert {row.connected for row in joins(person)} == {True}
+    whole = next(row for row in joins(bob) if row.phase == "whole")
+    assert whole.rtt_us is None or 0 < 3 * whole.rtt_us <= whole.us + 3
+    carol.client.subscribe()
+    carol.client.join(alice.client.invite("known").url)
+    until(lambda: any(row.phase == "whole" for row in joins(carol)), "a stranger's join")
+    assert {row.connected for row in joins(carol)} == {False}
+    until(lambda: len({row.attempt for row in joins(alice)}) == 2, "the acceptor's word")
+    assert [row.connected for row in joins(alice) if row.phase == "whole"] == [True, False]
 
 
 def test_joins_that_fail_and_that_are_given_up_are_told_apart(people):

@@ -33,7 +33,7 @@ DAY = 86_400_000_000
 NAMES = {1: Name("", "me"), 2: Name("g", "did:a"), 3: Name("g", ""), 4: Name("g", "did:b"), 5: Name("h", "")}
 AGREED = """
 send: observer int64, group int64, seq int64, keys string, path string, accountability string, n int32, batch int32,
-  t_send_us int64, queue_us int64, plain_b int64, env_b int64, envelopes int32
+  t_send_us int64, queue_us int64, plain_b int64, env_b int64, envelopes int32, kind string?
 recv: observer int64, group int64, sender int64, seq int64, keys string, kind string, n int32, t_send_us int64,
   t_recv_us int64, decrypt_us int64, hold_us int64, display_us int64?, path string, dup bool, late bool, env_b int64,
   plain_b int64
@@ -106,7 +106,7 @@ def test_an_export_is_what_its_manifest_says(people, tmp_path, parquet):
     told = exported(alice, out, Pseudonyms.alone())
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest == told.manifest
-    assert (manifest["format"], manifest["schema_version"], manifest["study"]) == ("zerochat-telemetry", 1, "alone")
+    assert (manifest["format"], manifest["schema_version"], manifest["study"]) == ("zerochat-telemetry", 2, "alone")
     assert re.fullmatch("[0-9a-f]{16}", manifest["study_fingerprint"]) and int(manifest["observer"]) != 0
     assert manifest["time_unit_us"] == 1_000_000 and re.fullmatch(r"\d{4}-\d\d-\d\d", manifest["exported_at"])
     listed = {one["path"]: one for one in manifest["files"]}
@@ -116,7 +116,7 @@ def test_an_export_is_what_its_manifest_says(people, tmp_path, parquet):
         content = (out / path).read_bytes()
         assert (one["bytes"], one["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
         file = parquet.ParquetFile(out / path)
-        assert file.metadata.metadata[b"zerochat_schema_version"] == b"1"
+        assert file.metadata.metadata[b"zerochat_schema_version"] == b"2"
         assert file.metadata.num_rows == one["rows"]
         assert {file.metadata.row_group(0).column(0).compression} == {"ZSTD"}
         want = [(column.name, column.type, column.optional) for column in columns(KINDS[one["kind"]])]

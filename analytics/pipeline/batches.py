@@ -57,7 +57,7 @@ def bursts(messages: DataFrame) -> DataFrame:
 
     Messages belong together as long as no second passes between two of them. `whole_us`: from when the first was said
     until everyone had all; `shown_us`: until everyone's face was told of all; null where somebody lacks one. Whatever
-    only its author tells of counts as a message.
+    only an author of schema version 1 tells of counts as a message.
     """
     order = Window.partitionBy("group", "sender").orderBy("t_send_us", "seq")
     apart = f.coalesce(f.col("t_send_us") - f.lag("t_send_us").over(order) > QUIET_US, f.lit(True))

@@ -100,8 +100,8 @@ def sizes(messages: DataFrame, states: DataFrame) -> DataFrame:
 
     `kind` "message": by keys and length of the text (`of`), one envelope for one member. "change": what everyone else
     is told when somebody comes or goes, by keys and to how many (`of`), all envelopes of it together. "state": what a
-    newcomer is told, by the number of members it is told of (`of`), before (`raw_b`) and after zstd. What only its
-    author tells of counts as a message.
+    newcomer is told, by the number of members it is told of (`of`), before (`raw_b`) and after zstd. What only an
+    author of schema version 1 tells of counts as a message.
     """
     change = f.col("kind") == "membership"
     sent = messages.where("envelopes > 0 and kind != 'remark'").select(

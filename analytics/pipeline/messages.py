@@ -59,8 +59,11 @@ def gaps(heard: DataFrame, authors: DataFrame) -> DataFrame:
     )
 
 
-def reach(sends: DataFrame, heard: DataFrame, authors: DataFrame, rosters: DataFrame, masks: Masks) -> DataFrame:
+def reach(
+    sends: DataFrame, heard: DataFrame, authors: DataFrame, rosters: DataFrame, masks: Masks, silent: bool = True
+) -> DataFrame:
     """One row for each message that there was: what its author says of it, what observers do, and who was to get it.
+    `silent`: some author may have no export; gaps are looked for only then, as that goes through all receipts again.
 
     Masks: `exp` (receipts of these are known, so what lacks is lost), `lost`, `slow` (lost, or too late), `indirect`
     (came otherwise, or not), `unheard` (in the roster, but no export of theirs says anything), `beyond` (have it and
@@ -70,10 +73,12 @@ def reach(sends: DataFrame, heard: DataFrame, authors: DataFrame, rosters: DataF
     sent = sends.join(f.broadcast(authors.select("author", "group", "sender")), ["group", "sender"]).drop(
         "group", "sender"
     )
+    came = heard.unionByName(gaps(heard, authors), allowMissingColumns=True) if silent else heard
     told = (
-        sent.join(heard.unionByName(gaps(heard, authors), allowMissingColumns=True), ["author", "seq"], "full")
+        sent.join(came, ["author", "seq"], "full")
         .withColumn("t_send_us", f.coalesce("t_send_us", "said_us"))
         .withColumn("keys", f.coalesce("keys", "said_keys"))
+        .withColumn("kind", f.coalesce("sent_kind", "kind"))
     )
     # Who was to get it: of the steps of the viewer's roster, the last one before. Both go by in one order.
     state = f.struct("size", *masks.names("all"), *masks.names("heard")).alias("state")
@@ -108,13 +113,14 @@ def reach(sends: DataFrame, heard: DataFrame, authors: DataFrame, rosters: DataF
         ("there", "exp | (heard & self)"),
     ):
         rows = rows.withColumns(masks.each(into, formula))
-    return rows.drop("state", "place", "bit", "said_us", "said_n", "said_keys")
+    return rows.drop("state", "place", "bit", "said_us", "said_n", "said_keys", "sent_kind")
 
 
 def messages(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
     """What became of each message. `whole_us`: until the last of those expected had it (null where somebody lacks it);
     what newcomers got later as history does not count for that. `shown_us`: until the last one's face was told of it.
-    `kind`: as those who got it say ("message", "membership", "remark"). `missing`, `slow_for`: pseudonyms."""
+    `kind`: as its author says, or those who got it ("message", "membership", "remark"). `missing`, `slow_for`:
+    pseudonyms."""
     names = people.groupBy("group").agg(f.sort_array(f.collect_list(f.struct("number", "member"))).alias("everybody"))
     few = authors.select("author", "group", "sender").join(names, "group")
     lost, slow, expected, beyond = (masks.count(prefix) for prefix in ("lost", "slow", "exp", "beyond"))

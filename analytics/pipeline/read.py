@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics.errors import NothingToRead
-from analytics.pipeline.schema import FORMAT, KINDS, VERSION, VERSION_KEY, arrow_types, struct
+from analytics.pipeline.schema import FORMAT, KINDS, VERSION_KEY, VERSIONS, arrow_types, struct
 from analytics.pipeline.store import exactly
 
 MANIFEST = "manifest.json"
@@ -31,6 +31,7 @@ FILE_BYTES_MAX = 2**30
 TAIL_BYTES, TAIL_BYTES_MAX = 16 * 2**10, 4 * 2**20
 """How much of a file's end is looked at for its footer: of all, and then of those whose footer is longer."""
 DAY_US = 86_400_000_000
+KNOWN = " and ".join(map(str, VERSIONS))
 DAY = re.compile(r"/date=(\d{4}-\d{2}-\d{2})/")
 
 
@@ -58,6 +59,8 @@ class Export:
     """One export as its manifest tells it; `holes` are the days (µs since 1970) of deliveries that were set aside."""
 
     place: str
+    version: int
+    """Of its schema."""
     software: str
     together: bool
     study: str
@@ -103,7 +106,18 @@ class Bronze:
         """The table of files: what each is, where it comes from, and whether it is used (`why` is empty)."""
         loaded = datetime.now(UTC).replace(microsecond=0).isoformat()
         used = [
-            (file.path, file.kind, file.rows, file.size, file.sha256, export.place, export.study, VERSION, loaded, "")
+            (
+                file.path,
+                file.kind,
+                file.rows,
+                file.size,
+                file.sha256,
+                export.place,
+                export.study,
+                export.version,
+                loaded,
+                "",
+            )
             for export in self.exports
             for file in export.files
         ]
@@ -246,8 +260,8 @@ def _export_of(folder: str, content: bytes) -> Export:
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         raise _Wrong("is no manifest of zerochat's telemetry")
     version = told.get("schema_version")
-    if version != VERSION or isinstance(version, bool):
-        raise _Wrong(f"has schema version {str(version)[:40]}, and {VERSION} is the only one that is known")
+    if version not in VERSIONS or type(version) is not int:
+        raise _Wrong(f"has schema version {str(version)[:40]}, and {KNOWN} are those that are known")
     try:
         together = {"alone": False, "together": True}[told["study"]]
         begin = datetime.fromisoformat(told["from"]).replace(tzinfo=UTC)
@@ -264,7 +278,7 @@ def _export_of(folder: str, content: bytes) -> Export:
         raise _Wrong(f"is not as a manifest is: {type(error).__name__} {str(error)[:80]}") from error
     if not -(2**63) <= observer < 2**63 or not 1 <= unit <= DAY_US:
         raise _Wrong("is not as a manifest is: a number is out of its range")
-    return Export(folder, software, together, study, observer, *times, unit, files)
+    return Export(folder, version, software, together, study, observer, *times, unit, files)
 
 
 def _file_of(folder: str, told: dict[str, Any]) -> Listed:
@@ -287,7 +301,7 @@ def _check_files(export: Export, seen: dict[str, Look], found: Bronze) -> None:
         try:
             if seen[file.path].sha256 != file.sha256:
                 raise _Wrong("is not the file that its manifest names: its SHA-256 is another")
-            _check_footer(file, seen[file.path].end)
+            _check_footer(file, export.version, seen[file.path].end)
         except _Wrong as wrong:
             _set_aside(found, export, file, str(wrong))
         else:
@@ -300,8 +314,8 @@ def _footer_bytes(end: bytes) -> int:
     return int.from_bytes(end[-8:-4], "little") + 8 if len(end) >= 8 and end.endswith(b"PAR1") else 0
 
 
-def _check_footer(file: Listed, end: bytes) -> None:
-    """Raises _Wrong when this is no Parquet file, or one of another schema."""
+def _check_footer(file: Listed, wanted_version: int, end: bytes) -> None:
+    """Raises _Wrong when this is no Parquet file, or one of another schema than its manifest's version has."""
     if not 8 < _footer_bytes(end) <= len(end):
         raise _Wrong("is no Parquet file, or not whole")
     try:
@@ -310,12 +324,12 @@ def _check_footer(file: Listed, end: bytes) -> None:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _Wrong("is no Parquet file, or not whole") from error
     version = said.get(VERSION_KEY, b"none")
-    if version != str(VERSION).encode():
+    if version != str(wanted_version).encode():
         raise _Wrong(
-            f"has schema version {version[:40].decode(errors='replace')}, and {VERSION} is the one that is known"
+            f"has schema version {version[:40].decode(errors='replace')} where its manifest says {wanted_version}"
         )
     there = {column.name: _type_name(column.type) for column in schema}
-    wanted = arrow_types(file.kind)
+    wanted = arrow_types(file.kind, wanted_version)
     lacking = sorted(wanted.keys() - there.keys())
     further = sorted(there.keys() - wanted.keys())
     other = sorted(name for name in wanted.keys() & there.keys() if wanted[name] != there[name])

@@ -21,7 +21,7 @@ from analytics.pipeline.silver import Masks
 from analytics.pipeline.store import Store
 from analytics.progress import Progress
 
-FORMAT, VERSION = "zerochat-analytics", 2
+FORMAT, VERSION = "zerochat-analytics", 3
 """Of what a run writes. Another version makes everything anew."""
 STEPS = 23
 COMPILED_ROWS = 100_000
@@ -152,12 +152,15 @@ def _make(run: Run, found: Bronze, options: Options) -> None:
     run.table("bronze", "file", lambda: spark.createDataFrame(found.listing()))
     direct = WORDS["recv", "path"].index("direct")
     # --- silver
-    pair = run.table(
+    every_pair = run.table(
         "silver",
         "pair",
-        lambda: skew.pairs(silver.receipts(counted("recv"), False), direct),
+        lambda: skew.pairs(silver.receipts(found.read(spark, "recv"), False), direct),
         over=receipts,
     )
+    if receipts:
+        run.state["counts"] |= quality.of_receipts(every_pair, receipts)
+    pair = every_pair.where(quality.OF_OTHERS)
     send = run.table("silver", "send", lambda: silver.sends(counted("send")), over=sent)
     view = silver.views(spark, found)
     people = run.table(
@@ -183,10 +186,11 @@ def _make(run: Run, found: Bronze, options: Options) -> None:
     # --- gold
     received = silver.receipts(found.read(spark, "recv"), repeated)
     delivered = who.deliveries(received, edges, start_us)
+    silent = not author.where("not told").isEmpty()
     reach = run.table(
         "silver",
         "reach",
-        lambda: messages.reach(send, messages.heard(delivered, masks, within_us), author, roster, masks),
+        lambda: messages.reach(send, messages.heard(delivered, masks, within_us), author, roster, masks, silent),
         files=0,
         over=receipts,
     )
@@ -204,12 +208,12 @@ def _make(run: Run, found: Bronze, options: Options) -> None:
             author,
             people,
         ),
-        over=sent,
+        over=receipts,
     )
     run.table("gold", "keys_path_size", lambda: batches.keys_path_size(message, histogram), over=sent)
     run.table("gold", "burst", lambda: batches.bursts(message), over=sent)
-    minute = run.table("gold", "minute", lambda: facts.minutes(reach, author, people, masks), over=sent)
-    outage = run.table("gold", "outage", lambda: facts.outages(minute))
+    minute = run.table("gold", "minute", lambda: facts.minutes(reach, author, people, masks), over=receipts)
+    outage = run.table("gold", "outage", lambda: facts.outages(minute), over=receipts)
     run.table("gold", "join", lambda: facts.joins(rows("join"), view))
     run.table("gold", "sizes", lambda: facts.sizes(message, rows("state")), over=sent)
     run.table("gold", "repair", lambda: facts.repairs(rows("repair")))

@@ -17,7 +17,10 @@ from pyspark.sql.types import (
 )
 
 FORMAT = "zerochat-telemetry"
-VERSION = 1
+VERSIONS = (1, 2)
+"""Of what a recorder writes. Columns that a version does not have yet are null in its rows."""
+ADDED = {("send", "kind"): 2}
+"""From which version on a column is there, if not from the first."""
 VERSION_KEY = b"zerochat_schema_version"
 """Under which a Parquet file's footer says which version its rows have."""
 
@@ -47,7 +50,7 @@ def _columns(text: str) -> tuple[Column, ...]:
 KINDS: dict[str, tuple[Column, ...]] = {
     "send": _columns(
         "observer long, group long, seq long, keys text, path text, accountability text, n int, batch int,"
-        " t_send_us long, queue_us long, plain_b long, env_b long, envelopes int"
+        " t_send_us long, queue_us long, plain_b long, env_b long, envelopes int, kind text?"
     ),
     "recv": _columns(
         "observer long, group long, sender long, seq long, keys text, kind text, n int, t_send_us long,"
@@ -75,6 +78,7 @@ KINDS: dict[str, tuple[Column, ...]] = {
 WORDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("send", "keys"): ("pairwise-multi", "pairwise-single", "sender-key"),
     ("send", "path"): ("direct", "mediator", "mixed"),
+    ("send", "kind"): ("message", "membership", "remark"),
     ("recv", "keys"): ("pairwise-multi", "pairwise-single", "sender-key"),
     ("recv", "path"): ("direct", "repair", "history", "mediator"),
     ("recv", "kind"): ("message", "membership", "remark"),
@@ -92,6 +96,8 @@ def struct(kind: str) -> StructType:
     return StructType([StructField(column.name, TYPES[column.kind][0], nullable=True) for column in KINDS[kind]])
 
 
-def arrow_types(kind: str) -> dict[str, str]:
-    """What Arrow calls the types of the columns of one kind, by column."""
-    return {column.name: TYPES[column.kind][1] for column in KINDS[kind]}
+def arrow_types(kind: str, version: int) -> dict[str, str]:
+    """What Arrow calls the types of the columns that one kind has in a version, by column."""
+    return {
+        column.name: TYPES[column.kind][1] for column in KINDS[kind] if ADDED.get((kind, column.name), 1) <= version
+    }

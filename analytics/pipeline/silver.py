@@ -87,6 +87,7 @@ def sends(rows: DataFrame) -> DataFrame:
             "accountability",
             code("send", "keys").alias("keys"),
             code("send", "path").alias("path"),
+            f.nullif(code("send", "kind"), f.lit(-1)).alias("sent_kind"),
         )
         .withColumn("place", f.row_number().over(first))
         .where("place = 1")
@@ -96,7 +97,7 @@ def sends(rows: DataFrame) -> DataFrame:
 
 def receipts(rows: DataFrame, repeated: bool) -> DataFrame:
     """What was received, from rows of `recv`. `repeated`: two exports of one observer may tell the same."""
-    told = rows.where(believable("recv") & (f.col("sender") != f.col("observer"))).select(
+    told = rows.where(believable("recv")).select(
         *("observer", "group", "sender", "seq", "n", "t_send_us", "t_recv_us", "hold_us", "dup", "late"),
         code("recv", "keys").alias("keys"),
         code("recv", "path").alias("path"),

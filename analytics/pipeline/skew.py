@@ -26,10 +26,12 @@ SLOPE_PARTS = 10**15
 
 
 def pairs(received: DataFrame, direct: int) -> DataFrame:
-    """Who heard whom in which window: (group, sender, observer, window, rows, times, least_us, at_s).
+    """Who heard whom in which window: (group, sender, observer, window, rows, times, least_us, at_s, before_sent,
+    unknown_words).
 
     `times`, `least_us` (the least that a message seemed to take) and `at_s` (when that was, in seconds since 1970) are
-    of direct messages that came once. `direct` is the number of that path.
+    of direct messages that came once. `direct` is the number of that path. The last two count rows for the report of
+    quality: what came before it was sent, and words that are in no list.
     """
     plain = (f.col("path") == direct) & ~f.col("dup")
     took = f.col("t_recv_us") - f.col("t_send_us")
@@ -43,11 +45,14 @@ def pairs(received: DataFrame, direct: int) -> DataFrame:
             f.count(f.lit(1)).alias("rows"),
             f.count_if(near).alias("times"),
             f.min(f.when(near, f.shiftleft(took, AT_BITS) + second)).alias("least"),
+            f.count_if(took < 0).alias("before_sent"),
+            f.count_if((f.col("keys") < 0) | (f.col("path") < 0)).alias("unknown_words"),
         )
         .select(
             *("group", "sender", "observer", "window", "rows", "times"),
             f.shiftright("least", AT_BITS).alias("least_us"),
             (window_s + f.col("least").bitwiseAND(2**AT_BITS - 1)).alias("at_s"),
+            *("before_sent", "unknown_words"),
         )
     )
 

@@ -202,6 +202,7 @@ def _sends(
         "plain_b": plain,
         "env_b": (plain + 420) * sizes,
         "envelopes": sizes,
+        "kind": pa.array(["message"] * rows, pa.string()),
     }
 
 
@@ -295,7 +296,7 @@ def _write_export(folder: Path, name: int, plan: Plan, span_us: int, tables: Map
     for kind, columns in tables.items():
         if not len(next(iter(columns.values()))):
             continue
-        table = pa.table(dict(columns)).replace_schema_metadata({"zerochat_schema_version": "1"})
+        table = pa.table(dict(columns)).replace_schema_metadata({"zerochat_schema_version": "2"})
         time = next(name for name in ("t_recv_us", "t_send_us", "t_ack_us", "t_us") if name in columns)
         days = np.asarray(table[time]) // DAY_US
         for day in np.unique(days):
@@ -320,7 +321,7 @@ def write_manifest(
         rows[file["kind"]] = rows.get(file["kind"], 0) + file["rows"]
     manifest = {
         "format": "zerochat-telemetry",
-        "schema_version": 1,
+        "schema_version": 2,
         "software": "simulated",
         "study": "together",
         "study_fingerprint": study,

@@ -9,24 +9,28 @@ for a subscription, since what is said goes over the link to a member until its 
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
 from zerochat.agent.telemetry.rows import Join, Snapshot, State
 from zerochat.agent.telemetry.sight import Sight
 from zerochat.crypto.encoding import b64url_bytes, compact_json
+from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.message import Message
 from zerochat.group.effects import Dial
 from zerochat.group.event import ADD
+from zerochat.group.mail import reach_of_member
 from zerochat.group.membership import add_of
 from zerochat.group.notices import HistoryFetched, JoinProgress, Seating
-from zerochat.group.state import Group
+from zerochat.group.state import Agent, Group
 from zerochat.group.wire.messages import WELCOME
 from zerochat.group.wire.run import squeezed, write_runs
 
 Phase = Literal["request", "view", "exchanges", "subscriptions", "announce", "whole"]
 Outcome = Literal["joined", "failed", "cancelled"]
+Hosts: TypeAlias = frozenset[tuple[bytes, Endpoint]]
+"""Agents, by the server key and the address that they have in all their groups."""
 ACCEPTED_US: Final = 120_000_000
 """A joiner of whose seat nothing more is heard for so long has failed, or is as connected as it will be."""
 UNDER_WAY_MAX: Final = 64
@@ -48,6 +52,10 @@ class _Under(Struct):
     over: dict[Phase, int] = field(default_factory=dict)
     """When each phase has ended."""
     heard: bool = False
+    hosts: Hosts = frozenset()
+    """With whom we were connected when it began."""
+    connected: bool | None = None
+    """Whether all who were dialled are among them; None: nobody was dialled."""
     rtt_us: int | None = None
 
 
@@ -85,7 +93,7 @@ class Joins(Struct):
             if under is None:
                 if one.phase in ("joined", "failed") or len(self._joining) >= UNDER_WAY_MAX:
                     continue  # how it began was not recorded
-                under = self._joining[one.join] = _Under("joiner", sight.begun_us)
+                under = self._joining[one.join] = _Under("joiner", sight.begun_us, hosts=_connected(sight.before))
             under.members = max(under.members, one.members)
             phase = _MARKS.get(one.phase)
             if phase is not None:
@@ -114,7 +122,8 @@ class Joins(Struct):
                 member = add_of(event).member
                 claims = (claim for open_ in sight.after.invitations.values() for claim in open_.claims.values())
                 asked = next((claim.at for claim in claims if claim.relationship.member == member), 0)
-                under = _Under("acceptor", asked * 1000 or sight.begun_us, len(before.view.members))
+                hosts = _connected(sight.before, besides=name)
+                under = _Under("acceptor", asked * 1000 or sight.begun_us, len(before.view.members), hosts=hosts)
                 under.over["request"] = sight.ended_us
                 self._accepted[name, member] = under
                 yield _state(sight, group)
@@ -147,7 +156,12 @@ class Joins(Struct):
             self._dialled.clear()
             return
         for one in dials:
-            if one.link not in sight.after.up and len(self._dialled) < LINKS_MAX:
+            under = self._under(sight, one.link)
+            known = under is not None and (one.server_key, one.pair) in under.hosts
+            if under is not None:
+                under.connected = known and under.connected is not False
+            rides = known and bool(one.queues)  # it is up at once, which says nothing of the line (`net/ride.py`)
+            if one.link not in sight.after.up and not rides and len(self._dialled) < LINKS_MAX:
                 self._dialled.setdefault(one.link, sight.ended_us)
 
     def came_up(self, sight: Sight) -> None:
@@ -182,7 +196,7 @@ class Joins(Struct):
                 group=number,
                 attempt=under.attempt,
                 role=under.role,
-                connected=False,
+                connected=bool(under.connected),
                 phase=phase,
                 us=max(0, end - since),
                 members=under.members,
@@ -231,6 +245,18 @@ class Joins(Struct):
     def forget(self, group: str) -> None:
         self._accepted = {key: one for key, one in self._accepted.items() if key[0] != group}
         self._fetching.pop(group, None)
+
+
+def _connected(agent: Agent, besides: str = "") -> Hosts:
+    """With whom an agent is connected, in whichever group but this one."""
+    return frozenset(
+        (reach.server_key, reach.pair)
+        for group in agent.groups.values()
+        if group.id != besides
+        for member, peer in group.peers.items()
+        if peer.link in agent.up and member in group.view.members
+        if (reach := reach_of_member(group, member)).pair is not None
+    )
 
 
 def _state(sight: Sight, group: Group) -> State:

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct, field
 
-from zerochat.agent.telemetry.rows import Ack, Recv, Send
+from zerochat.agent.telemetry.rows import Ack, Kind, Recv, Send
 from zerochat.agent.telemetry.sight import Sight
 from zerochat.group.effects import Dispatch, Post, Publish, Receipt, Remember, Repeated
 from zerochat.group.event import CONTROL, POST, Event
@@ -15,7 +15,7 @@ from zerochat.group.state import Group
 from zerochat.group.sync import RETRY_MS
 
 Path: TypeAlias = Literal["direct", "repair", "history", "mediator"]
-_KINDS: Final[dict[str, Literal["message", "membership"]]] = {**dict.fromkeys(CONTROL, "membership"), POST: "message"}
+_KINDS: Final[dict[str, Kind]] = {**dict.fromkeys(CONTROL, "membership"), POST: "message"}
 """What an event of a type is; of any other type it is a remark."""
 HELD_MAX: Final = 10_000
 """Events whose arrival is kept in mind while they wait for others."""
@@ -113,6 +113,7 @@ def sent(sight: Sight, queue_us: int) -> list[Send]:
                 said_in(event.type, event.record)[1],
                 one.bytes // count + (place < one.bytes % count),
                 one.envelopes,
+                _KINDS.get(event.type, "remark"),
             )
             rows.append(row)
     return rows

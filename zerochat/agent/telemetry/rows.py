@@ -1,4 +1,7 @@
-"""The kinds of facts, as they are kept and as an export has them. Version 1.
+"""The kinds of facts, as they are kept and as an export has them. Version 2.
+
+Version 2 has `Send.kind`, and `Join.connected` says what is so; in version 1 it was always false. New fields stand at
+the end and have a default, so that a journal's older batches are read like its newer ones.
 
 Names say their units: `_us` microseconds (`t_*_us`: since 1970, UTC), `_b` bytes. In the journal `observer`, `group`,
 `sender`, `member`, `asked` and `peer` are numbers of names (`store.py`), which an export replaces by pseudonyms; 0 is
@@ -17,7 +20,7 @@ from msgspec import Struct
 
 from zerochat.crypto.compression import compress, decompress
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 BATCH_BYTES_MAX: Final = 1 << 24
 """Of a batch, uncompressed; a recorder writes far smaller ones."""
 
@@ -28,6 +31,8 @@ Short: TypeAlias = Annotated[int, "int32"]
 Flag: TypeAlias = Annotated[bool, "bool"]
 Keys: TypeAlias = Annotated[str, "string"]
 """`pairwise-multi`, `pairwise-single` or `sender-key`."""
+Kind: TypeAlias = Literal["message", "membership", "remark"]
+"""A remark is what is said about something: an edit, a reaction, a topic, a bot's announcement."""
 
 
 class Send(Struct, array_like=True, tag=1, gc=False):
@@ -54,6 +59,8 @@ class Send(Struct, array_like=True, tag=1, gc=False):
     """All its envelopes together; where several events went out in the same ones, its share of them."""
     envelopes: Short
     """0: nobody could be reached, and the log brings it later."""
+    kind: Annotated[Kind | None, "string"] = None
+    """Null: recorded before version 2, which did not say."""
 
 
 class Recv(Struct, array_like=True, tag=2, gc=False):
@@ -65,8 +72,7 @@ class Recv(Struct, array_like=True, tag=2, gc=False):
     """Its author."""
     seq: Long
     keys: Keys
-    kind: Annotated[Literal["message", "membership", "remark"], "string"]
-    """A remark is what is said about something: an edit, a reaction, a topic, a bot's announcement."""
+    kind: Annotated[Kind, "string"]
     n: Short
     """Members that the observer sees, without the author."""
     t_send_us: Long
@@ -124,6 +130,7 @@ class Join(Struct, array_like=True, tag=5, gc=False):
     """A number drawn by lot, the same for all phases."""
     role: Annotated[Literal["joiner", "acceptor"], "string"]
     connected: Flag
+    """Whoever the observer has dialled for it was connected with it before, in another group."""
     phase: Annotated[Literal["request", "view", "exchanges", "subscriptions", "announce", "whole"], "string"]
     us: Long
     members: Short
@@ -132,7 +139,7 @@ class Join(Struct, array_like=True, tag=5, gc=False):
     """When it ended."""
     rtt_us: Annotated[int | None, "int64"]
     """A third of how long the slowest handshake took of those that the observer has begun for it, which are three round
-    trips; null: it began none."""
+    trips; null: it began none. Links that ride on a connection from before have no handshake to wait for."""
 
 
 class Snapshot(Struct, array_like=True, tag=6, gc=False):
