@@ -11,6 +11,7 @@ from tests.test_agent import Person, until
 from tests.test_streams_agents import meet
 from zerochat.agent.client import AgentError
 from zerochat.cli import main
+from zerochat.cli.evidence import counted
 from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.errors import RemoteError
@@ -198,6 +199,11 @@ def test_that_nothing_is_left_out_is_proven_without_a_word_of_it(three):
     own = check_proof(lines_of(alice))
     assert own.messages >= 3 and not own.opened
     assert check_proof(lines_of(bob, author="alice")).last == own.last
+
+
+def test_what_is_in_a_proof_is_counted_in_words():
+    assert counted(1, 1) == "1 signed message, and 1 member who has signed to have it."
+    assert counted(1_200, 0) == "1,200 signed messages, and 0 members who have signed to have them."
 
 
 def test_a_group_without_signatures_has_no_proofs(people):

@@ -25,6 +25,9 @@ def test_the_keys_of_a_message_are_shown_while_it_is_selected(tmp_path):
             await it.shows("Message  r reply  + react  m more  e edit  d delete  y copy  Esc back")
             await it.press("up")  # Somebody else's.
             await it.shows("Message  r reply  + react  m more  y copy  Esc back")
+            it.app.chat.status_line.flash = "Something was done."
+            await it.shows("A message is selected (Esc back)", "Something was done.")
+            it.app.chat.status_line.flash = ""
             await it.pilot.resize_terminal(40, 24)
             await it.shows("r reply  + react  Esc back")
             await it.press("escape")

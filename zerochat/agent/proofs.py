@@ -25,7 +25,7 @@ BYTES_MAX = 512 * 1024
 
 class NotSigned(LocalError):
     """In {group} nothing that is said is signed, so nobody can prove what anybody has said: that is what its keys are
-    for. Groups that are made with `--keys sender-key` have proofs."""
+    for. Groups that are made with `--kind signed` have proofs."""
 
 
 class SignedByItself(LocalError):

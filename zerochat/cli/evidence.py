@@ -44,6 +44,13 @@ class CannotRead(LocalError):
 # --- making ---------------------------------------------------------------------------------------------------------
 
 
+def counted(messages: int, signers: int) -> str:
+    """What is in a proof, as a sentence."""
+    what, they = ("1 signed message", "it") if messages == 1 else (f"{messages:,} signed messages", "them")
+    who = "1 member who has signed" if signers == 1 else f"{signers:,} members who have signed"
+    return f"{what}, and {who} to have {they}."
+
+
 def proof(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         page = agent.client.proof(options.group, options.event, options.member or "")
@@ -56,7 +63,7 @@ def proof(options: Options, out: Output) -> ExitCode:
     told: dict[str, object] = {"path": options.path, "messages": messages, "signers": signers, "left_out": left_out}
     if options.path != "-":
         out.data(told, [str(options.path)])
-    narrate(f"{messages:,} signed messages, and {signers:,} members who have signed that they have them.")
+    narrate(counted(messages, signers))
     if left_out:
         narrate(f"{left_out:,} more have acknowledged it, and cannot be shown to have it from this alone.")
     narrate("Whoever has the file can show it to anybody.")

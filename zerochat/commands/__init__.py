@@ -95,9 +95,12 @@ COMMANDS = {
 
 PREFIX_LETTERS_MIN = 3
 """Fewer letters of a command are a habit from elsewhere (`/w`, `/op`) as often as they are ours."""
+NEAR_MIN = 0.65
+"""How alike what was typed and a command must be (the ratio of difflib): /jion and /join are, /date and /rotate not."""
 ELSEWHERE = {"msg": "", "query": "", "dm": "", "nick": "rename", "kick": "remove", "ban": "remove", "op": "role"}
 ELSEWHERE |= {"part": "leave", "who": "members", "names": "members", "whois": "members"}
 ELSEWHERE |= {"admit": "requests", "refuse": "requests", "ignore": "mute", "exit": "quit"}
+ELSEWHERE |= {"date": "goto", "jump": "goto"}
 """Commands that people know from other chats or from a shell, and what they are called here, if they are."""
 IN_A_SHELL = {
     *("agent", "audit", "backup", "bot", "chat", "completion", "config", "connect", "demo", "didcomm", "disconnect"),
@@ -166,6 +169,6 @@ def _refuse(word: str, matches: list[str]) -> Printable:
     from difflib import get_close_matches
 
     harmless = [each.name for each in COMMANDS.values() if not each.drastic]
-    nearest = get_close_matches(word.lower()[:32], harmless, n=1, cutoff=0.5)
+    nearest = get_close_matches(word.lower()[:32], harmless, n=1, cutoff=NEAR_MIN)
     advice = f"Did you mean /{nearest[0]}?" if nearest else "/help lists them."
     return Printable(f"No command /{shown}. {advice} {way_out}")

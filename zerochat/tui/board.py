@@ -381,7 +381,9 @@ class Board(Screen[None]):
         self.notice.tell(asks(conversation.info) if conversation else Printable(""), trouble=False)
         nothing = Printable("/new NAME or /join INVITATION")
         hint = placeholder(conversation.info, conversation.members) if conversation else nothing
-        self.composer.placeholder = Content(hint if not self.status_line.keys else "A message is selected; its keys:")
+        if keys := self.status_line.keys:  # the way back stands here too: the last line may just now say something else
+            hint = Printable(f"A message is selected ({keys[-1]})")
+        self.composer.placeholder = Content(hint)
 
     def _draw_joins(self) -> None:
         self.status_line.joining = under_way(list(self.joins.values()))
