@@ -176,8 +176,11 @@ def test_the_readme_has_every_rule_that_a_group_can_have():
 def test_nobody_is_told_to_install_from_an_index_what_is_called_zerochat_there() -> None:
     """That name is somebody else's program on the public index, and `zerochat[pictures]` means that one wherever no
     installed package satisfies it (in an environment of our scripts none does)."""
-    named = re.compile(r"""\b(?:pip|pipx|uv|tool) (?:install|inject)(?:[\s"]+-\S+)*[\s"]+['`]?zerochat\b|`zerochat\[""")
+    named = re.compile(
+        r"""\b(?:pip|pipx|uv|tool) (?:install|inject)(?:[\s"]+-\S+)*(?:\\n|[\s"])+['`]?zerochat\b|`zerochat\["""
+    )
     assert named.search("pip install zerochat") and named.search("`pip install\n    'zerochat[pictures]'`")
+    assert named.search('"pip install\\n"\n  "\'zerochat[analytics]\'."'), "in two pieces of a program's text"
     folders = ("zerochat", "analytics", "scripts")
     texts = [
         ROOT / "README.md",
