@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import did_key
@@ -25,7 +24,7 @@ from zerochat.group.effects import Compare, Dispatch, Effect, Fetch, Hangup, Pub
 from zerochat.group.event import ADD, CONTROL, POST, Event
 from zerochat.group.membership import add_of, heads_of
 from zerochat.group.modes import MODES
-from zerochat.group.modes.sender_key import bound_of, is_signed, moved_on, open_content, seal_content
+from zerochat.group.modes.sender_key import bound_of, is_signed, moved_on, seal_content
 from zerochat.group.relationship import Relationship, pack
 from zerochat.group.state import Agent, Chain, Group, OwnStream, Stream
 from zerochat.group.stimuli import (
@@ -40,6 +39,7 @@ from zerochat.group.stimuli import (
     TimerFired,
     TurnOver,
 )
+from zerochat.group.streams.reading import body_of
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import EVENTS, SHARE, STATUS, EventsBody, ShareBody, StatusBody, read_body
 from zerochat.group.wire.run import read_runs, runs_in, write_runs
@@ -388,7 +388,7 @@ class Adversary:
             for _ in range(KEYS_TRIED):
                 key, chain = moved_on(chain)
                 with suppress(RemoteError):
-                    body = msgspec.convert(open_content(key, parse_data(envelope)), EventsBody)
+                    body = body_of(key, parse_data(envelope))
                     found = list(read_runs(group.id, runs_in(body.runs, body.packed), member))
                     yield from ((member, event.id) for event in found if event.type == POST)
                     return
