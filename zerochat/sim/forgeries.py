@@ -19,6 +19,8 @@ from zerochat.group.membership import (
     may_remove,
     votes_for,
 )
+from zerochat.group.membership.view import View
+from zerochat.group.membership.votes import Standing
 from zerochat.group.state import Chain, Group
 from zerochat.group.stimuli import RemoveMember
 from zerochat.sim.adversary import Adversary
@@ -182,10 +184,20 @@ def after_the_end(one: Adversary) -> Spoils | None:
     for name in told:
         one.tell(name, post)
         one.tell(name, add)
-    policy, others = before.view.policy, len(before.view.members) - 1
-    if policy.remove == "quorum" and (others < 2 or others < policy.quorum):
-        return Spoils()  # so it keeps itself in, as `membership/votes.py` says
+    view, others = before.view, before.view.members.keys() - {before.me}
+    if view.policy.remove == "quorum" and (len(others) < max(2, view.policy.quorum) or _came_through(before.me, view)):
+        return Spoils()  # so it keeps itself, or its friend, in, as `membership/votes.py` says
     return Spoils(unshown=(post.id,), strangers=(member,))
+
+
+def _came_through(member: str, view: View) -> bool:
+    """Whether all others came in through one whom this member had brought in, itself or through others."""
+    people = sorted({**view.former, **view.members}.values(), key=lambda one: one.joined)
+    adders = {one.did: one.added_by or "" for one in people}
+    through = adders[Standing(adders, view.members.keys() - {member}).root]
+    while through not in ("", member):
+        through = adders[through]
+    return through == member
 
 
 def _has_gone(one: Adversary, name: str) -> bool:

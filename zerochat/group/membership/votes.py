@@ -16,8 +16,10 @@ one, and where others vote as well, their votes are what shows that they had see
 
 What this does not do: a puppet whom everybody has seen for a while is a member like any other; the founder is taken at
 its word for whom it brings in; and members of two branches can vouch for each other's puppets. Where the quorum is
-greater than the group, or the group has two members, whoever is to go can keep itself in by bringing somebody in at the
-same time: in doubt nobody is put out.
+greater than the group, the group has two members, or all others came in through one whom it had brought in itself,
+whoever is to go can keep itself in by bringing somebody in at the same time: in doubt nobody is put out. In the last of
+these cases the next removal counts, for whoever has brought somebody in has seen the others by then; but the newcomer
+stays until it is voted out itself.
 """
 
 from collections.abc import Callable, Collection
@@ -35,6 +37,8 @@ class Standing:
             if adders[did]:
                 weight[adders[did]] += weight[did]
         root = [did for did in adders if weight[did] == len(others)][-1]
+        self.root = root
+        """The last through whom all of them came in; it need not be one of them."""
         self.branch: dict[str, str] = {}
         """Empty for the root and whoever did not come in through it."""
         for did, adder in adders.items():
