@@ -15,7 +15,7 @@ from zerochat.group.history import errands, needs, past, vouched
 from zerochat.group.history.policy import Entry, floor_of, portion
 from zerochat.group.membership import Policy
 from zerochat.group.notices import Gap, HistoryFetched, Refuted
-from zerochat.group.state import Chain, Errand, Past, Spot
+from zerochat.group.state import Chain, Errand, Fetching, Past, Spot
 from zerochat.group.stimuli import (
     AcceptInvitation,
     CreateGroup,
@@ -257,6 +257,18 @@ def test_the_newest_come_first(cut):
     assert rows[0] == "early 599"
     places = [int(text.split()[1]) for text in rows]
     assert places[:200] == sorted(places[:200], reverse=True)
+
+
+def test_whoever_alone_knows_of_the_same_members_and_gives_nothing_is_not_asked_for_ever(cut):
+    """A liar can tell the same view as ours, while all others know of somebody more."""
+    world = cut()
+    world.bring_in("n1", "n2")
+    turn, liar = world.turn("n2"), world.did("n1")
+    ours = turn.group(world.id).view.checksum
+    for member in turn.group(world.id).peers:
+        turn.edit_peer(world.id, member, view=ours if member == liar else "another")
+    asked = [past._whom(turn, world.id, Fetching(tries=tries)) for tries in range(8)]
+    assert asked[:2] == [liar, liar] and set(asked) == turn.group(world.id).peers.keys()
 
 
 def test_ever_more_pages_come_for_one_question_and_do_not_count_as_too_much(cut, monkeypatch):

@@ -118,12 +118,14 @@ def _whole(group: Group) -> bool:
 
 def _whom(turn: Turn, name: str, state: Fetching) -> str | None:
     """Who is asked next: first those who keep the history, each in its turn; nobody by mail as long as there is a
-    link; and for a while nobody who knows of other members or roles, because what counts depends on these."""
+    link; and for a while nobody who knows of other members or roles, because what counts depends on these. Once all who
+    know of the same ones have been asked in vain, twice each, it is everybody's turn: those could be liars."""
     group = turn.group(name)
     keepers = group.view.keepers
     able = [member for member in group.peers if errands.free(turn, name, member)]
-    if state.waited < WAITS_MAX:
-        able = [member for member in able if group.peers[member].view == group.view.checksum]
+    agreed = [member for member in able if group.peers[member].view == group.view.checksum]
+    if state.waited < WAITS_MAX and (not agreed or state.tries < 2 * len(agreed)):
+        able = agreed
     near = [member for member in able if not mail.by_mail(turn, name, member)] or able
     near.sort(key=lambda did: (did not in keepers, group.view.members[did].joined, did))
     return near[state.tries % len(near)] if near else None
