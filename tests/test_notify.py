@@ -257,7 +257,8 @@ def test_where_nothing_shows_notifications_that_is_said_once(monkeypatch):
 
 def test_only_who_does_not_look_is_told(tmp_path):
     def heard():
-        return sorted(path.name for path in tmp_path.glob("started-*"))
+        """What was written to its end: a file is there before that."""
+        return sorted(path.name for path in tmp_path.glob("started-*") if "|" in path.read_text())
 
     async def play():
         found = hook(tmp_path, WRITE_DOWN)
