@@ -2,7 +2,9 @@
 
 import os
 import pty
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,12 +22,15 @@ class Terminal:
         self.process = process
         self._main = main
         self._shown = []
+        self._ear, self._bell = socket.socketpair()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self):
         with suppress(OSError):  # what Linux says at the end of a terminal
-            while piece := os.read(self._main, 65_536):
+            while self._ear not in select.select([self._main, self._ear], [], [])[0]:
+                if not (piece := os.read(self._main, 65_536)):
+                    return
                 self._shown.append(piece)
 
     def type(self, text):
@@ -56,8 +61,14 @@ class Terminal:
         self.close()
 
     def close(self):
-        with suppress(OSError):
+        """Nobody reads it any more once its number is free for another file."""
+        self._bell.close()
+        self._reader.join(20)
+        assert not self._reader.is_alive()
+        if self._main >= 0:
             os.close(self._main)
+        self._ear.close()
+        self._main = -1
 
 
 @contextmanager

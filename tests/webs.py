@@ -191,12 +191,12 @@ class Scripted:
                 peer, _ = self._socket.accept()
                 with peer:
                     data = b""
-                    while b"\r\n\r\n" not in data:
-                        data += peer.recv(65536)
+                    while b"\r\n\r\n" not in data and (piece := peer.recv(65536)):
+                        data += piece
                     head, _, body = data.partition(b"\r\n\r\n")
                     length = re.search(rb"Content-Length: (\d+)", head)
-                    while length and len(body) < int(length[1]):
-                        body += peer.recv(65536)
+                    while length and len(body) < int(length[1]) and (piece := peer.recv(65536)):
+                        body += piece
                     self.requests.append(head)
                     self.heard.append(body)
                     if self._answers:
@@ -245,9 +245,13 @@ class Proxy:
     def _serve(self, peer: socket.socket) -> None:
         with peer, contextlib.suppress(OSError):
             stream = peer.makefile("rb")
-            assert stream.read(3) == b"\5\1\0"
+            if stream.read(3) != b"\5\1\0":
+                return  # it has gone again, or speaks otherwise and then misses its answer
             peer.sendall(b"\5\0")
-            kind = stream.read(4)[3]
+            request = stream.read(4)
+            if len(request) < 4:
+                return
+            kind = request[3]
             host = stream.read({1: 4, 4: 16}.get(kind) or stream.read(1)[0])
             stream.read(2)
             self.asked.append((kind, host))

@@ -210,10 +210,13 @@ class Relay:
         self.asked.append((socket.inet_ntoa(request[4:8]), int.from_bytes(request[8:])))
         return self.asked[-1]
 
+    def _read(self, way: str, piece: bytes) -> None:
+        self.pieces.append(way)
+
     def _copy(self, source: socket.socket, sink: socket.socket, way: str) -> None:
         try:
             while piece := source.recv(65536):
-                self.pieces.append(way)
+                self._read(way, piece)
                 if self.flip == way:
                     self.flip = ""
                     piece = piece[:20] + bytes([piece[20] ^ 1]) + piece[21:]
