@@ -330,24 +330,23 @@ def _joined(names: Iterable[object]) -> str:
 
 
 def _check_subset(value: object) -> None:
-    if value is None or isinstance(value, (str, bool)):
-        return
-    if isinstance(value, int):
-        if not -INTEGER_MAX <= value <= INTEGER_MAX:
-            raise ValueError("an integer of more than 53 bits")
-    elif isinstance(value, dict):
+    if isinstance(value, dict):
         if not _joined(value).isascii():
             raise ValueError("a name that is not ASCII")
         _check_members(value.values())
     elif isinstance(value, (list, tuple)):
         _check_members(value)
-    else:
+    elif value is None or isinstance(value, (str, bool)):
+        return
+    elif not isinstance(value, int):
         raise ValueError("not a JSON type")
+    elif not -INTEGER_MAX <= value <= INTEGER_MAX:
+        raise ValueError("an integer of more than 53 bits")
 
 
 def _check_members(values: Iterable[object]) -> None:
     for value in values:
         kind = type(value)  # most are texts or small numbers, and a call costs more than all the rest
-        if kind is str or (kind is int and 0 <= value <= INTEGER_MAX):  # type: ignore[operator]
+        if kind is str or (kind is int and 0 <= value <= INTEGER_MAX) or value == []:  # type: ignore[operator]
             continue
         _check_subset(value)

@@ -73,9 +73,19 @@ def step(
 
     `packers` are the kinds of envelopes that there are; each group has picked one.
     """
+    if isinstance(stimulus, TurnOver) and not any(group.fresh for group in agent.groups.values()):
+        return agent, []  # as nearly every turn ends
     turn = Turn(agent, moment, packers)
     try:
-        match stimulus:
+        match stimulus:  # the usual ones first
+            case Received(link, envelope, handle):
+                hearing.receive(turn, link, envelope, handle)
+            case TimerFired(key):
+                _timer(turn, key)
+            case TurnOver():
+                for name, group in agent.groups.items():
+                    if group.fresh:
+                        log.publish(turn, name)
             case Ask(ticket, command):
                 turn.say(Answer(ticket, commands.obey(turn, command)))
             case Started(pair, queue, server_key, web, hidden, cover, restored, anew):
@@ -90,18 +100,10 @@ def step(
                     turn.timer("cover", "", sync.cover_delay(turn))
             case ClockSet(by_ms):
                 timekeeping.was_set(turn, by_ms)
-            case Received(link, envelope, handle):
-                hearing.receive(turn, link, envelope, handle)
             case LinkUp(link):
                 _link(turn, link, up=True)
             case LinkDown(link):
                 _link(turn, link, up=False)
-            case TimerFired(key):
-                _timer(turn, key)
-            case TurnOver():
-                for name, group in agent.groups.items():
-                    if group.fresh:
-                        log.publish(turn, name)
             case Recalled(group, member, records, messages):
                 if group in agent.groups:
                     sync.recalled(turn, group, member, records, messages)

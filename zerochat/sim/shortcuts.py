@@ -1,11 +1,11 @@
 """What a simulation works out once for all its members.
 
 All of them are in one process, and each checks the same signatures of the same events. That costs every machine its
-share and one process all of it, so here whatever was verified is remembered, for as long as a history is played. It is
-remembered by all that a verification depends on, and what is refused is refused anew each time.
+share and one process all of it, so here whatever was verified is remembered, also for the next history: many begin with
+the same group. It is remembered by all that a verification depends on, and what is refused is refused anew each time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -25,8 +25,13 @@ event_of = lru_cache(RECORDS_MAX)(load_event)
 def remembering() -> Iterator[None]:
     """Remember, until the end of the block, which signatures are good."""
     before = primitives.open_signed
-    primitives.open_signed = lru_cache(VERIFIED_MAX)(before)
+    primitives.open_signed = _opened_before(before)
     try:
         yield
     finally:
         primitives.open_signed = before
+
+
+@lru_cache(1)
+def _opened_before(open_signed: Callable[[bytes, bytes], bytes]) -> Callable[[bytes, bytes], bytes]:
+    return lru_cache(VERIFIED_MAX)(open_signed)
