@@ -26,7 +26,7 @@ from zerochat.group.stimuli import LeaveGroup, Moment, Received, RemoveMember, S
 from zerochat.group.streams import own, taking, terms
 from zerochat.group.streams.subscribing import open_key
 from zerochat.group.turn import Turn
-from zerochat.sim import SIMULATED_PACKERS
+from zerochat.sim import SIMULATED_PACKERS, World
 
 
 class Signed(Ruled):
@@ -366,3 +366,25 @@ def test_whoever_asks_again_and_again_is_answered_once_in_a_while(three):
         three.hear("n0", Received(link, packed))
     answers = [one for one in three.kept["n0"][kept:] if isinstance(one, KeepStatement) and one.says == "accept"]
     assert len(answers) == 1
+
+
+@pytest.mark.parametrize("deaf", ["n0", "n1"])
+def test_a_request_or_an_answer_that_was_lost_is_said_again_soon(deaf, monkeypatch):
+    """Found by the search (seed 168911): whoever asked once said it again only with something else."""
+    two = Signed(2)
+    n0, n1 = two.group("n0"), two.group("n1")
+    lost = replace(n1, streams={did: one for did, one in n1.streams.items() if did != n0.me})
+    two.nodes["n1"].agent = replace(two.nodes["n1"].agent, groups={two.id: lost})
+    forgot = replace(n0, subscribers={did: one for did, one in n0.subscribers.items() if did != n1.me})
+    two.nodes["n0"].agent = replace(two.nodes["n0"].agent, groups={two.id: forgot})
+    with monkeypatch.context() as during:
+        during.setattr(two, "_frame", lambda name, said: name == deaf or World._frame(two, name, said))
+        two.hear("n1", Received(lost.peers[n0.me].link, two.utter("n0", "n1")))
+        two.run(for_ms=400)
+    assert n0.me not in two.group("n1").streams and n0.me in two.group("n1").asking
+    two.run(for_ms=2_000)
+    says, hears = ("n1", "n0") if deaf == "n1" else ("n0", "n1")
+    link = two.group(hears).peers[two.did(says)].link
+    two.hear(hears, Received(link, two.utter(says, hears)))
+    two.run(for_ms=400)
+    assert n0.me in two.group("n1").streams

@@ -74,6 +74,8 @@ class Asking(Struct, frozen=True):
 
     digest: str
     statement: str
+    at: int = 0
+    """When we have last said it in answer to a word by which it was not heard, or first, UTC ms."""
 
 
 class Early(Veiled, frozen=True):

@@ -24,7 +24,7 @@ from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import SyncBody
 
 AGAIN_MS = 2_000
-"""Who has been answered and asks anew is answered once in this time."""
+"""Who has been answered and asks anew is answered once in this time; and who has not heard is asked again after it."""
 
 
 def hear(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
@@ -47,13 +47,30 @@ def hear(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     group = turn.group(name)
     stream = group.streams.get(sender)
     told_before = stream is not None and body.reach.at < stream.accepted_at
-    if not told_before and body.by != (stream.accept if stream is not None else None) and sender not in group.asking:
-        terms.ask(turn, name, sender)
-        answer = True
+    if not told_before and body.by != (stream.accept if stream is not None else None):
+        answer |= _ask_or_remind(turn, name, sender)
     if answer:
         sync.send_sync(turn, name, sender)
     elif stream is not None and body.by == stream.accept and body.signed < stream.time:
         sync.owe(turn, name, sender)
+
+
+def _ask_or_remind(turn: Turn, name: str, sender: str) -> bool:
+    """A member does not know that we hear its stream: ask to, or say again what we have asked. Whether to do so now."""
+    group = turn.group(name)
+    asked = group.asking.get(sender)
+    if asked is None:
+        terms.ask(turn, name, sender)
+        return True
+    if not _is_over(turn, asked.at):
+        return False  # it is on its way
+    turn.edit(name, asking={**group.asking, sender: replace(asked, at=turn.now)})
+    return True
+
+
+def _is_over(turn: Turn, at: int) -> bool:
+    """Whether AGAIN_MS have gone by since, or the clock was set back."""
+    return not 0 <= turn.now - at < AGAIN_MS
 
 
 def _hear_request(turn: Turn, name: str, sender: str, said: Request) -> bool:
@@ -62,11 +79,14 @@ def _hear_request(turn: Turn, name: str, sender: str, said: Request) -> bool:
     if (said.topic, said.subscriber, said.publisher) != (name, sender, group.me):
         raise Refused(why="a request to hear somebody else")
     known = group.subscribers.get(sender)
-    if known is not None and known.request == said.digest:
-        return False  # the answer is said again until it is confirmed
-    if known is not None and 0 <= turn.now - known.at < AGAIN_MS:
+    if known is not None and not _is_over(turn, known.at):
         return False  # whoever asks again and again is kept waiting: each answer is kept for good
-    terms.accept(turn, name, sender, said)
+    if known is None or known.request != said.digest:
+        terms.accept(turn, name, sender, said)
+    elif known.accept:  # our answer was lost
+        turn.edit(name, subscribers={**group.subscribers, sender: replace(known, at=turn.now)})
+    else:
+        return False
     return True
 
 

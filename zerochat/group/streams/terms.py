@@ -52,7 +52,7 @@ def ask(turn: Turn, name: str, member: str) -> None:
     nonce = b64url(turn.moment.random(NONCE_BYTES))
     wanted = Request(time=max(1, turn.now), topic=name, subscriber=group.me, publisher=member, nonce=nonce)
     wanted = wanted.signed(group.seed)
-    asking = Asking(wanted.digest, wanted.written().decode())
+    asking = Asking(wanted.digest, wanted.written().decode(), turn.now)
     turn.edit(name, asking={**group.asking, member: asking})
     keep(turn, name, member, wanted)
 
