@@ -17,6 +17,7 @@ from benchmarks import join, wan, wide
 from benchmarks.join import Join
 from benchmarks.wide import line as lines
 from benchmarks.wide.agents import Agents, grow
+from benchmarks.wide.bare import Bare
 from benchmarks.wide.line import Line, NoLine, ping_ms
 from benchmarks.wide.thesis import JOINED_MS, PUBLISHED_MS, TESTER, member_names, one_way_ms, slowest_ms
 
@@ -125,5 +126,7 @@ def test_a_real_join_over_a_short_line():
         missing: list[str] = []
         (acquainted,) = join.join_acquainted(agents, [alice, bob], 1, missing)
         assert acquainted.whole and not missing
-        case = wan.burst(line, group, alice, [bob], 3)
+        with Bare(line.hosts["alice"], [line.hosts["bob"]]) as bare:
+            case = wan.burst(line, group, alice, [bob], 3, bare)
+        assert case.bare_ms >= line.rtt_ms("alice", "bob") / 2
         assert case.arrived == case.of == 3

@@ -3,9 +3,9 @@
 The publisher is on the tester's host, and as many members as the case says are on theirs; all are real agents that have
 joined one group by invitation. A burst is asked for at once, and timed until the last member's face has been told of
 the last post, so the time is until it is readable there. As the thesis counts it, each member's time is that of its
-confirmation at the publisher, less half the slowest round trip. Between bursts the line is idle until slow start begins
-again. What arrives is counted to the end; the thesis counted what had arrived within about two seconds, so that is
-shown as well.
+confirmation at the publisher, less half the slowest round trip. Before each burst, as many messages of the thesis' size
+go over the same line between bare sockets. Between bursts the line is idle until slow start begins again. What arrives
+is counted to the end; the thesis counted what had arrived within about two seconds, so that is shown as well.
 
 The agents of all hosts share this machine's cores: from eight members on, what they do at the same moment takes longer
 here than on machines of their own.
@@ -20,6 +20,7 @@ from functools import partial
 from analytics.thesis import BATCHES
 from benchmarks import ROOT, Figure, Report, Row, wide
 from benchmarks.wide.agents import Agents, Face, Seat, Stuck, drain, grow, listen, until
+from benchmarks.wide.bare import Bare
 from benchmarks.wide.line import Line, NoLine
 from benchmarks.wide.thesis import (
     ARRIVED_PERCENT,
@@ -53,6 +54,8 @@ class Burst:
     """What became of one burst: when each member had which post, and of how many."""
 
     latency_ms: float
+    bare_ms: float
+    """How long as many messages of the thesis' size took between bare sockets just before, counted in the same way."""
     arrived: int
     in_window: int
     of: int
@@ -122,10 +125,11 @@ def play(line: Line, agents: Agents, cases: Sequence[Case], attempts: int, done:
         # Members need not be connected with each other for this, and in a pair of the slowest some cannot be.
         for group in groups.values():
             until(f"{TESTER} connected with {size}", partial(_is_connected, publisher, group, size))
-        for case in (case for case in cases if case.size == size):
-            for _ in range(attempts):
-                case.bursts.append(burst(line, groups[case.mode], publisher, members, case.batch))
-            done.append(case)
+        with Bare(line.hosts[TESTER], [line.hosts[member.host] for member in members]) as bare:
+            for case in (case for case in cases if case.size == size):
+                for _ in range(attempts):
+                    case.bursts.append(burst(line, groups[case.mode], publisher, members, case.batch, bare))
+                done.append(case)
 
 
 def _is_connected(seat: Seat, group: str, others: int) -> bool:
@@ -142,10 +146,11 @@ def _new(founder: Seat, mode: str) -> str:
     return info.id
 
 
-def burst(line: Line, group: str, publisher: Seat, members: Sequence[Seat], batch: int) -> Burst:
-    """One burst of so many posts, as soon as the line has been idle."""
+def burst(line: Line, group: str, publisher: Seat, members: Sequence[Seat], batch: int, bare: Bare) -> Burst:
+    """One burst of so many posts, as soon as the line has been idle; and before it one between bare sockets."""
     faces = [member.face for member in members]
     drain([*faces, publisher.face], IDLE_S)
+    bare_ms = bare.burst_ms(batch)
     begun = publisher.face.ask([("send", {"group": group, "text": f"post {number}"}) for number in range(batch)])
     times: list[list[float]] = [[] for _ in faces]
 
@@ -160,6 +165,7 @@ def burst(line: Line, group: str, publisher: Seat, members: Sequence[Seat], batc
     last = max((when for seen in back for when in seen), default=0.0)
     return Burst(
         latency_ms=(last - slowest_ms(len(members)) / 2000) * 1000,
+        bare_ms=bare_ms,
         arrived=sum(map(len, back)),
         in_window=sum(when - way <= WINDOW_S for seen, way in zip(back, ways_s, strict=True) for when in seen),
         of=batch * len(members),
@@ -186,9 +192,10 @@ def rows_of(case: Case) -> list[Row]:
     goal = None if published is None else published / (2 if case.batch == LARGE_BATCH else 1)
     half = Figure.of([slowest_ms(case.size) / 2])
     rows = []
-    if whole := [burst.latency_ms for burst in case.bursts if burst.whole]:
-        ours = Figure.of(whole)
-        rows.append(Row(case.name, "ms", "lower", ours, half, "the way to the slowest member", thesis, goal))
+    if whole := [burst for burst in case.bursts if burst.whole]:
+        ours = Figure.of([burst.latency_ms for burst in whole])
+        others = {**thesis, "bare sockets": Figure.of([burst.bare_ms for burst in whole])}
+        rows.append(Row(case.name, "ms", "lower", ours, half, "the way to the slowest member", others, goal))
     arrived = Figure.of([100 * burst.arrived / burst.of for burst in case.bursts])
     in_window = Figure.of([100 * burst.in_window / burst.of for burst in case.bursts])
     percent = ARRIVED_PERCENT.get((case.mode, case.size, case.batch), 100.0)

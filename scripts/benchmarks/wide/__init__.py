@@ -1,20 +1,19 @@
 """The wide-area line itself: whether it is as long as it says, and whether TCP over it behaves as on a real one.
 
-`line.py` makes the line, `agents.py` puts real agents on its hosts, `thesis.py` has the published figures and the
-distances that they were taken over. What is measured over the line is in `wan.py` and `join.py` beside this package.
+`line.py` makes the line, `agents.py` puts real agents on its hosts, `bare.py` sockets without any program around them,
+`thesis.py` has the published figures and the distances that they were taken over. What is measured over the line is in
+`wan.py` and `join.py` beside this package.
 """
 
 import time
-from collections.abc import Callable
-
-import zmq
 
 from benchmarks import Figure, Report, Row
+from benchmarks.wide.bare import MESSAGE_BYTES, TOPIC_BYTES, Bare
 from benchmarks.wide.line import Host, Line, NoLine, ping_ms
 from benchmarks.wide.thesis import BURST_MS, BURST_RTT_MS
 
-MESSAGE_BYTES, TOPIC_BYTES, FRAME_BYTES = 773, 37, 42
-"""A message of the thesis', the name of its queue with what parts the two, and what CURVE and ZMTP add."""
+FRAME_BYTES = 42
+"""What CURVE and ZMTP add to a message."""
 SEGMENT_BYTES, WINDOW_SEGMENTS = 1448, 10
 IDLE_S = 2.0
 """Between two bursts: longer than the retransmission timeout, so that slow start begins again."""
@@ -71,41 +70,9 @@ def _slow_start_rounds(messages: int) -> int:
 def burst_ms(publisher: Host, subscriber: Host, bursts: list[int]) -> list[float]:
     """Publish each burst over one CURVE connection after a pause; gives the time until its last message is there, with
     the way back of a confirmation."""
-    server_public, server_secret = zmq.curve_keypair()
-    client_public, client_secret = zmq.curve_keypair()
-    topic = b"t" * (TOPIC_BYTES - 1)
-    # A context keeps to the host on which its first socket was made: its threads begin there.
-    with _context(publisher) as sending, _context(subscriber) as hearing:
-        pub = publisher.call(sending.socket, zmq.XPUB)
-        pub.curve_secretkey, pub.curve_publickey, pub.curve_server = server_secret, server_public, True
-        port = publisher.call(pub.bind_to_random_port, f"tcp://{publisher.address}")
-        sub = subscriber.call(hearing.socket, zmq.SUB)
-        sub.curve_secretkey, sub.curve_publickey, sub.curve_serverkey = client_secret, client_public, server_public
-        sub.rcvtimeo = pub.rcvtimeo = 10_000
-        sub.subscribe(topic)
-        sub.connect(f"tcp://{publisher.address}:{port}")
-        pub.recv()
-        times = []
+    times = []
+    with Bare(publisher, [subscriber]) as bare:
         for burst in bursts:
             time.sleep(IDLE_S)
-            begun = time.monotonic()
-            for _ in range(burst):
-                pub.send(topic + b" " + bytes(MESSAGE_BYTES))
-            for _ in range(burst):
-                sub.recv()
-            times.append((time.monotonic() - begun) * 1000 + BURST_RTT_MS / 2)
-        return times
-
-
-class _context:
-    """A context of libzmq's whose own threads are on this host."""
-
-    def __init__(self, host: Host) -> None:
-        make: Callable[[], zmq.Context[zmq.Socket[bytes]]] = zmq.Context
-        self._context = host.call(make)
-
-    def __enter__(self) -> "zmq.Context[zmq.Socket[bytes]]":
-        return self._context
-
-    def __exit__(self, *what: object) -> None:
-        self._context.destroy(0)
+            times.append(bare.burst_ms(burst) + BURST_RTT_MS / 2)
+    return times
