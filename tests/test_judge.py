@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.quarrels import Quarrel, Story, did_of
+from zerochat.cli import main
 from zerochat.errors import Malformed
 from zerochat.evidence.case import (
     DEFENCE_BYTES_MAX,
@@ -88,6 +89,23 @@ def test_another_process_comes_to_the_same_from_the_file_alone(tmp_path):
     here = [judge(quarrel.case) for quarrel in quarrels]
     assert [json.loads(line) for line in said.stdout.splitlines()] == [[one.delivery, one.guilty] for one in here]
     assert len(here) > 20
+
+
+def test_the_verb_ends_with_what_it_comes_to(tmp_path, capsys, monkeypatch):
+    """Guilty 7, not shown to the end 5, not guilty 0, no case 1; and no profile is made for that."""
+    monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path / "nobody"))
+    defended, file = defended_one(), tmp_path / "one.zcase"
+    assert not judge(defended.case).guilty
+    hidden = with_missing(defended, defences=())
+    for case, code in ((upheld_ones()[0].case, 7), (hidden, 5), (defended.case, 0)):
+        file.write_bytes(case.written())
+        assert main(["judge", str(file), "--format", "jsonl"]) == code
+        shown = json.loads(capsys.readouterr().out)
+        assert shown["delivery"] == judge(case).delivery and shown["findings"]
+    file.write_bytes(defended.case.written()[:-9])
+    assert main(["judge", str(file)]) == 1
+    assert "cannot be read as a case" in capsys.readouterr().err
+    assert not (tmp_path / "nobody").exists()
 
 
 @cache

@@ -9,6 +9,7 @@ import pytest
 from tests import test_agent
 from tests.test_agent import Person, until
 from tests.test_streams_agents import meet
+from zerochat.agent import proofs
 from zerochat.agent.client import AgentError
 from zerochat.cli import main
 from zerochat.cli.evidence import counted
@@ -199,6 +200,38 @@ def test_that_nothing_is_left_out_is_proven_without_a_word_of_it(three):
     own = check_proof(lines_of(alice))
     assert own.messages >= 3 and not own.opened
     assert check_proof(lines_of(bob, author="alice")).last == own.last
+
+
+def test_the_verb_writes_a_file_for_its_owner_alone_and_over_no_other(three, tmp_path, capsys, monkeypatch):
+    alice, file = three[0], tmp_path / "message.zproof"
+    as_one = ("--profile", alice.name)
+    monkeypatch.setenv("ZEROCHAT_HOME", str(alice.places.data.parents[1]))
+    code, shown, said = told(capsys, *as_one, "proof", "friends", "last", "--out", str(file))
+    assert code == 0 and shown["path"] == str(file) and "1 signed message" in said
+    assert file.stat().st_mode & 0o777 == 0o600
+    before = file.read_bytes()
+    code, shown, said = told(capsys, *as_one, "proof", "friends", "last", "--out", str(file))
+    assert code != 0 and not shown and file.read_bytes() == before, said
+    monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path / "nobody"))
+    code, shown, _ = told(capsys, "verify-proof", str(file))
+    assert code == 0 and [one["body"]["text"] for one in shown["events"]] == ["number 2"]
+
+
+@pytest.mark.parametrize("who", ["alice", "bob"])
+def test_a_long_history_is_proven_page_by_page_as_in_one(three, who, tmp_path, capsys, monkeypatch):
+    person = next(one for one in three if one.name == who)
+    monkeypatch.setenv("ZEROCHAT_HOME", str(person.places.data.parents[1]))
+    verb = ("--profile", who, "proof", "friends", "--history", *(() if who == "alice" else ("--by", "alice")))
+    found = []
+    for number, many in enumerate((proofs.MESSAGES_MAX, 1)):
+        monkeypatch.setattr(proofs, "MESSAGES_MAX", many)
+        file = tmp_path / f"{number}.zproof"
+        code, shown, said = told(capsys, *verb, "--out", str(file))
+        assert code == 0, said
+        proven = check_proof(file.read_bytes().splitlines())
+        assert proven.messages == shown["messages"] >= 2  # the first may have come before it was asked for
+        found.append((proven.messages, proven.first, proven.last))
+    assert found[0] == found[1]
 
 
 def test_what_is_in_a_proof_is_counted_in_words():

@@ -55,7 +55,8 @@ zerochat verify-proof message.zproof --format jsonl | jq .signers
         "judge an accusation from its file",
         "Go through a case, rule by rule, and say what each comes to, and the verdict. Anybody who has the file comes\n"
         "to the same, so nobody needs to trust the judge. Ends with 0 where nobody has cheated, with 7 where somebody\n"
-        "has, and with 5 where the time for an answer is not over, or the file does not show all of it.",
+        "has, with 5 where the time for an answer is not over or the file does not show all of it, and with 1 where\n"
+        "it is no case.",
         """
 zerochat judge withheld.zcase
 zerochat judge withheld.zcase --format jsonl | jq .findings
