@@ -118,11 +118,11 @@ def test_a_real_join_over_a_short_line():
         alice, bob = agents.start("alice"), agents.start("bob")
         group = alice.client.new("hikers").id
         grow(group, alice, [bob], 2)
-        (found,) = join.join_at_once(group, alice, [agents.start(TESTER)])
+        (found,) = join.join_at_once(group, [alice, bob], [agents.start(TESTER)])
         assert found.whole
         assert next(iter(found.began_ms)) == "dialling"
         assert sum(found.phase_ms().values()) + found.began_ms["dialling"] == pytest.approx(found.from_nothing)
-        assert 0 < found.from_request < found.from_nothing
+        assert 0 < found.from_request < found.from_nothing and found.busy_s > 0
         missing: list[str] = []
         (acquainted,) = join.join_acquainted(agents, [alice, bob], 1, missing)
         assert acquainted.whole and not missing

@@ -12,9 +12,14 @@ agent that is in another group with all members, and connected with them there. 
 sense: DIDs are made for one pair in one group, so it exchanges them with every member all the same, as a fresh agent
 does, but over the lines that are open.
 
+The agents of all hosts share this machine's cores, and each pair exchanges DIDs, so where many join at once their work
+may take longer than the way: no join of them can be shorter than that work by the number of cores, which stands beside
+it as the floor.
+
 With `--record DIR` the joiners record their telemetry too (`ours/recording.py`).
 """
 
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks import Figure, Report, Row, wide
+from benchmarks import Figure, Report, Row, processor_s, wide
 from benchmarks.ours import recording
 from benchmarks.ours.recording import Recording
 from benchmarks.wide.agents import Agents, Seat, Stuck, drain, grow, listen, until
@@ -68,6 +73,8 @@ class Join:
     whole: bool
     """Whether every member was connected when it counted as done."""
     seat: Seat
+    busy_s: float = 0.0
+    """The processor time that the agents of all members and joiners took meanwhile."""
 
     @property
     def from_nothing(self) -> float:
@@ -186,7 +193,7 @@ def join_new_group(
     if recorded is not None:
         for seat in newcomers:
             recorded.begin(recording_name(seat), seat.client)
-    joins = join_at_once(group, seats[0], newcomers)
+    joins = join_at_once(group, seats, newcomers)
     if recorded is not None:
         recorded.runs += [run_of(join, group, len(seats), len(newcomers), recorded) for join in joins]
     if partly := len(newcomers) - sum(join.whole for join in joins):
@@ -208,11 +215,14 @@ def run_of(join: Join, group: str, members: int, at_once: int, recorded: Recordi
     }
 
 
-def join_at_once(group: str, inviter: Seat, newcomers: Sequence[Seat]) -> list[Join]:
-    """Have all newcomers join the group together; gives the joins that came to their end. Raises Stuck."""
+def join_at_once(group: str, members: Sequence[Seat], newcomers: Sequence[Seat]) -> list[Join]:
+    """Have all newcomers join the group of these members together, invited by the first of them; gives the joins that
+    came to their end. Raises Stuck."""
     faces = [seat.face for seat in newcomers]
-    invitation = inviter.client.invite(group, uses=len(newcomers)).url
+    invitation = members[0].client.invite(group, uses=len(newcomers)).url
     drain(faces, SETTLE_S)
+    processes = [seat.process.pid for seat in (*members, *newcomers)]
+    busy_s = -processor_s(processes)
     asked = [face.ask([("join", {"invitation": invitation})]) for face in faces]
     told: list[list[tuple[float, str, JoinStatus | None]]] = [[] for _ in faces]
 
@@ -227,6 +237,7 @@ def join_at_once(group: str, inviter: Seat, newcomers: Sequence[Seat]) -> list[J
         return all(any(phase in ("joined", "failed") for _, phase, _ in one) for one in told)
 
     listen(faces, all_ended, JOIN_S_MAX)
+    busy_s += processor_s(processes)
     joins = []
     for seat, begun, one in zip(newcomers, asked, told, strict=True):
         began_ms: dict[str, float] = {}
@@ -234,7 +245,7 @@ def join_at_once(group: str, inviter: Seat, newcomers: Sequence[Seat]) -> list[J
             began_ms.setdefault(phase, (when - begun) * 1000)
         end = next((status for _, phase, status in one if status is not None and phase == "joined"), None)
         if end is not None and "asking" in began_ms:
-            joins.append(Join(began_ms, end.connected == end.members, seat))
+            joins.append(Join(began_ms, end.connected == end.members, seat, busy_s))
     return joins
 
 
@@ -271,22 +282,24 @@ def rows_of_one(size: int, who: str, joins: Sequence[Join], peer: str, rtts_max:
 def rows_at_once(size: int, joins: Sequence[Join], alone: Sequence[Join]) -> list[Row]:
     """Joins of several at a time, beside those of one."""
     rows = []
+    work = Figure.of([joins[0].busy_s / (os.cpu_count() or 1) * 1000])
     ways = (
-        (", from the request", [join.from_request for join in joins], [join.from_request for join in alone]),
-        (", from nothing", [join.from_nothing for join in joins], [join.from_nothing for join in alone]),
+        (", from the request", [join.from_request for join in joins], [join.from_request for join in alone], None),
+        (", from nothing", [join.from_nothing for join in joins], [join.from_nothing for join in alone], work),
     )
-    for how, together, single in ways:
+    for how, together, single, least in ways:
         case = case_of(size, f", {len(joins)} at once{how}: until the last one has its seat")
         published = dict(zip((KNOWN, UNKNOWN), map(float, JOINED_AT_ONCE_MS[size, len(joins)]), strict=True))
-        last = max(together)
+        last, least_is = max(together), "all agents' work on these cores" if least else ""
         beside = {name: Figure.of([time]) for name, time in published.items()}
-        rows.append(Row(case, "ms", "lower", Figure(last, min(together), last), peers=beside))
+        rows.append(Row(case, "ms", "lower", Figure(last, min(together), last), least, least_is, beside))
         if single:
-            ratio = last / Figure.of(single).median
+            one_ms = Figure.of(single).median
+            ratio, floor = Figure.of([last / one_ms]), least and _divided(least, one_ms)
             goal = AT_ONCE_RATIO_MAX if len(joins) == max(many for _, many in AT_ONCE) else None
             one = dict(zip((KNOWN, UNKNOWN), JOINED_MS[size], strict=True))
             peers = {name: Figure.of([published[name] / Figure.of(one[name]).median]) for name in published}
-            rows.append(Row(case, "times one join", "lower", Figure.of([ratio]), peers=peers, goal=goal))
+            rows.append(Row(case, "times one join", "lower", ratio, floor, least_is, peers, goal))
     return rows
 
 

@@ -18,13 +18,12 @@ everything else.
 import math
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks import Figure, Report, Row, take_turns
+from benchmarks import Figure, Report, Row, processor_s, take_turns
 from benchmarks.ours.agents import ZEROCHAT, Agents, Member
 from zerochat.agent.schema.telemetry import TelemetryStatus
 
@@ -151,9 +150,8 @@ def everybody(agents: Agents) -> list[Member]:
 
 
 def used_ms(agents: Agents) -> float:
-    """The processor time that the agents' processes have taken, all threads of them. By the clock that
-    clock_getcpuclockid(3) has for each (Linux): it counts nanoseconds, and /proc/PID/stat ticks of ten million."""
-    return sum(time.clock_gettime((~pid << 3) | 2) for pid in agents.pids()) * 1000
+    """The processor time that the agents' processes have taken."""
+    return processor_s(agents.pids()) * 1000
 
 
 def recording_ms(agents: Agents) -> float:
