@@ -114,6 +114,14 @@ class Quorum(Struct, frozen=True):
         """k: how many have to cosign. Any two such sets share more than f."""
         return (len(self.witnesses) + self.liars) // 2 + 1
 
+    def is_whole(self, note: Note) -> bool:
+        """Whether enough of them have cosigned it. Raises Unauthentic where a signature is forged."""
+        try:
+            self._times_s(note)
+        except Refused:
+            return False
+        return True
+
     def time_ms(self, note: Note) -> int:
         """A time (UTC milliseconds) that an honest witness had not passed when it cosigned this checkpoint. Raises
         Unauthentic where a signature is forged, and Refused where they are too few."""
@@ -186,6 +194,27 @@ def checkpoint(origin: str, frontier: Frontier, seed: bytes) -> Note:
     return signed(Checkpoint(origin, frontier.size, frontier.root()), seed)
 
 
+class Split(Exception):
+    """Two checkpoints of one log that cannot both be: the operator's signatures below both convict it (`is_split`)."""
+
+    def __init__(self, one: Note, other: Note) -> None:
+        super().__init__("two checkpoints of one length and different roots")
+        self.one, self.other = one, other
+
+
+def is_split(one: Note, other: Note, operator: str) -> bool:
+    """Whether this operator has signed two different logs of one name and one length. Raises Malformed."""
+    said, also = parse_checkpoint(one.text), parse_checkpoint(other.text)
+    if (said.origin, said.size) != (also.origin, also.size) or said.root == also.root:
+        return False
+    try:
+        for note in (one, other):
+            check_signed(note, operator)
+    except Unauthentic:
+        return False
+    return True
+
+
 class Behind(Exception):
     """A witness has the log up to another place (`size`) than the operator thinks (409 of C2SP `tlog-witness`)."""
 
@@ -201,6 +230,8 @@ class Watched(Struct, frozen=True):
     origin: str
     operator: str
     frontier: Frontier = Frontier()
+    last: Note | None = None
+    """What it has cosigned last, in the operator's words."""
 
     def cosigned(
         self, old: int, entries: Sequence[bytes], note: Note, holds: Callable[[Entry], bool], seed: bytes, now_s: int
@@ -208,13 +239,15 @@ class Watched(Struct, frozen=True):
         """The log with the entries that come after the first `old`, and the line that says so below the operator's
         checkpoint. `holds`: whether the bytes behind an entry are here, and are what it says (`Entry.is_of`).
 
-        Raises Behind, Unauthentic where the operator did not sign this, Refused where bytes are missing or where it is
-        another log than before, and Malformed.
+        Raises Behind, Unauthentic where the operator did not sign this, Split where it has signed another log of this
+        length before, Refused where bytes are missing or the entries do not lead there, and Malformed.
         """
         said = parse_checkpoint(note.text)
         if said.origin != self.origin or len(entries) > ENTRIES_MAX:
             raise Refused(why="not a log, or not a piece of one, that is witnessed here")
         check_signed(note, self.operator)
+        if self.last is not None and is_split(self.last, note, self.operator):
+            raise Split(self.last, note)
         if old != self.frontier.size:
             raise Behind(self.frontier.size)
         frontier = self.frontier
@@ -224,7 +257,7 @@ class Watched(Struct, frozen=True):
             frontier = frontier.with_entry(record)
         if (said.size, said.root) != (frontier.size, frontier.root()):
             raise Refused(why="the entries do not lead to this checkpoint")
-        return Watched(self.origin, self.operator, frontier), cosignature(note.text, seed, now_s)
+        return Watched(self.origin, self.operator, frontier, note), cosignature(note.text, seed, now_s)
 
 
 def witness_did(seed: bytes) -> str:
