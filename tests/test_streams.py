@@ -9,7 +9,7 @@ from zerochat.crypto.primitives import x25519_public
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
 from zerochat.evidence.handshake import Accept, Confirm, Request, Subscription, parse_statement
 from zerochat.evidence.messages import Data, data, parse_ack, parse_data
-from zerochat.group import clock, outbox, sync
+from zerochat.group import clock, conduct, outbox, sync
 from zerochat.group.effects import Dispatch, KeepAck, KeepMessage, KeepStatement, Publish
 from zerochat.group.event import Event, load_event
 from zerochat.group.membership import Policy
@@ -388,3 +388,54 @@ def test_a_request_or_an_answer_that_was_lost_is_said_again_soon(deaf, monkeypat
     two.hear(hears, Received(link, two.utter(says, hears)))
     two.run(for_ms=400)
     assert n0.me in two.group("n1").streams
+
+
+def test_whoever_repeats_its_answer_hears_the_same_confirmation_again():
+    """Each one with another time would be one more that the journal keeps."""
+    two = Signed(2)
+    n0, n1 = two.group("n0"), two.group("n1")
+    (answer,) = (
+        one for one in two.kept["n1"] if isinstance(one, KeepStatement) and one.digest == n1.streams[n0.me].accept
+    )
+    for _ in range(5):
+        two.hear("n1", Received(n1.peers[n0.me].link, two.utter("n0", "n1", say=[answer.statement.decode()])))
+        two.run(for_ms=1_000)
+    confirmed = [one.digest for one in two.kept["n1"] if isinstance(one, KeepStatement) and one.says == "confirm"]
+    about_n0 = [one for one in set(confirmed) if confirmed.count(one) > 1]
+    assert len(about_n0) == 1 and confirmed.count(about_n0[0]) == 6
+
+
+def test_whoever_loses_what_it_has_answered_again_and_again_fills_no_journal():
+    """It says that nobody hears it, is asked, answers, and says so again: two envelopes for three statements."""
+    two = Signed(2)
+    n0, n1 = two.group("n0"), two.group("n1")
+    link, begun = n1.peers[n0.me].link, two.now
+
+    def kept() -> set[str]:
+        return {one.digest for one in two.kept["n1"] if isinstance(one, KeepStatement)}
+
+    before = len(kept())
+    for _ in range(60):
+        forgetful = two.group("n0")
+        two.nodes["n0"].agent = replace(
+            two.nodes["n0"].agent, groups={two.id: replace(forgetful, subscribers={}, early={})}
+        )
+        two.hear("n1", Received(link, two.utter("n0", "n1")))
+        two.run(for_ms=200)
+    minutes = (two.now - begun) // conduct.STATEMENT_EVERY_MS + 1
+    assert len(kept()) - before <= 3 * (conduct.STATEMENTS_MAX + minutes)
+    two.run(for_ms=10 * conduct.STATEMENT_EVERY_MS)
+    two.post("n0", "and heard again")
+    two.run(for_ms=120_000)
+    assert two.texts("n1")[-1] == "and heard again"
+
+
+def test_a_clock_that_is_set_back_leaves_nobody_waiting_for_a_year(three):
+    turn, member = three.turn("n0"), three.did("n1")
+    year = 365 * 24 * 3_600_000
+    for now in (three.now + year, three.now):
+        turn.moment = Moment(now, turn.moment.random)
+        while conduct.spend_statement(turn, three.id, member):
+            pass
+    turn.moment = Moment(three.now + conduct.STATEMENT_EVERY_MS, turn.moment.random)
+    assert conduct.spend_statement(turn, three.id, member)

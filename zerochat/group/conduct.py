@@ -25,6 +25,10 @@ KNOCKS_PER_S = 2
 KNOCK_BYTES = 16 * 1024
 """An envelope that is longer counts once more for each time so much. A request takes five thousand bytes."""
 
+STATEMENTS_MAX, STATEMENT_EVERY_MS = 20, 5 * 60_000
+"""Requests and answers about streams that a member may cause at once, and one more after each such time. Each is signed
+and kept, and a pair of members takes two of them, and two more when one of them has lost its key."""
+
 
 class TooOften(Refused):
     """Too much was said under one invitation, so this was not opened."""
@@ -60,6 +64,20 @@ def charge(turn: Turn, name: str, member: str, size: int) -> None:
     peer = turn.group(name).peers.get(member)
     if peer is not None:
         turn.edit_peer(name, member, conduct=replace(peer.conduct, bytes=peer.conduct.bytes - size))
+
+
+def spend_statement(turn: Turn, name: str, member: str) -> bool:
+    """Count a statement about streams that a member has caused; False when it has to wait for the next one."""
+    one = turn.group(name).peers[member].conduct
+    passed = max(0, turn.now - one.statements_at)
+    more = passed // STATEMENT_EVERY_MS
+    left = min(STATEMENTS_MAX, one.statements + more)
+    if left > 0 or turn.now < one.statements_at:  # a clock may have been set back
+        on_time = left < STATEMENTS_MAX and turn.now >= one.statements_at
+        at = one.statements_at + more * STATEMENT_EVERY_MS if on_time else turn.now
+        spent = replace(one, statements=max(0, left - 1), statements_at=at)
+        turn.edit_peer(name, member, conduct=spent)
+    return left > 0
 
 
 def spend_knock(turn: Turn, link: bytes, size: int) -> bool:

@@ -67,6 +67,8 @@ class Stream(Veiled, frozen=True):
     """Our signed acknowledgement of that, base64url; empty: none was given."""
     confirm: bool = False
     """The author does not know yet that we have its answer."""
+    heard_at: int = 0
+    """When that has come, UTC ms: our confirmation says so, the same each time."""
 
 
 class Asking(Struct, frozen=True):

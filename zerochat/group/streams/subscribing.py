@@ -15,7 +15,7 @@ from zerochat.evidence.messages import (
     parse_overwrite,
     time_of_ack,
 )
-from zerochat.group import clock, sync
+from zerochat.group import clock, conduct, sync
 from zerochat.group.effects import KeepAck
 from zerochat.group.state import Group, Stream
 from zerochat.group.streams import terms
@@ -60,6 +60,8 @@ def _ask_or_remind(turn: Turn, name: str, sender: str) -> bool:
     group = turn.group(name)
     asked = group.asking.get(sender)
     if asked is None:
+        if not conduct.spend_statement(turn, name, sender):
+            return False
         terms.ask(turn, name, sender)
         return True
     if not _is_over(turn, asked.at):
@@ -82,6 +84,8 @@ def _hear_request(turn: Turn, name: str, sender: str, said: Request) -> bool:
     if known is not None and not _is_over(turn, known.at):
         return False  # whoever asks again and again is kept waiting: each answer is kept for good
     if known is None or known.request != said.digest:
+        if not conduct.spend_statement(turn, name, sender):
+            return False  # it says it again
         terms.accept(turn, name, sender, said)
     elif known.accept:  # our answer was lost
         turn.edit(name, subscribers={**group.subscribers, sender: replace(known, at=turn.now)})
@@ -98,15 +102,15 @@ def _hear_accept(turn: Turn, name: str, sender: str, said: Accept) -> bool:
         return True  # our confirmation was lost
     if (said.publisher, said.subscriber) != (sender, group.me) or asked is None or said.request != asked.digest:
         return False  # to what we have asked before something was lost; it is said until we ask anew
-    stream = _begun(group, sender, said)
+    stream = _begun(group, sender, said, turn.now)
     rest = {did: one for did, one in group.asking.items() if did != sender}
     turn.edit(name, streams={**group.streams, sender: stream}, asking=rest)
     terms.keep(turn, name, sender, said)
     return True
 
 
-def _begun(group: Group, sender: str, said: Accept) -> Stream:
-    """The stream as it stands by this answer. Raises Malformed or Unauthentic."""
+def _begun(group: Group, sender: str, said: Accept, now: int) -> Stream:
+    """The stream as it stands by this answer, which has come `now` (UTC ms). Raises Malformed or Unauthentic."""
     alias, start = b64url_bytes(said.alias), b64url_bytes(said.start)
     if len(alias) != ALIAS_BYTES or len(start) != SIGNATURE_BYTES or said.rules != terms.NO_RULES:
         raise Malformed(why="an answer without a stream")
@@ -118,7 +122,7 @@ def _begun(group: Group, sender: str, said: Accept) -> Stream:
             raise Malformed(why="an answer that leads somewhere else")
         head = there.then
     chain = open_key(b64url_bytes(said.key), group.place.secret)
-    return Stream(alias, head, chain, said.digest, said.time, said.after, confirm=True)
+    return Stream(alias, head, chain, said.digest, said.time, said.after, confirm=True, heard_at=now)
 
 
 def open_key(sealed: bytes, secret: bytes) -> bytes:

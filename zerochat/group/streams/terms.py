@@ -12,7 +12,7 @@ from zerochat.evidence.handshake import Accept, Confirm, Request, SignedStatemen
 from zerochat.evidence.messages import acknowledgement, overwrite
 from zerochat.group.effects import KeepStatement
 from zerochat.group.modes.sender_key import KEY_BYTES
-from zerochat.group.state import Asking, Subscriber
+from zerochat.group.state import Asking, Stream, Subscriber
 from zerochat.group.streams import own
 from zerochat.group.turn import Turn
 
@@ -33,7 +33,7 @@ def told(turn: Turn, name: str, member: str) -> dict[str, Any]:
         say.append(asking.statement)
     if (stream := group.streams.get(member)) is not None:
         if stream.confirm:
-            say.append(_confirm(turn, name, member, stream.accept))
+            say.append(_confirm(turn, name, member, stream))
             stream = replace(stream, confirm=False)
         if stream.time and not stream.ack:
             signed = acknowledgement(group.seed, stream.alias, stream.time, stream.head, max(1, turn.now))
@@ -83,9 +83,11 @@ def accept(turn: Turn, name: str, member: str, asked: Request) -> None:
     keep(turn, name, member, given)
 
 
-def _confirm(turn: Turn, name: str, member: str, accepted: str) -> str:
+def _confirm(turn: Turn, name: str, member: str, stream: Stream) -> str:
+    """That we hear a member's stream, in the same words each time: else each would be one more to keep."""
     group = turn.group(name)
-    said = Confirm(time=max(1, turn.now), accept=accepted, subscriber=group.me).signed(group.seed)
+    at = max(1, stream.heard_at or stream.accepted_at)
+    said = Confirm(time=at, accept=stream.accept, subscriber=group.me).signed(group.seed)
     keep(turn, name, member, said)
     return said.written().decode()
 
