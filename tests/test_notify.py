@@ -276,6 +276,31 @@ def test_only_who_does_not_look_is_told(tmp_path):
     run(play())
 
 
+def test_a_program_has_ended_when_what_waits_for_it_is_cancelled_twice(monkeypatch):
+    """By the application, and by its loop, which closes then."""
+    begin, begun = asyncio.create_subprocess_exec, []
+
+    async def started(*words, **named):
+        begun.append(await begin(*words, **named))
+        return begun[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
+
+    async def play():
+        crier = Crier(lambda _: None, lambda _: None)
+        telling = asyncio.create_task(crier._run([sys.executable, "-c", "import time; time.sleep(60)"], b"x", "it"))
+        while not begun:
+            await asyncio.sleep(0.01)
+        for _ in range(2):
+            telling.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await telling
+        return begun[0].returncode
+
+    assert asyncio.run(play()) is not None
+
+
 def test_who_looks_away_is_told_of_the_open_conversation_too(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend, choices=Choices()) as it:

@@ -177,6 +177,7 @@ def test_a_terminal_that_pastes_as_keys_sends_nothing(tmp_path):
                 it.app.post_message(key)
             await it.until(lambda: it.composer.text == "first line\nsecond\n\nfourth\n", it.composer.text)
             assert said(it.agent) == []
+            await it.until(lambda: not it.composer._in_burst, "the end of the burst")
             await it.press("escape", "escape", "enter")
             await it.until(lambda: said(it.agent) == ["first line\nsecond\n\nfourth"])
 

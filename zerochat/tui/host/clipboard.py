@@ -11,12 +11,12 @@ import os
 import sys
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
 from zerochat.terminal import Printable, printable
+from zerochat.tui.host.programs import end
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -67,10 +67,9 @@ async def run_tool(way: Way, text: str) -> bool:
         async with asyncio.timeout(TOOL_S_MAX):
             await process.communicate(text.encode())
     except TimeoutError:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
         return False
+    finally:
+        await end(process)
     return process.returncode == 0
 
 

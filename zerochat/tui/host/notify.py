@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from zerochat.agent.preferences import Level, Preferences
 from zerochat.agent.schema import Event, GroupInfo
 from zerochat.terminal import Printable, printable_line
+from zerochat.tui.host.programs import end
 from zerochat.tui.looks.text import name_of
 
 TOGETHER_S: Final = 3.0
@@ -198,10 +199,7 @@ class Crier:
                     with contextlib.suppress(ConnectionError):
                         await program.communicate(given)
             finally:
-                if program.returncode is None:
-                    with contextlib.suppress(ProcessLookupError):
-                        program.kill()
-                    await program.wait()
+                await end(program)
             if program.returncode:
                 self._once(f"{called} has ended with {program.returncode}.")
         except TimeoutError:
