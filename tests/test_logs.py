@@ -1,17 +1,20 @@
-"""A group's log with an operator, witnesses that crash, are away and lie, and readers: it never forks, and nothing that
-was posted is missing from it in the end."""
+"""A group's log with an operator, readers, and witnesses that lie, are away, and die in the middle: it never forks, and
+nothing that was posted is missing from it in the end."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
+import msgspec
 import pytest
 
 from tests.quarrels import did_of, seed_of
 from zerochat.errors import Malformed, Refused, Unauthentic
 from zerochat.evidence import operator
 from zerochat.evidence.note import Note, cosignature, parse_checkpoint
-from zerochat.evidence.operator import Followed, Operated
+from zerochat.evidence.operator import Operated
+from zerochat.evidence.reader import Followed
 from zerochat.evidence.witness import (
     ENTRIES_MAX,
     Behind,
@@ -27,6 +30,21 @@ from zerochat.evidence.witness import (
 NOW_S = 1_700_000_000
 MEMBERS = [bytes([n]) * 32 for n in range(1, 4)]
 HISTORIES = 25
+
+
+S = TypeVar("S")
+
+
+def kept(state: S) -> S:
+    """What the next process finds of it."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=type(state))
+
+
+def with_lines(note: Note, seeds: Sequence[bytes]) -> Note:
+    """The note, cosigned by all of these."""
+    for seed in seeds:
+        note = note.with_line(cosignature(note.text, seed, NOW_S))
+    return note
 
 
 def entry(number: int, seed: bytes = MEMBERS[0]) -> Entry:
@@ -102,7 +120,11 @@ class World:
         piece = operator.piece(old)
         if piece is None or self.dice.random() < loss:
             return
+        before = witness.state
         said = witness.hear(old, *piece, holds)
+        if self.dice.random() < loss / 3:  # it dies before it has remembered that, or right after
+            witness.state = kept(self.dice.choice((before, witness.state)))
+            return
         if self.dice.random() < loss or said is None:
             return
         if isinstance(said, int):
@@ -121,6 +143,7 @@ def test_whatever_is_posted_is_found_by_everybody_in_one_order(seed):
     away = {witness.did: dice.randint(0, 40) for witness in world.witnesses}
     for time in range(200):
         calm = time >= 60
+        mine.state = kept(mine.state) if dice.random() < 0.1 else mine.state
         if not calm and dice.random() < 0.5:
             author = dice.choice(MEMBERS)
             posted.append(entry(time, author).record())
@@ -270,16 +293,12 @@ def test_a_reader_believes_nothing_without_a_quorum_and_no_entries_but_those(min
     reader = Followed(one.state.quorum)
     with pytest.raises(Refused, match="witnesses"):
         reader.followed(one.records, asked)
-    whole = asked
-    for seed in seeds:
-        whole = whole.with_line(cosignature(asked.text, seed, NOW_S))
+    whole = with_lines(asked, seeds)
     with pytest.raises(Refused, match="missing"):
         reader.followed([], whole)
     with pytest.raises(Refused, match="do not lead"):
         reader.followed([entry(2).record()], whole)
-    elsewhere = checkpoint("zerochat/other", one.state.frontier, one.seed)
-    for seed in seeds:
-        elsewhere = elsewhere.with_line(cosignature(elsewhere.text, seed, NOW_S))
+    elsewhere = with_lines(checkpoint("zerochat/other", one.state.frontier, one.seed), seeds)
     with pytest.raises(Unauthentic):
         reader.followed(one.records, elsewhere)
     assert reader.followed(one.records, whole).frontier == one.state.frontier

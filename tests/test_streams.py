@@ -422,8 +422,8 @@ def test_whoever_loses_what_it_has_answered_again_and_again_fills_no_journal():
         )
         two.hear("n1", Received(link, two.utter("n0", "n1")))
         two.run(for_ms=200)
-    minutes = (two.now - begun) // conduct.STATEMENT_EVERY_MS + 1
-    assert len(kept()) - before <= 3 * (conduct.STATEMENTS_MAX + minutes)
+    more = (two.now - begun) // conduct.STATEMENT_EVERY_MS + 1
+    assert len(kept()) - before <= 3 * (conduct.STATEMENTS_MAX + more)
     two.run(for_ms=10 * conduct.STATEMENT_EVERY_MS)
     two.post("n0", "and heard again")
     two.run(for_ms=120_000)

@@ -1,22 +1,18 @@
-"""Who operates a group's log, and who reads it.
+"""Who operates a group's log.
 
 The operator gives what is posted its place, makes a checkpoint over it, and hands the log out as far as a quorum has
 cosigned it. It has one checkpoint under way at a time, and each covers a bounded piece; so a witness that was away, or
 begins, goes from checkpoint to checkpoint as everybody else has. Before a checkpoint leaves, the operator has it on its
 disk with the entries under it: whoever forgets what it has signed could sign another one.
-
-Whoever reads the log believes what a quorum has cosigned and nothing else, and only what goes on from where it stands.
 """
 
-from collections.abc import Sequence
-
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zerochat.errors import Refused, Unauthentic
 from zerochat.evidence.merkle import Frontier
-from zerochat.evidence.note import Note, cosigned_at, parse_checkpoint
-from zerochat.evidence.witness import ENTRIES_MAX, Quorum, Split, checkpoint, parse_entry
+from zerochat.evidence.note import Note, cosigned_at
+from zerochat.evidence.witness import ENTRIES_MAX, Quorum, checkpoint, parse_entry
 
 WAITING_MAX, WAITING_OF_ONE_MAX = 4 * ENTRIES_MAX, ENTRIES_MAX // 4
 """Entries that wait for their place, of all members and of one."""
@@ -28,15 +24,16 @@ class Operated(Struct, frozen=True):
     quorum: Quorum
     frontier: Frontier = Frontier()
     """Over all entries that have a place."""
-    waiting: tuple[bytes, ...] = ()
-    """Entries that have none yet, in the order in which they came."""
+    waiting: dict[bytes, str] = field(default_factory=dict)
+    """Entries that have none yet, in the order in which they came, with who has posted each."""
     asked: Note | None = None
     """The checkpoint under way, with the cosignatures that have come."""
     whole: Note | None = None
     """The last one that a quorum has cosigned."""
 
     def posted(self, by: str, record: bytes) -> "Operated":
-        """With an entry that this member has posted, and that waits for its place. The same again changes nothing.
+        """With an entry that this member has posted, and that waits for its place. What waits already changes nothing;
+        what has a place, the journal knows.
 
         Raises Malformed, Unauthentic for a defence that its author has not signed, and Refused for an entry in another
         member's name, or where too many wait.
@@ -48,20 +45,22 @@ class Operated(Struct, frozen=True):
             entry.check()
         if record in self.waiting:
             return self
-        of_one = sum(parse_entry(one).author == by for one in self.waiting)
+        of_one = list(self.waiting.values()).count(by)
         if len(self.waiting) >= WAITING_MAX or of_one >= WAITING_OF_ONE_MAX:
             raise Refused(why="more entries than a log takes at once")
-        return replace(self, waiting=(*self.waiting, record))
+        return replace(self, waiting={**self.waiting, record: by})
 
     def asking(self, seed: bytes) -> tuple["Operated", tuple[bytes, ...]]:
         """With the next checkpoint under way, and the entries that it adds: none, while one is, or nothing waits."""
         if self.asked is not None or not self.waiting:
             return self, ()
-        placed, frontier = self.waiting[:ENTRIES_MAX], self.frontier
+        records, frontier = list(self.waiting), self.frontier
+        placed = tuple(records[:ENTRIES_MAX])
         for record in placed:
             frontier = frontier.with_entry(record)
+        waiting = {record: self.waiting[record] for record in records[ENTRIES_MAX:]}
         note = checkpoint(self.quorum.origin, frontier, seed)
-        return replace(self, frontier=frontier, waiting=self.waiting[len(placed) :], asked=note), placed
+        return replace(self, frontier=frontier, waiting=waiting, asked=note), placed
 
     def again(self, size: int) -> Note | None:
         """The checkpoint under way, where a witness with so many entries has all that is under it: its line was lost,
@@ -92,37 +91,3 @@ def _with_line(note: Note, by: str, line: str) -> Note | None:
     except Unauthentic:
         return None
     return note if known else note.with_line(line)
-
-
-class Followed(Struct, frozen=True):
-    """A log as whoever reads it remembers it."""
-
-    quorum: Quorum
-    frontier: Frontier = Frontier()
-    note: Note | None = None
-    """The last checkpoint that was believed."""
-
-    def followed(self, records: Sequence[bytes], note: Note) -> "Followed":
-        """The log up to this checkpoint, with the entries that come after what is known of it. What is known already
-        changes nothing.
-
-        Raises Unauthentic or Refused where no quorum stands behind it or the entries do not lead there, Malformed, and
-        Split where it contradicts what was believed before.
-        """
-        self.quorum.time_ms(note)
-        said = parse_checkpoint(note.text)
-        if said.origin != self.quorum.origin:
-            raise Unauthentic()
-        if said.size == self.frontier.size and self.note is not None and said.root != self.frontier.root():
-            raise Split(self.note, note)
-        if said.size <= self.frontier.size:
-            return self
-        if len(records) != said.size - self.frontier.size:
-            raise Refused(why="a piece of a log with entries missing")
-        frontier = self.frontier
-        for record in records:
-            parse_entry(record)
-            frontier = frontier.with_entry(record)
-        if frontier.root() != said.root:
-            raise Refused(why="the entries do not lead to this checkpoint")
-        return replace(self, frontier=frontier, note=note)

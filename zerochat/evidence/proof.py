@@ -110,8 +110,8 @@ def _line(what: msgspec.Struct) -> bytes:
 
 
 def check_proof(lines: Iterable[bytes]) -> Proven:
-    """What these lines show. Keeps 100 bytes for each message, however long they are. Raises Malformed for what is no
-    proof, and Unauthentic for one that proves nothing of the kind."""
+    """What these lines show. Keeps 100 bytes for each message, however long it is, and those whole that come with their
+    key. Raises Malformed for what is no proof, and Unauthentic for one that proves nothing of the kind."""
     found = iter(lines)
     proven = Proven(_shape(next(found, b""), Head))
     times: dict[int, bytes] = {}

@@ -26,8 +26,8 @@ KNOCK_BYTES = 16 * 1024
 """An envelope that is longer counts once more for each time so much. A request takes five thousand bytes."""
 
 STATEMENTS_MAX, STATEMENT_EVERY_MS = 20, 5 * 60_000
-"""Requests and answers about streams that a member may cause at once, and one more after each such time. Each is signed
-and kept, and a pair of members takes two of them, and two more when one of them has lost its key."""
+"""Requests and answers about streams that a member may cause at once, and one more after each such time: up to three
+signed statements are kept for each. A pair of members takes two, and another one or two when one has lost a key."""
 
 
 class TooOften(Refused):
@@ -67,7 +67,7 @@ def charge(turn: Turn, name: str, member: str, size: int) -> None:
 
 
 def spend_statement(turn: Turn, name: str, member: str) -> bool:
-    """Count a statement about streams that a member has caused; False when it has to wait for the next one."""
+    """Count a request or an answer about streams that a member has caused; False: it has to wait for the next one."""
     one = turn.group(name).peers[member].conduct
     passed = max(0, turn.now - one.statements_at)
     more = passed // STATEMENT_EVERY_MS

@@ -47,7 +47,7 @@ class Conduct(Struct, frozen=True, eq=False):
     """The bytes of files that it may still get at once, and when that was worked out (`files/giving.py`)."""
     statements: int = 0
     statements_at: int = 0
-    """The statements about streams that it may still make us sign and keep, and when that was worked out."""
+    """Requests and answers about streams that it may still cause at once, and when that was worked out."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Conduct)
