@@ -162,6 +162,34 @@ def test_every_check_runs_and_one_failure_fails_all(machine):
     assert run.returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("fails", "word", "code"),
+    [("-n 2", "passed at the second attempt", 0), ("pytest", "FAILED", 1)],
+    ids=["it was starved", "it is broken"],
+)
+def test_in_ci_what_fails_beside_others_is_tried_once_more_alone(machine, fails, word, code):
+    machine.is_prepared("analytics")
+    python = machine.root / ".venv" / "bin" / "python"
+    machine.has(
+        str(python),
+        f'echo "$PWD: $*"; case "$*" in *--last-failed*) [ "{fails}" = "-n 2" ] ;; *"{fails}"*) exit 1 ;; esac',
+    )
+    run = machine.run(machine.root / "scripts" / "test", CI="true")
+    again = [line for line in run.stdout.splitlines() if "--last-failed" in line and "-n 0" in line]
+    assert again
+    assert f"{word}  tests (pytest)" in run.stdout
+    assert run.returncode == code
+
+
+def test_by_hand_the_first_word_counts(machine):
+    machine.is_prepared("dev")
+    python = machine.root / ".venv" / "bin" / "python"
+    machine.has(str(python), 'echo "$PWD: $*"; case "$*" in *"pytest"*) exit 1 ;; esac')
+    run = machine.run(machine.root / "scripts" / "test")
+    assert "--last-failed" not in run.stdout
+    assert run.returncode == 1
+
+
 def test_an_environment_of_somebody_else_is_left_alone(machine):
     """With this very Python: it must not come as far as installing anything."""
     precious = machine.root / ".venv" / "precious"
