@@ -33,22 +33,23 @@ from zerochat.crypto.encoding import (
     base58,
     base58_bytes,
     canonical_json,
+    compact_msgpack,
     did_key,
     did_key_bytes,
     multikey,
     multikey_bytes,
     strict_json,
+    strict_msgpack,
 )
 from zerochat.crypto.primitives import (
+    blake2b_keyed,
     check_x25519_public,
     ed25519_public,
     ed25519_sign,
     ed25519_to_x25519_public,
     ed25519_to_x25519_secret,
     ed25519_verify,
-    hkdf_expand_sha256,
     hkdf_sha256,
-    hmac_sha256,
     key_unwrap,
     key_wrap,
     x25519,
@@ -248,6 +249,45 @@ def test_strict_json_reads_every_spelling_alike(value: object, escaped: bool) ->
         strict_json(b'{"a":' + compact + b',"a":' + compact + b"}", 10**6)
 
 
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=40),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(_values)
+def test_strict_msgpack_reads_what_was_written(value: object) -> None:
+    assert strict_msgpack(compact_msgpack(value), 10**6) == value
+
+
+@given(st.binary(max_size=60))
+@example(b"\x82\xa1a\x01\xa1a\x01")  # a member twice
+@example(b"\xcc\x01")  # a longer form
+@example(b"\x01\x02")  # more than one value
+@example(b"\x81\x80\x01")  # a map as a name
+@example(b"\xdf\xff\xff\xff\xff")  # more than there is
+@example(b"\xc7\x0c\xff" + b"\xff" * 12)  # a time that is none
+def test_strict_msgpack_takes_one_spelling_or_refuses(data: bytes) -> None:
+    try:
+        value = strict_msgpack(data, 100)
+    except Malformed:
+        return
+    assert compact_msgpack(value) == data
+
+
+@pytest.mark.parametrize("data", [b"\x91" * 50_000 + b"\xc0", b"\xdd\x00\x01\x11\x70" + b"\x80" * 70_000, b"\xa1a" * 6])
+def test_strict_msgpack_refuses_what_is_deep_wide_or_long(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        strict_msgpack(data, 10 if len(data) < 100 else 10**6)
+
+
+@pytest.mark.parametrize("letter", ["a", "\u00e9", "\u1000", "\U0001f600", "\n"])
+def test_strict_msgpack_takes_the_longest_post_in_every_script(letter: str) -> None:
+    text = letter * (64 * 1024 // len(letter.encode()))
+    assert strict_msgpack(compact_msgpack({"text": text}), 10**6) == {"text": text}
+
+
 def test_strict_json_takes_real_pairs_and_escaped_backslashes() -> None:
     assert strict_json(b'["\\ud83d\\ude00","\\\\ud800"]', 100) == ["\U0001f600", "\\ud800"]
 
@@ -305,6 +345,17 @@ def test_ed25519_verifies_only_what_was_signed() -> None:
             ed25519_verify(*bad)
 
 
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 129, 1000])
+@pytest.mark.parametrize("length", [16, 32, 64])
+def test_a_keyed_hash_is_that_of_libsodium(size: int, length: int) -> None:
+    key, text, purpose = dice(32), dice(size), b"purpose"
+    padded = purpose.ljust(16, b"\0")
+    expected = sodium.crypto_generichash_blake2b_salt_personal(text, length, key, bytes(16), padded)
+    assert blake2b_keyed(key, purpose, text, length) == expected
+    others = [blake2b_keyed(dice(32), purpose, text, length), blake2b_keyed(key, b"purposes", text, length)]
+    assert expected not in others
+
+
 def test_ed25519_keys_become_matching_x25519_keys() -> None:
     seed = dice(32)
     assert x25519_public(ed25519_to_x25519_secret(seed)) == ed25519_to_x25519_public(ed25519_public(seed))
@@ -332,7 +383,6 @@ def test_ed25519_keys_become_matching_x25519_keys() -> None:
 )
 def test_hkdf_of_rfc5869_appendix_a(ikm: bytes, salt: bytes, info: bytes, okm: str) -> None:
     assert hkdf_sha256(ikm, info, len(okm) // 2, salt).hex() == okm
-    assert hkdf_expand_sha256(hmac_sha256(salt, ikm), info, len(okm) // 2).hex() == okm
 
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=lambda content: content.name)

@@ -1,4 +1,5 @@
-"""NaCl's boxes and ChaCha20-Poly1305: what the envelopes of Aries RFC 0019 are made of.
+"""NaCl's boxes and ChaCha20-Poly1305: what the envelopes of Aries RFC 0019 are made of. With the second goes what
+members say in streams (`group/modes/sender_key.py`), where each message has a key of its own.
 
 A box is XSalsa20-Poly1305 under what two X25519 keys share (libsodium's `crypto_box_easy`). A sealed box is one from a
 key that is used once, whose public half goes in front (`crypto_box_seal`); libsodium throws the dice for that key

@@ -8,7 +8,8 @@ import zstandard
 
 from zerochat.errors import Malformed
 
-LEVEL = 3
+LEVEL, SMALL_LEVEL = 3, 1
+"""The second one for short texts, of which the first makes hardly smaller ones, in a quarter more time."""
 WINDOW_BYTES_MAX = 1 << 20
 SMALL_BYTES_MAX = 4 * 1024
 """Up to here a compressor is used again: to make one takes longer than to compress a remark. One that has seen more
@@ -20,18 +21,18 @@ _DECOMPRESSORS: list[zstandard.ZstdDecompressor] = []
 """What nobody uses at present. Whoever takes one out is the only one who has it: none may be in two threads at once."""
 
 
-def _compressor() -> zstandard.ZstdCompressor:
-    return zstandard.ZstdCompressor(level=LEVEL, write_content_size=True)
+def _compressor(level: int) -> zstandard.ZstdCompressor:
+    return zstandard.ZstdCompressor(level=level, write_content_size=True)
 
 
 def compress(data: bytes) -> bytes:
     """One frame, which says how long its content is."""
     if len(data) > SMALL_BYTES_MAX:
-        return _compressor().compress(data)
+        return _compressor(LEVEL).compress(data)
     try:
         compressor = _COMPRESSORS.pop()
     except IndexError:
-        compressor = _compressor()
+        compressor = _compressor(SMALL_LEVEL)
     packed = compressor.compress(data)
     _COMPRESSORS.append(compressor)
     return packed

@@ -1,4 +1,5 @@
-"""Bytes as text and back: base64url, base58, base45, multikeys, did:key and JSON, each with exactly one spelling.
+"""Bytes as text and back: base64url, base58, base45, multikeys, did:key and JSON, each with exactly one spelling; and
+MessagePack, for what is no text to anybody.
 
 Python's own decoders are lenient: they skip foreign characters, ignore left-over bits and let the last of two equal
 members win. Whatever has two spellings gets past a comparison, a hash or a signature, so everything here refuses any
@@ -350,3 +351,36 @@ def _check_members(values: Iterable[object]) -> None:
         if kind is str or (kind is int and 0 <= value <= INTEGER_MAX) or value == []:  # type: ignore[operator]
             continue
         _check_subset(value)
+
+
+# --- MessagePack ----------------------------------------------------------------------------------------------------
+
+_UNPACK, _PACK = msgspec.msgpack.Decoder().decode, msgspec.msgpack.Encoder().encode
+_PERHAPS_CONTAINERS = bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF])
+"""The first bytes of maps and arrays, and some that stand in texts, at most three of four."""
+_PERHAPS_CONTAINERS_MAX = 2 * CONTAINERS_MAX
+
+
+def compact_msgpack(value: object) -> bytes:
+    """MessagePack, every number and text in its shortest form, members in the order in which they stand."""
+    return _PACK(value)
+
+
+def strict_msgpack(data: bytes, size_max: int) -> object:
+    """The value of what `compact_msgpack` has written, and of nothing else: no member twice, no longer form, at most
+    `size_max` bytes. It may hold bytes, times and fractions too, which JSON has not: whoever reads it checks its shape.
+    Raises Malformed.
+
+    An empty map costs its reader a thousand times as much as its one byte costs the writer.
+    """
+    if len(data) > size_max:
+        raise Malformed(why=f"MessagePack of more than {size_max} bytes")
+    if len(data) > _PERHAPS_CONTAINERS_MAX < len(data) - len(data.translate(None, _PERHAPS_CONTAINERS)):
+        raise Malformed(why=f"MessagePack with more than {_PERHAPS_CONTAINERS_MAX} maps and arrays")
+    try:
+        value: object = _UNPACK(data)
+        if _PACK(value) == data:
+            return value
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        pass
+    raise Malformed(why="not strict MessagePack")

@@ -138,6 +138,17 @@ class Ack(Veiled, frozen=True):
 _M = TypeVar("_M", bound="Data | Share | Overwrite | Ack")
 
 
+def heading(time: int, publisher: bytes, alias: bytes) -> bytes:
+    """`T | Pub | A`, with which data begins."""
+    return _time(time) + publisher + alias
+
+
+def sign_data(seed: bytes, head: bytes, sealed: bytes, before: bytes, suite: Suite = ED25519) -> bytes:
+    """The bytes of a message under the publisher's seed, behind its heading."""
+    covered = head + sealed + before
+    return covered + suite.sign(seed, covered)
+
+
 def data(seed: bytes, time: int, alias: bytes, sealed: bytes, before: bytes, suite: Suite = ED25519) -> Data:
     """A message under the publisher's seed."""
     return _signed(Data(time, suite.public(seed), alias, sealed, before), seed, suite)
@@ -176,11 +187,14 @@ def _signed(said: _M, seed: bytes, suite: Suite) -> _M:
 def parse_data(written: bytes, suite: Suite = ED25519) -> Data:
     if not _HEAD + _TAIL < len(written) <= DATA_BYTES_MAX:
         raise Malformed(why="a signed message of another length")
-    time, publisher, alias = _cut(written, TIME_BYTES, KEY_BYTES, ALIAS_BYTES)
-    before, signature = _cut(written[-_TAIL:], SIGNATURE_BYTES, SIGNATURE_BYTES)
-    found = Data(_count(time), publisher, alias, written[_HEAD:-_TAIL], before, signature)
-    suite.verify(found.publisher, written[:-SIGNATURE_BYTES], found.signature)
-    return found
+    time, publisher = _count(written[:TIME_BYTES]), written[TIME_BYTES : TIME_BYTES + KEY_BYTES]
+    alias, sealed, signature = (
+        written[TIME_BYTES + KEY_BYTES : _HEAD],
+        written[_HEAD:-_TAIL],
+        written[-SIGNATURE_BYTES:],
+    )
+    suite.verify(publisher, written[:-SIGNATURE_BYTES], signature)
+    return Data(time, publisher, alias, sealed, written[-_TAIL:-SIGNATURE_BYTES], signature)
 
 
 def parse_share(written: bytes, suite: Suite = ED25519) -> Share:

@@ -15,12 +15,12 @@ from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import new_peer4
 from zerochat.didcomm.message import Message
-from zerochat.evidence.messages import Data, data, parse_data
+from zerochat.evidence.messages import SIGNATURE_BYTES, heading, parse_data, sign_data
 from zerochat.group.effects import Answer, Dial, Effect, InvitationCreated, Publish, Remember
 from zerochat.group.engine import step
 from zerochat.group.event import ADD
 from zerochat.group.modes import MODES
-from zerochat.group.modes.sender_key import bound_of, moved_on, open_content, seal_content
+from zerochat.group.modes.sender_key import moved_on, open_content, seal_content
 from zerochat.group.relationship import Relationship, pack, unpack
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -163,12 +163,11 @@ def lean_signed(members: int) -> Lean:
 
     def seal(text: str) -> list[bytes]:
         nonlocal head
-        bare = Data(int(time.time() * 1000), ed25519_public(seed), alias, b"", head)
         key, _ = moved_on(chain)
-        sealed = seal_content(key, message(text).body, bound_of(bare))
-        said = data(seed, bare.time, alias, sealed, head)
-        head = said.signature
-        return [said.written()]
+        begun = heading(int(time.time() * 1000), ed25519_public(seed), alias)
+        said = sign_data(seed, begun, seal_content(key, message(text).body, begun), head)
+        head = said[-SIGNATURE_BYTES:]
+        return [said]
 
     return Lean(seal, lambda member, sealed: open_content(moved_on(chain)[0], parse_data(sealed)))
 

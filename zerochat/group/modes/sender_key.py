@@ -9,23 +9,25 @@ is said here cannot be denied. When somebody goes, the next thing that is said i
     sealed   =  1 | commitment (32) | ciphertext and tag        some events of the author's, for all who listen
              or 2 | a frame (`wire/frame.py`)                   the key of what follows, for those who stay
 
-The commitment is an HMAC of the content under the message's key, and the nonce (a synthetic one, as in RFC 5297); what
-encrypts follows from the same key. So nobody can make a message that opens to one text under this key and to another
-under that one, and a key that is shown to somebody proves what was said.
+The commitment is a MAC of the content under the message's key (BLAKE2b), and its first bytes are the nonce (a synthetic
+one, as in RFC 5297); what encrypts (ChaCha20-Poly1305) follows from the same key. So nobody can make a message that
+opens to one text under this key and to another under that one, and a key that is shown to somebody proves what was
+said. There is one key for one message, so a nonce of twelve bytes will do; should an older copy of a profile ever say
+something else under it, that has another nonce.
 """
 
 from typing import ClassVar, Final
 
-from zerochat.crypto.contents import xc20p_open, xc20p_seal
-from zerochat.crypto.encoding import compact_json, strict_json
-from zerochat.crypto.primitives import equal, hkdf_expand_sha256, hmac_sha256
+from zerochat.crypto.boxes import chacha20_poly1305_open, chacha20_poly1305_seal
+from zerochat.crypto.encoding import compact_msgpack, strict_msgpack
+from zerochat.crypto.primitives import blake2b_keyed, check_length, equal
 from zerochat.errors import Malformed, Unauthentic
-from zerochat.evidence.messages import Data
+from zerochat.evidence.messages import Data, heading
 from zerochat.group.modes.pairwise import PairwiseSingle
 from zerochat.group.wire.contents import CONTENT_BYTES_MAX, emptied, filled
 
 KEY_BYTES: Final = 32
-_COMMITMENT_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 24, 16
+_COMMITMENT_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 12, 16
 _CONTENT, _KEY = b"\x01", b"\x02"
 
 
@@ -45,43 +47,50 @@ def is_signed(envelope: bytes) -> bool:
 
 def moved_on(chain: bytes) -> tuple[bytes, bytes]:
     """The key of the next message, and the one from which all later ones follow, of 32 bytes each."""
-    keys = hkdf_expand_sha256(chain, b"zerochat/stream/1\nratchet", 2 * KEY_BYTES)
+    keys = blake2b_keyed(chain, b"zerochat/ratchet", length=2 * KEY_BYTES)
     return keys[:KEY_BYTES], keys[KEY_BYTES:]
 
 
 def seal_content(key: bytes, body: dict[str, object], bound: bytes) -> bytes:
     """The sealed part of a message with these events (the body of an `events` message). `bound`: what stands before it
-    in the message."""
-    content = filled(compact_json(body))
+    in the message.
+
+    MessagePack: it is a fifth shorter than JSON, and is read in half the time."""
+    return seal_padded(key, filled(compact_msgpack(body)), bound)
+
+
+def seal_padded(key: bytes, content: bytes, bound: bytes) -> bytes:
+    """The same of content that is padded already."""
     commitment = _commitment(key, bound, content)
-    ciphertext, tag = xc20p_seal(_sealing_key(key), commitment[:_NONCE_BYTES], content, bound)
-    return _CONTENT + commitment + ciphertext + tag
+    return _CONTENT + commitment + chacha20_poly1305_seal(_sealing_key(key), commitment[:_NONCE_BYTES], content, bound)
 
 
 def open_content(key: bytes, message: Data) -> object:
-    """The JSON value that `seal_content` has sealed under this message's key. Raises Malformed or Unauthentic."""
+    """The value that `seal_content` has sealed under this message's key. Raises Malformed or Unauthentic."""
+    check_length(key, KEY_BYTES)
     sealed = message.sealed
     if sealed[:1] != _CONTENT or len(sealed) <= 1 + _COMMITMENT_BYTES + _TAG_BYTES:
         raise Malformed(why="a signed message without content")
-    commitment, ciphertext = sealed[1 : 1 + _COMMITMENT_BYTES], sealed[1 + _COMMITMENT_BYTES :]
-    bound, nonce = bound_of(message), commitment[:_NONCE_BYTES]
-    content = xc20p_open(_sealing_key(key), nonce, ciphertext[:-_TAG_BYTES], ciphertext[-_TAG_BYTES:], bound)
+    commitment, bound = sealed[1 : 1 + _COMMITMENT_BYTES], bound_of(message)
+    content = chacha20_poly1305_open(
+        _sealing_key(key), commitment[:_NONCE_BYTES], sealed[1 + _COMMITMENT_BYTES :], bound
+    )
     if not equal(commitment, _commitment(key, bound, content)):
         raise Unauthentic()
-    return strict_json(emptied(content), CONTENT_BYTES_MAX)
+    return strict_msgpack(emptied(content), CONTENT_BYTES_MAX)
 
 
 def bound_of(message: Data) -> bytes:
     """All of a message that stands before its sealed part."""
-    return message.time.to_bytes(8, "big") + message.publisher + message.alias
+    return heading(message.time, message.publisher, message.alias)
 
 
 def _sealing_key(key: bytes) -> bytes:
-    return hkdf_expand_sha256(key, b"zerochat/stream/1\nmessage")
+    return blake2b_keyed(key, b"zerochat/sealing")
 
 
 def _commitment(key: bytes, bound: bytes, content: bytes) -> bytes:
-    return hmac_sha256(key, b"zerochat/stream/1\ncommitment\n" + bound + content)
+    return blake2b_keyed(key, b"zerochat/commit", bound + content)
 
 
 def wrap_key(frame: bytes) -> bytes:

@@ -1,18 +1,18 @@
 """Our own stream: what we say, signed once and encrypted once for all who hear it."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm.message import Message, new_id
-from zerochat.evidence.messages import ALIAS_BYTES, SIGNATURE_BYTES, Data, data
+from zerochat.evidence.messages import ALIAS_BYTES, SIGNATURE_BYTES, heading, sign_data
 from zerochat.group import mail, outbox
 from zerochat.group.effects import KeepMessage, Publish
 from zerochat.group.event import Event
-from zerochat.group.modes.sender_key import KEY_BYTES, bound_of, moved_on, seal_content, wrap_key
+from zerochat.group.modes.sender_key import KEY_BYTES, moved_on, seal_content, wrap_key
 from zerochat.group.relationship import Relationship, pack
 from zerochat.group.state import Group, OwnStream
 from zerochat.group.turn import Turn
@@ -75,7 +75,7 @@ def publish(turn: Turn, name: str, events: Sequence[Event]) -> None:
         key, chain = moved_on(own.chain)
         body = outbox.events_body(turn.group(name), portion)
         turn.edit(name, stream=replace(own, chain=chain, number=own.number + 1))
-        _say(turn, name, lambda bare, key=key, body=body: seal_content(key, body, bound_of(bare)), portion[-1].seq, key)
+        _say(turn, name, partial(seal_content, key, body), portion[-1].seq, key)
 
 
 def _take_new_key(turn: Turn, name: str, upto: int) -> None:
@@ -85,7 +85,7 @@ def _take_new_key(turn: Turn, name: str, upto: int) -> None:
     chain = turn.moment.random(KEY_BYTES)
     if listeners:
         frame = seal_frame(chain, group.id, group.me, list(listeners.values()), turn.moment)
-        _say(turn, name, lambda bare: wrap_key(frame), upto, b"")
+        _say(turn, name, lambda _: wrap_key(frame), upto, b"")
         own = current(turn, name)
     kept = {did: one for did, one in group.subscribers.items() if did in listeners}
     turn.edit(name, stream=replace(own, chain=chain, since=turn.now, number=0, gone=False), subscribers=kept)
@@ -96,14 +96,15 @@ def _listeners(group: Group) -> list[tuple[str, Relationship]]:
     return [(did, one) for did, one in found if one is not None and one.established]
 
 
-def _say(turn: Turn, name: str, sealed: Any, upto: int, key: bytes) -> None:
+def _say(turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key: bytes) -> None:
+    """Say what is sealed behind the heading of a message, which leads up to this place of our chain."""
     group, own = turn.group(name), current(turn, name)
     time = max(1, turn.now, own.time + 1)
-    bare = Data(time, ed25519_public(group.seed), own.alias, b"", own.head)
-    message = data(group.seed, time, own.alias, sealed(bare), own.head)
-    written = message.written()
-    turn.edit(name, stream=replace(own, head=message.signature, time=time))
-    turn.say(KeepMessage(name, group.me, own.alias, time, own.head, message.signature, upto, written, key))
+    head = heading(time, ed25519_public(group.seed), own.alias)
+    written = sign_data(group.seed, head, sealed(head), own.head)
+    signature = written[-SIGNATURE_BYTES:]
+    turn.edit(name, stream=replace(own, head=signature, time=time))
+    turn.say(KeepMessage(name, group.me, own.alias, time, own.head, signature, upto, written, key))
     near = [did for did, _ in _listeners(group) if not mail.by_mail(turn, name, did)]
     if near:
         links = tuple(group.peers[did].link for did in near if did in group.peers)
