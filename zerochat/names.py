@@ -4,6 +4,7 @@ The same name must be good or bad at every member, or their views of a group wou
 code points, and not whatever the Unicode tables of this or that Python say of characters that were added later.
 """
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ _HIDDEN = (
     (0xE0000, 0x10FFFF),  # tags, selectors, private use
 )
 """What nobody can see, or what hides something: first and last code point."""
+_HIDDEN_PATTERN = re.compile("[" + "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in _HIDDEN) + "]")
 
 
 def checked_name(text: str, what: str) -> str:
@@ -68,12 +70,13 @@ def fault_of(name: str) -> str:
 
 def without_hidden(text: str) -> str:
     """A text without the characters that nobody can see."""
-    return "".join(one for one in text if not any(first <= ord(one) <= last for first, last in _HIDDEN))
+    return _HIDDEN_PATTERN.sub("", text)
 
 
 def _first_hidden(name: str) -> str:
     """The first character in a name that nobody can see, if there is one."""
-    return next((one for one in name if any(first <= ord(one) <= last for first, last in _HIDDEN)), "")
+    found = _HIDDEN_PATTERN.search(name)
+    return found[0] if found else ""
 
 
 def _called(character: str) -> str:

@@ -109,16 +109,20 @@ def _changes(part: _Part, path: str, before: Any, after: Any) -> Iterator[tuple[
         case _Fields():
             for name, each in part.parts.items():
                 old = _ABSENT if before is _ABSENT else getattr(before, name)
-                yield from _changes(each, f"{path}/{name}" if path else name, old, getattr(after, name))
+                if (new := getattr(after, name)) is not old:
+                    yield from _changes(each, f"{path}/{name}" if path else name, old, new)
         case _Entries():
             if before is _ABSENT:
                 yield path, DICT
                 before = {}
-            for key in before:
-                if key not in after:
-                    yield _entry_path(path, key), None
+            if not before.keys() <= after.keys():
+                for key in before:
+                    if key not in after:
+                        yield _entry_path(path, key), None
             for key, value in after.items():
-                yield from _changes(part.entry, _entry_path(path, key), before.get(key, _ABSENT), value)
+                # Most are as they were: a name and a call for each would be most of the work.
+                if (old := before.get(key, _ABSENT)) is not value:
+                    yield from _changes(part.entry, _entry_path(path, key), old, value)
 
 
 def _entry_path(path: str, key: str | bytes) -> str:

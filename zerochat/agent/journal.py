@@ -198,6 +198,9 @@ class Journal:
         self._migrated = False
         self._receipts: dict[tuple[str, str], int] = {}
         """How many there are of a group's member, where that was asked."""
+        self.grown = 0
+        """Another number whenever something has been put into the log: who has read it to its end need not look again
+        while this stays as it is."""
         self.damage = ""
         """What has shown that the file is damaged, in a sentence; empty: nothing has."""
 
@@ -315,6 +318,7 @@ class Journal:
                 self._receipts.clear()  # what was counted there has not happened
                 self.stream.undone()
                 raise
+            self.grown += bool(remembered)
         self._written, self._afresh = after, False
 
     # --- the log ----------------------------------------------------------------------------------------------------

@@ -49,6 +49,8 @@ class Dial(Veiled, frozen=True):
     """Where the peer publishes; None: open no subscription."""
     queues: tuple[bytes, ...] = ()
     """The queues to subscribe to there, 32 bytes each."""
+    second: bool = False
+    """The peer has just come to dial us as well, and one connection will do for now: let it go first."""
 
 
 class Hangup(Struct, frozen=True):

@@ -55,7 +55,7 @@ def request(turn: Turn, name: str, member: str) -> None:
     mine, theirs = group.view.members.get(group.me), group.view.members.get(member)
     if mine is None or theirs is None or turn.agent.reach is None or member in group.relationships:
         return
-    if not _later(group, member) and not _unknown_way(turn, name, member):
+    if not is_later(group, member) and not _unknown_way(turn, name, member):
         return
     _begin(turn, name, theirs)
 
@@ -70,7 +70,7 @@ def _begin(turn: Turn, name: str, theirs: Member) -> None:
     ask_again(turn, name, theirs.did)
 
 
-def _later(group: Group, member: str) -> bool:
+def is_later(group: Group, member: str) -> bool:
     """Whether we came into the group after this member, so that it is ours to ask."""
     mine, theirs = group.view.known(group.me), group.view.known(member)
     return mine is not None and theirs is not None and (mine.joined, mine.did) > (theirs.joined, theirs.did)
@@ -233,7 +233,7 @@ def taken_up(turn: Turn, name: str, relationship: Relationship) -> bool:
     group, member = turn.group(name), relationship.member
     offers = group.offers[member]
     place = next(place for place, one in enumerate(offers) if one.relationship.mine == relationship.mine)
-    if offers[place].crossed and _later(group, member):
+    if offers[place].crossed and is_later(group, member):
         renew(turn, name, member)
         return False
     rest = {did: each for did, each in group.offers.items() if did != member}

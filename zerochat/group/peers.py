@@ -47,14 +47,16 @@ def meet(turn: Turn, name: str, member: str) -> None:
         return
     peer = Peer(member_link(name, group.me, member), base=group.seq, base_id=group.chain(group.me).tip)
     turn.edit(name, peers={**group.peers, member: peer})
-    dial(turn, name, member)
+    # Of two who have just met, the later one dials first, as it asks first: both could, and neither need to.
+    dial(turn, name, member, second=not pairing.is_later(group, member))
     pairing.request(turn, name, member)
     if peer.link in turn.agent.up:  # a newcomer has dialled whoever has invited it before it was let in
         link_up(turn, name, member)
 
 
-def dial(turn: Turn, name: str, member: str) -> None:
-    """Open the link to a member, with its queues, and let it open its own to us."""
+def dial(turn: Turn, name: str, member: str, *, second: bool = False) -> None:
+    """Open the link to a member, with its queues, and let it open its own to us. `second`: it dials us now, if we can
+    be dialled."""
     group = turn.group(name)
     if group.state == "left" or member not in group.view.members:
         return
@@ -65,7 +67,8 @@ def dial(turn: Turn, name: str, member: str) -> None:
     if reach.pair is None or not reach.server_key or _is_double(group, member, reach.server_key):
         return
     queues = _queues(group, member, group.me)
-    turn.say(Dial(link, reach.pair, reach.server_key, group.place.secret, reach.queue, queues))
+    second = second and turn.agent.reach is not None and turn.agent.reach.pair is not None
+    turn.say(Dial(link, reach.pair, reach.server_key, group.place.secret, reach.queue, queues, second))
 
 
 def _queues(group: Group, publisher: str, subscriber: str) -> tuple[bytes, ...]:

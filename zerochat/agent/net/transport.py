@@ -3,9 +3,10 @@
 Two sockets are bound. The *pair* socket (ROUTER) takes what goes to one peer, the *queue* socket (XPUB) gives what goes
 to many; at both stands the doorkeeper (`zap.py`). To each peer that we dial there is a DEALER, and an XSUB for the
 queues that it keeps for us (`dial.py`). A link is as good whichever side has dialled: our DEALER is used while it is
-up, and the peer's connection to our ROUTER otherwise. A ROUTER knows only whom it has heard, so the dialling side says
-hello, an empty frame, right after the handshake; hellos go no further than this file. While its own line is not up
-yet, a link may send over another one to the same host (`ride.py`).
+up, and the peer's connection to our ROUTER otherwise; of two who have just met, one dials first (`patience.py`). A
+ROUTER knows only whom it has heard, so the dialling side says hello, an empty frame, right after the handshake; hellos
+go no further than this file. While its own line is not up yet, a link may send over another one to the same host
+(`ride.py`).
 
 Who speaks on an inbound connection is never what the peer says of itself (its routing id), but the CURVE key that it
 has proved: libzmq puts it on every message as `User-Id`, and each time it is looked up among the admitted keys.
@@ -35,6 +36,7 @@ from zerochat.agent.net.dial import Line
 from zerochat.agent.net.door import PairDoor, QueueDoor
 from zerochat.agent.net.ears import Ears
 from zerochat.agent.net.files import allow_many_files
+from zerochat.agent.net.patience import FIRST_S, SECOND_S, Patience
 from zerochat.agent.net.ride import HEADER_BYTES, RIDE_S, Early, Rides, Waiting, read_header, rider_of
 from zerochat.agent.net.watch import Watch
 from zerochat.agent.net.zap import Admission, Gatekeeper
@@ -64,10 +66,17 @@ class Link(Struct):
 
     dial: Dial | None = None
     lines: list[Line] = field(default_factory=list)
-    """Our DEALER, then our XSUB if there is a queue; empty when we have not dialled."""
+    """Our DEALER, and our XSUB if there is a queue; empty when we have not dialled."""
     callers: list[Connection] = field(default_factory=list)
     """The peer's connections to our ROUTER, newest last."""
     up: bool = False
+    second_at: float = 0.0
+    """Until then the peer, which dials us too, goes first."""
+
+    @property
+    def pair(self) -> Line | None:
+        """Our DEALER, if we have dialled; it comes before the XSUB."""
+        return self.lines[0] if self.lines and not self.lines[0].queues else None
 
 
 class Transport:
@@ -110,6 +119,7 @@ class Transport:
         self._secret = server_secret
         self._rides = Rides(allowed=rides and socks is None)
         self._waiting = Waiting()
+        self._patience = Patience()
         self._links: dict[bytes, Link] = {}
         self._callers: dict[bytes, Connection] = {}
         """Who is behind each routing id of the pair socket."""
@@ -220,10 +230,10 @@ class Transport:
     def reason(self, link: bytes) -> Literal["dialled", "accepted", "silent", "closed"]:
         """Why a link is up, or is not."""
         state = self._links.get(link)
+        pair = state.pair if state is not None else None
         if state is None or not state.up:
-            silent = state is not None and bool(state.lines) and state.lines[0].silent
-            return "silent" if silent else "closed"
-        return "dialled" if not state.callers or (state.lines and state.lines[0].up) else "accepted"
+            return "silent" if pair is not None and pair.silent else "closed"
+        return "dialled" if not state.callers or (pair is not None and pair.up) else "accepted"
 
     def watch(self, fd: int, read: bool = True, write: bool = False) -> None:
         """Have `poll` tell when somebody else's descriptor is ready; call it again to change for what."""
@@ -270,7 +280,10 @@ class Transport:
                 self._dial_now(self._links[link])
         for link in self._rides.over(now):
             self._settle(link)
-        self._due = min(self._bans.due, self._rides.due)
+        for link in self._patience.over(now):
+            if link in self._links and link not in self._bans:
+                self._dial_now(self._links[link])
+        self._due = min(self._bans.due, self._rides.due, self._patience.due)
         for line in self._lines:
             if now >= line.due():
                 line.tend(now)
@@ -361,10 +374,15 @@ class Transport:
     def _settle_in(self, caller: Connection, link: bytes) -> None:
         """Count this connection to a link, and dial back at once if our own half is down."""
         caller.link = link
-        self._links.setdefault(link, Link()).callers.append(caller)
-        for line in self._links[link].lines:
-            line.nudge(time.monotonic())
+        state, now = self._links.setdefault(link, Link()), time.monotonic()
+        state.callers.append(caller)
+        for line in state.lines:
+            line.nudge(now)
             self._due = min(self._due, line.due())
+        if state.dial is not None and state.pair is None and link not in self._bans:
+            state.second_at = now + SECOND_S
+            self._patience.forget(link)
+            self._dial_now(state)
         self._settle(link)
 
     def _left(self, caller: Connection) -> None:
@@ -374,6 +392,10 @@ class Transport:
         link = self._links.get(caller.link)
         if link is not None and caller in link.callers:
             link.callers.remove(caller)
+            if link.dial is not None and link.pair is None and not link.callers:
+                link.second_at = 0.0  # whoever has gone first is gone
+                self._put_off(caller.link, 0.0)
+                self._doubt(link)
             self._settle(caller.link)
 
     def _dismiss(self, caller: Connection, reason: str) -> None:
@@ -411,7 +433,7 @@ class Transport:
     def _doubt(self, state: Link) -> None:
         """A pair connection is lost: ask on what else there is to the same peer, and is seldom asked."""
         now = time.monotonic()
-        for line in state.lines[1:]:
+        for line in state.lines if state.pair is None else state.lines[1:]:
             line.doubt(now)
             self._due = min(self._due, line.due())
 
@@ -420,7 +442,7 @@ class Transport:
         state = self._links.get(link)
         if state is None:
             return
-        own = bool(state.callers) or bool(state.lines and state.lines[0].up)
+        own = bool(state.callers) or (state.pair is not None and state.pair.up)
         up = own or self._rides.way(link) is not None
         if up != state.up:
             state.up = up
@@ -481,43 +503,63 @@ class Transport:
         state = self._links.setdefault(dial.link, Link())
         if state.dial == dial:
             return
-        same_pair = state.dial is not None and replace(state.dial, queue_at=dial.queue_at, queues=dial.queues) == dial
+        same_pair = state.dial is not None and (
+            replace(state.dial, queue_at=dial.queue_at, queues=dial.queues, second=dial.second) == dial
+        )
         self._drop_lines(state, keep=1 if same_pair else 0)
-        state.dial = dial
+        state.dial, now = dial, time.monotonic()
+        state.second_at = now + (SECOND_S if state.callers else FIRST_S) if dial.second else 0.0
+        self._patience.forget(dial.link)
+        self._patience.met(now)
         if dial.link not in self._bans:
+            if state.pair is None or not state.pair.been_up:
+                self._rides.begin(dial, now)
+                self._due = min(self._due, self._rides.due)
             self._dial_now(state)
 
     def _dial_now(self, state: Link) -> None:
-        """Open the lines that this link is to have: first the one to the peer, and once that is up the one for its
-        queues. Who is not let in yet, or is not there, is so asked once and not twice; until its queues are heard, the
-        peer sends over the link."""
+        """Open the lines that this link is to have: first the one to the peer, and once one of us has reached the other
+        the one for its queues. Who is not let in yet, or is not there, is so asked once and not twice; until its queues
+        are heard, the peer sends over the link."""
         dial, now = state.dial, time.monotonic()
         if dial is None:
             return
-        let_in = bool(state.lines) and state.lines[0].up
-        wanted = [(), dial.queues] if let_in and dial.queue_at is not None and dial.queues else [()]
-        for queues in wanted[len(state.lines) :]:
-            hear, settle = self._hear_line, self._settle_line
-            line = Line(self._ears, dial, self.counts, now, hear, settle, queues=queues, socks=self._socks)
-            state.lines.append(line)
-            self._lines[line] = dial.link
-            self._due = min(self._due, line.due())
-        if not state.lines[0].been_up:
-            self._rides.begin(dial, now)
-            self._due = min(self._due, self._rides.due)
-        self._tell_riders(state.lines[0])
+        if state.pair is None and now >= state.second_at:
+            self._open(dial, state, 0, ())
+        elif state.pair is None:
+            self._put_off(dial.link, state.second_at)
+        let_in = state.pair.up if state.pair is not None else bool(state.callers)
+        wanted = dial.queue_at is not None and bool(dial.queues) and not (state.lines and state.lines[-1].queues)
+        if let_in and wanted:
+            if self._patience.crowd_is_over(dial.link, now):
+                self._open(dial, state, len(state.lines), dial.queues)
+            self._due = min(self._due, self._patience.due)
+        if state.pair is not None:
+            self._tell_riders(state.pair)
         self._settle(dial.link)
+
+    def _open(self, dial: Dial, state: Link, place: int, queues: tuple[bytes, ...]) -> None:
+        hear, settle, now = self._hear_line, self._settle_line, time.monotonic()
+        line = Line(self._ears, dial, self.counts, now, hear, settle, queues=queues, socks=self._socks)
+        state.lines.insert(place, line)
+        self._lines[line] = dial.link
+        self._due = min(self._due, line.due())
+
+    def _put_off(self, link: bytes, until: float) -> None:
+        self._patience.put_off(link, until)
+        self._due = min(self._due, until)
 
     def _hang_up(self, link: bytes) -> None:
         state = self._links.get(link)
         if state is not None:
             self._drop_lines(state)
             state.dial = None
+            self._patience.forget(link)
             self._settle(link)
 
     def _drop_lines(self, state: Link, keep: int = 0) -> None:
-        """Close what was dialled, but for the first so many lines."""
-        now = time.monotonic()
+        """Close what was dialled, but for the line to the peer where that is to be kept."""
+        now, keep = time.monotonic(), keep if state.pair is not None else 0
         for line in state.lines[keep:]:
             self._rides.end(self._lines[line])
             line.close(now)
@@ -535,8 +577,8 @@ class Transport:
             return
         if not self._fits(envelope):
             return
-        if state.lines and state.lines[0].send(envelope, time.monotonic()):
-            self._unsent[state.lines[0]] = None
+        if (pair := state.pair) is not None and pair.send(envelope, time.monotonic()):
+            self._unsent[pair] = None
             return
         for caller in reversed(state.callers.copy()):
             if self._call_back(caller, envelope):

@@ -53,6 +53,8 @@ class _Follower(Struct):
     wanted: Wanted
     replayed_to: int
     """What has this local seq or a lower one was there before the subscription."""
+    dry: int = -1
+    """`Journal.grown` when nothing was found behind the cursor; as long as that stands, nothing is there."""
 
 
 class Followers(Struct):
@@ -80,11 +82,11 @@ class Followers(Struct):
 
     def feed(self, agent: Agent) -> bool:
         """Give everybody what is new in the log, as much as it can take. True: there is more for somebody."""
-        here, more = self.server.clients, False
+        here, more, grown = self.server.clients, False, self.journal.grown
         self._followers = {client: one for client, one in self._followers.items() if client in here}
         by_cursor: dict[int, dict[int, _Follower]] = {}  # those who are equally far are told together
         for client, follower in self._followers.items():
-            if self.server.backlog(client) <= FEED_BACKLOG_MAX:
+            if follower.dry != grown and self.server.backlog(client) <= FEED_BACKLOG_MAX:
                 by_cursor.setdefault(follower.cursor, {})[client] = follower
         for cursor, followers in by_cursor.items():
             try:
@@ -98,6 +100,8 @@ class Followers(Struct):
                     followers.pop(client).cursor = one.row.seq  # a hundred long messages are too much at a time
             for follower in followers.values():
                 follower.cursor = rows[-1].seq if rows else cursor
+                if len(rows) < FEED_ROWS:
+                    follower.dry = grown
             more = more or len(rows) == FEED_ROWS
         return more
 
