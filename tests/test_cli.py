@@ -330,7 +330,7 @@ bob␛[2J [bot]  writer  connected             never  same     verified  did:key
 dave           writer  unreachable           never  -        FORKED    did:key:z6MkCarol2
 """,
     "history hikers": """\
-2026-07-01 12:04  * alice made the group hikers
+2026-07-01 12:04  * alice created the group hikers
 2026-07-01 12:04  * alice let bob in
 2026-07-01 12:04  bob: two
     lines␛]0;owned␇
@@ -403,6 +403,7 @@ def test_lines_of_json_for_programs(run, usual, line: str) -> None:
     assert out.isascii()
     assert [json.loads(one) for one in out.splitlines()] == [to_builtins(one) for one in JSONL[line]]
     assert run("--format jsonl " + line)[1] == out
+    assert run("--format json " + line)[1] == run(line + " --format json")[1] == out
 
 
 def test_a_qr_code_with_its_code_and_link_beside_it(run, usual) -> None:

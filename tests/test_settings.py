@@ -15,7 +15,7 @@ from zerochat.agent.options import OPTIONS, check_value, commented, complaints, 
 from zerochat.agent.places import Places, places
 from zerochat.agent.preferences import FACE_CHECKS, Preferences, load_preferences, preferences
 from zerochat.agent.rewriting import BadSetting, SettingsExist, write_commented, write_setting
-from zerochat.agent.settings import CHECKS, load_settings
+from zerochat.agent.settings import CHECKS, load_settings, unknown
 from zerochat.cli import main
 from zerochat.cli.parser import parse
 from zerochat.errors import LocalError
@@ -142,6 +142,9 @@ def test_on_and_off_will_do():
     assert typed("chat.theme", "on") == "on"
     assert full_name("theme") == "chat.theme" and full_name("lock_after") == "agent.lock_after"
     assert full_name("keys.go.next") == "chat.keys.go.next" and full_name("nothing") == "nothing"
+    assert full_name("receipts") == "share.read_receipts" and full_name("read_receipts") == "share.read_receipts"
+    assert full_name("agent") == "agent", "that is a section"
+    assert "Did you mean share.read_receipts?" in unknown("receip", OPTIONS)
 
 
 def test_variables_of_other_things_are_none_of_ours():

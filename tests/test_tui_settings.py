@@ -180,6 +180,7 @@ def test_the_sheets_fit(tmp_path, size):
     [("/set them", ["theme "]), ("/set theme l", ["theme light"]), ("/set mouse ", ["mouse true", "mouse false"]),
      ("/set ke", ["keymap ", "keys."]), ("/set keys.go.sw", ["keys.go.switch "]),
      ("/set network.hi", ["network.hidden "]), ("/set groups.x.notify m", ["groups.x.notify mentions"]),
+     ("/set receipts", ["read_receipts "]), ("/set RECEIPTS", ["read_receipts "]), ("/set ceip", ["read_receipts "]),
      ("/set nothing", []), ("/mute m", ["mentions"]), ("/mute for", ["for 1h", "for 8h", "for 1d"]), ("/set", None),
      ("/members x", None), ("words", None)],
 )  # fmt: skip

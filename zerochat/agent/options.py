@@ -192,12 +192,15 @@ def typed(name: str, text: str) -> object:
 
 
 def full_name(name: str) -> str:
-    """ "theme" is chat.theme: whoever types need not say the section of what only one section has."""
+    """ "theme" is chat.theme: whoever types need not say the section of what only one section has, and "receipts" is
+    share.read_receipts, as no other has that word."""
     if name in OPTIONS or name.startswith((KEYS, GROUPS)):
         return name
     if name.startswith(("keys.", "groups.")):
         return FACE + name
-    fitting = [each for each in OPTIONS if each.endswith(f".{name}")]
+    fitting = [each for each in OPTIONS if each.endswith(f".{name}")] or [
+        each for each in OPTIONS if name in each.replace(".", "_").split("_")
+    ]
     return fitting[0] if len(fitting) == 1 else name
 
 

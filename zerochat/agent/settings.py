@@ -279,10 +279,16 @@ CHECKS: Final[Mapping[str, Callable[[object], Any]]] = {
 TOGETHER: Final = "network.web_certificate and network.web_key belong together"
 
 
+PART_LETTERS_MIN = 3
+"""So many letters that stand somewhere in a setting's name may mean it."""
+
+
 def unknown(name: str, names: Iterable[str]) -> str:
     """What to say of a setting that there is not, with the name that may be meant."""
     from difflib import get_close_matches
 
-    nearest = get_close_matches(name, list(names), n=1)
+    known = list(names)
+    part = [each for each in known if name.lower() in each] if len(name) >= PART_LETTERS_MIN else []
+    nearest = part if len(part) == 1 else get_close_matches(name, known, n=1)
     hint = f" Did you mean {nearest[0]}?" if nearest else ""
     return f"There is no setting {name}.{hint}"

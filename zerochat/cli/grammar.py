@@ -14,7 +14,8 @@ from typing import Any, Literal, NoReturn
 
 from zerochat.cli.exits import ExitCode
 
-FORMATS = ("text", "jsonl")
+FORMATS = ("text", "jsonl", "json")
+"""`json` is another name for `jsonl`: whoever wants one piece of data thinks of that."""
 ENVELOPES = ("didcomm/v2", "didcomm/v1")
 WIDTH = 79
 EXPIRES_S_MAX = 30 * 86_400
@@ -243,7 +244,7 @@ def common(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
         "--format",
         choices=formats,
         default=argparse.SUPPRESS,
-        help="how standard output is written (default: text); jsonl: one JSON object a line, in ASCII",
+        help="how standard output is written (default: text); jsonl or json: one JSON object a line, in ASCII",
     )
 
 

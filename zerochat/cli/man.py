@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from zerochat import __version__
 from zerochat.cli.exits import ExitCode
+from zerochat.cli.grammar import FORMATS
 from zerochat.cli.outline import Option, Verb, outline
 from zerochat.cli.output import Output
 from zerochat.cli.parser import Options, grammar
@@ -77,7 +78,7 @@ def _verb(verb: Verb) -> Iterator[str]:
 
 def _differs(option: Option) -> bool:
     """Whether it takes other values here than everywhere."""
-    return "--format" in option.flags and option.value is not None and option.value.choices != ("text", "jsonl")
+    return "--format" in option.flags and option.value is not None and option.value.choices != FORMATS
 
 
 def _option(option: Option) -> Iterator[str]:

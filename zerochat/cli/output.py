@@ -273,7 +273,7 @@ class EventText:
             case "commands_announced" if "commands" in event.body:
                 what = _announced(event)
             case "group_created":
-                what = f"made the group {name_of(str(event.body.get('name', '')))}"
+                what = f"created the group {name_of(str(event.body.get('name', '')))}"
             case "member_joined":
                 what = self._about(event, author, "joined", "let {} in")
             case "member_left":

@@ -3,7 +3,7 @@
 import argparse
 import re
 
-from zerochat.cli.grammar import FORMATS, Parser, Verbs, add_verb, positive
+from zerochat.cli.grammar import Parser, Verbs, add_verb, positive
 from zerochat.cli.parser_bot_units import add_bot_units
 
 EXAMPLES = ("ping", "ci", "reminder", "relay")
@@ -87,7 +87,6 @@ zerochat bot dead
 zerochat bot dead --bot ci --format jsonl | jq .error
 zerochat bot dead --forget 7
 """,
-        FORMATS,
     )
     _whose(dead)
     dead.add_argument("--forget", dest="letter", type=_letter, metavar="ID|all", help="throw this one away, or all")
@@ -120,7 +119,6 @@ def _retire(actions: "Verbs[Parser]") -> None:
 zerochat bot retire --bot greeter
 zerochat --profile ci bot retire --format jsonl
 """,
-        FORMATS,
     )
     _whose(retire)
 

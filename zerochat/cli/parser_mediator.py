@@ -2,8 +2,6 @@
 
 from zerochat.cli.grammar import Parser, Verbs, add_verb, chance, lifetime, positive
 
-MEDIATOR_FORMATS = ("text", "json", "jsonl")
-
 
 def add_mediator(verbs: "Verbs[Parser]") -> None:
     """Declare the verb mediator."""
@@ -23,7 +21,6 @@ zerochat mediator --format jsonl >events.jsonl
 zerochat mediator --listen 192.168.1.5:8080 --behind "$(cat outer-link)"
 zerochat mediator --mix-with "$(cat other-mediators-link)" --noise 0.5
 """,
-        MEDIATOR_FORMATS,
     )
     mediator.add_argument(
         "--listen",

@@ -7,8 +7,6 @@ from zerochat.cli.grammar import Parser, Verbs, add_verb
 SHELLS = ("bash", "zsh", "fish")
 COMPLETED = ("groups", "profiles", "posted")
 LOG_FORMATS = ("text", "json")
-JSON_TOO = ("text", "jsonl", "json")
-"""A verb that prints one piece of data is fine with either name for it."""
 
 
 def agent_options(agent: Parser) -> None:
@@ -48,7 +46,6 @@ zerochat doctor
 zerochat doctor journal disk
 zerochat doctor --format json | jq '.checks[] | select(.state != "ok")'
 """,
-        JSON_TOO,
     )
     doctor.add_argument("checks", nargs="*", metavar="CHECK", help="only these (default: all)")
     completion = add_verb(

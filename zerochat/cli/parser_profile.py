@@ -60,7 +60,6 @@ zerochat status
 zerochat status --format json | jq .groups[].name
 zerochat status --check >/dev/null || echo "look after it"
 """,
-        ("text", "jsonl", "json"),
     )
     status_options(status)
     locate = add_verb(

@@ -28,7 +28,6 @@ zerochat telemetry delete --yes
 """,
     )
     actions = telemetry.add_subparsers(dest="telemetry_action", metavar="ACTION", required=True)
-    formats = ("text", "jsonl")
 
     on = add_verb(
         actions,
@@ -39,7 +38,6 @@ zerochat telemetry delete --yes
 zerochat telemetry on
 zerochat telemetry on --yes
 """,
-        formats,
     )
     on.add_argument("--yes", action="store_true", help="you have read what it does, and do not want to be asked")
     add_verb(
@@ -50,7 +48,6 @@ zerochat telemetry on --yes
         """
 zerochat telemetry off
 """,
-        formats,
     )
     add_verb(
         actions,
@@ -61,7 +58,6 @@ zerochat telemetry off
 zerochat telemetry status
 zerochat telemetry status --format jsonl | jq .rows
 """,
-        formats,
     )
     show = add_verb(
         actions,
@@ -73,7 +69,6 @@ zerochat telemetry status --format jsonl | jq .rows
 zerochat telemetry show
 zerochat telemetry show -n 100 --format jsonl | jq 'select(.row == "recv")'
 """,
-        formats,
     )
     show.add_argument("-n", dest="count", type=positive, metavar="N", help="so many (default: 10; 10000 at the most)")
     export = add_verb(
@@ -90,7 +85,6 @@ zerochat telemetry export --out my-week --since 7d
 zerochat telemetry export --dry-run --group hikers
 ZEROCHAT_STUDY_FILE=~/.study zerochat telemetry export --out together --study
 """,
-        formats,
     )
     export.add_argument("--out", dest="path", metavar="DIR", help="the folder to make")
     export.add_argument(
@@ -112,7 +106,6 @@ ZEROCHAT_STUDY_FILE=~/.study zerochat telemetry export --out together --study
 zerochat telemetry delete
 zerochat telemetry delete --yes
 """,
-        formats,
     )
     delete.add_argument("--yes", action="store_true", help="do not ask")
     add_verb(
@@ -125,5 +118,4 @@ zerochat telemetry delete --yes
 zerochat telemetry words
 zerochat telemetry words >~/.study
 """,
-        formats,
     )

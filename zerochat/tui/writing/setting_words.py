@@ -4,6 +4,7 @@ from typing import Final
 
 from zerochat.agent.options import OPTIONS, full_name
 from zerochat.agent.preferences import KEYS, LEVELS
+from zerochat.agent.settings import PART_LETTERS_MIN
 
 AS_USUAL: Final = "-"
 """As the value of a setting: what nobody has said anything about."""
@@ -24,6 +25,7 @@ def words_for(text: str) -> list[str] | None:
         option = OPTIONS.get(full_name(name))
         few = option.values if option is not None else LEVELS if name.endswith(".notify") else ()
         return [f"{name} {each}" for each in few if each.startswith(value.lstrip().lower())]
+    name = name.lower()
     names = [*_SHORT, *(each for each in OPTIONS if each not in _SHORT.values())]
     if name.startswith(("keys.", KEYS)):
         from zerochat.tui.looks.keymaps import places_of_bindings
@@ -34,4 +36,6 @@ def words_for(text: str) -> list[str] | None:
         names.append("keys.")
     elif name.startswith(("chat.", "share.")):
         names = list(OPTIONS)
-    return [f"{each} " if each != "keys." else each for each in names if each.startswith(name)]
+    begun = [each for each in names if each.startswith(name)]
+    found = begun or [each for each in names if len(name) >= PART_LETTERS_MIN and name in each]
+    return [f"{each} " if each != "keys." else each for each in found]
