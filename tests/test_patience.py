@@ -4,8 +4,8 @@ import os
 import time
 
 import pytest
-from tests.wires import Peer, peers, pump, until
 
+from tests.wires import Peer, peers, pump, until
 from zerochat.agent.net import patience
 from zerochat.agent.net.patience import CROWD, CROWD_S, QUEUES_S_MAX, Patience
 from zerochat.agent.net.sockets import public_key
