@@ -37,7 +37,7 @@ from zerochat.agent.journal import (
     ReadOnly,
     WrongKey,
 )
-from zerochat.group.effects import Confirm, Receipt, Refute, Remember
+from zerochat.group.effects import Confirm, DropBlobs, KeepBlob, Receipt, Refute, Remember
 
 KEY = bytes(range(32))
 
@@ -651,6 +651,10 @@ def test_a_changed_byte_is_found_out(path: Path, tmp_path: Path):
                 signed = journal.signed
                 assert not (signed.lacking("g", "a", b"", 0, 9) or signed.carrier("g", "a", 1) or signed.acks("g", b""))
                 assert not signed.statements("g", "m")
+                logbook = journal.logbook
+                assert not (logbook.origins("g") or logbook.last("g", "o") or logbook.blob("g", "A" * 43))
+                assert logbook.place_of("g", "o", b"") is None and not logbook.entries("g", "o", 0, 9)
+                journal.commit(state, [DropBlobs("g", 0), KeepBlob("h", "A" * 43, "a", b"x", 1), DropBlobs("h", 9)])
         except (JournalDamaged, WrongKey, NotAJournal):
             found.add(page)
     # What is not found out lies in a page that nothing above has read (the last is free, or of sqlite_sequence, or one

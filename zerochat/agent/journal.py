@@ -1,11 +1,12 @@
 """The journal: what one profile knows, in one encrypted SQLite file that survives a power cut.
 
-It holds six things. The *checkpoint* is the core's state, in parts (`checkpoint.py`). The *log* is every event that
+It holds seven things. The *checkpoint* is the core's state, in parts (`checkpoint.py`). The *log* is every event that
 was delivered, in the order of delivery. The *receipts* say since when a member is known to have what. The *stream* is
 what bots read, and how far they have come (`stream/store.py`). The *signed* messages of some groups stand beside the
-log (`signed.py`). *meta* is what the agent itself must know before there
-is a state. A turn's state and events are written in one transaction, and what `commit` has returned from is on disk:
-nothing is sent or shown before. Besides, whoever has asked for it has *telemetry* there (`telemetry/store.py`).
+log (`signed.py`), and so does the *logbook* of those groups whose log has witnesses (`logbook.py`). *meta* is what the
+agent itself must know before there is a state. A turn's state and events are written in one transaction, and what
+`commit` has returned from is on disk: nothing is sent or shown before. Besides, whoever has asked for it has
+*telemetry* there (`telemetry/store.py`).
 
 An event may have come from somebody else than its author: it is *vouched* for by whoever handed it over, until the
 author's own word confirms it or refutes it. A refuted event stays in the log for whoever wants to look into it
@@ -52,6 +53,7 @@ from zerochat.agent.database import (
     open_database,
     transaction,
 )
+from zerochat.agent.logbook import Logbook
 from zerochat.agent.rows import (
     BY_SEQ,
     CHAIN,
@@ -100,9 +102,14 @@ from zerochat.agent.stream.store import Notes, Store
 from zerochat.errors import LocalError
 from zerochat.group.effects import (
     Confirm,
+    DropBlobs,
     Forget,
     KeepAck,
+    KeepBlob,
+    KeepEntries,
+    KeepLog,
     KeepMessage,
+    KeepNote,
     KeepStatement,
     Receipt,
     Refute,
@@ -189,6 +196,8 @@ class Journal:
         """What is told of the log and besides it, who reads that, and what was said under which key."""
         self.signed = Signed(connection, self._faults)
         """The streams of groups whose keys sign."""
+        self.logbook = Logbook(connection, self._faults)
+        """The logs of groups that are accountable."""
         self._telemetry: TelemetryStore | None = None
         self._written: object | None = None
         """The state that the checkpoint on disk is, as long as `_read`; by identity, the base of what changes."""
@@ -524,6 +533,8 @@ class Journal:
                         self._note(one)
                     case KeepMessage() | KeepStatement() | KeepAck():
                         self.signed.keep(one)
+                    case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
+                        self.logbook.keep(one)
                     case Forget(group):
                         self.forget(group)
                         forget_copies(self.path, FORMAT)  # they have it too
@@ -548,6 +559,7 @@ class Journal:
         self._db.execute(FORGET_FACTS, (group,))
         self.stream.forget(group)
         self.signed.forget(group)
+        self.logbook.forget(group)
         self._receipts = {key: count for key, count in self._receipts.items() if key[0] != group}
 
     def _note(self, one: Receipt) -> None:

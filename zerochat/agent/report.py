@@ -431,6 +431,8 @@ def news(
             return "typing", group, schema.TypingNews(group, member, nick(group, member))
         case notices.Delivered() | notices.FileMoved():  # of files the desk tells, not too often
             return None
+        case notices.TermsSet() | notices.Logged() | notices.LogStalled() | notices.LogSplit():
+            return None  # whoever wants to know looks at the group, of which `ViewChanged` tells
         case (
             notices.Gap()
             | notices.Completed()

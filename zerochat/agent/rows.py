@@ -6,14 +6,15 @@ from msgspec import Struct
 
 from zerochat.agent import wordindex
 from zerochat.agent.database import Format
-from zerochat.agent.signed import SIGNED_SCHEMA
+from zerochat.agent.logbook import LOGBOOK_SCHEMA
+from zerochat.agent.signed import HASHED, SIGNED_SCHEMA
 from zerochat.agent.stream.tables import STREAM_SCHEMA
 from zerochat.crypto.veil import Veiled
 from zerochat.group.effects import Remember
 
 APPLICATION_ID: Final = 0x7A63_6A6C
 """`zcjl`, where SQLite keeps the mark of the program that a file belongs to."""
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 RECEIPTS_MAX: Final = 10_000
 """Receipts kept of one member of one group; then the oldest go, a tenth at a time."""
 
@@ -75,6 +76,7 @@ WHERE type IN ('edit', 'delete', 'react') AND json_valid(CAST(record AS TEXT))
     4: STREAM_SCHEMA,
     5: _TELEMETRY,
     6: SIGNED_SCHEMA,
+    7: HASHED + LOGBOOK_SCHEMA,
 }
 FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS, {3: wordindex.build})
 
@@ -103,6 +105,8 @@ CREATE TABLE events (
 {STREAM_SCHEMA}
 {_TELEMETRY}
 {SIGNED_SCHEMA}
+{HASHED}
+{LOGBOOK_SCHEMA}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
@@ -153,7 +157,7 @@ ORDER BY lamport DESC LIMIT 1 OFFSET ?
 """
 POSTS_SINCE: Final = """
 SELECT lamport, id FROM events WHERE group_id = ? AND lamport >= ? AND refuted = 0
-    AND type NOT IN ('genesis', 'add', 'leave', 'remove', 'vote', 'role', 'label')
+    AND type NOT IN ('genesis', 'add', 'leave', 'remove', 'vote', 'role', 'label', 'terms')
 ORDER BY lamport
 """
 """All that is said: whatever is no membership event (`event.CONTROL`)."""

@@ -51,10 +51,15 @@ CREATE TABLE acks (
 """
 """The last two: what was said about subscriptions, and of each member its last acknowledgement of each stretch of a
 stream of ours: so that what proves that it has an old message need not lead through all that came after."""
+HASHED: Final = """
+ALTER TABLE signed ADD COLUMN hash BLOB NOT NULL DEFAULT x'';
+CREATE INDEX signed_by_hash ON signed (group_id, hash) WHERE hash <> x'';
+"""
+"""Of a message that may stand in a group's log, by which hash it stands there (`logbook.py`); of others, none."""
 STRETCH: Final = 64
 """Events."""
 _TABLES: Final = ("signed", "statements", "acks")
-_KEEP = "INSERT OR IGNORE INTO signed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_KEEP = "INSERT OR IGNORE INTO signed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _STATE = "INSERT OR IGNORE INTO statements VALUES (?, ?, ?, ?, ?, ?)"
 _ACKNOWLEDGE = f"""
 INSERT INTO acks SELECT ?1, ?3, ?2, upto / {STRETCH}, ?4, ?6 FROM signed
@@ -117,7 +122,7 @@ class Signed:
         match one:
             case KeepMessage():
                 place = one.group, one.author, one.alias, one.time, one.before, one.signature
-                self._db.execute(_KEEP, (*place, one.upto, one.message, one.key))
+                self._db.execute(_KEEP, (*place, one.upto, one.message, one.key, one.hash))
             case KeepStatement():
                 self._db.execute(_STATE, (one.group, one.digest, one.member, one.says, one.statement, one.at))
             case KeepAck():

@@ -51,6 +51,7 @@ from zerochat.group.effects import (
     Answered,
     Compare,
     Confirm,
+    DropBlobs,
     DropFile,
     Effect,
     Fetch,
@@ -58,8 +59,13 @@ from zerochat.group.effects import (
     Forget,
     Hold,
     KeepAck,
+    KeepBlob,
+    KeepEntries,
+    KeepLog,
     KeepMessage,
+    KeepNote,
     KeepStatement,
+    LookUp,
     Measure,
     Notify,
     Post,
@@ -86,6 +92,7 @@ from zerochat.group.stimuli import (
     ClockSet,
     LinkDown,
     LinkUp,
+    LookedUp,
     Moment,
     Recalled,
     Received,
@@ -588,6 +595,10 @@ class AgentThread(threading.Thread):
                     pass
                 case KeepMessage() | KeepStatement() | KeepAck():
                     pass
+                case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
+                    pass
+                case LookUp():
+                    self._look_up(effect)
                 case SetTimer(key, delay_ms, keep):
                     if not (keep and key in self._timers):
                         self._set_timer(key, delay_ms)
@@ -627,6 +638,14 @@ class AgentThread(threading.Thread):
             self._log.error("the log could not be read: %s", error.code)
         else:
             self._pending.append(Recalled(group, asked.member, tuple(records), tuple(messages)))
+
+    def _look_up(self, asked: LookUp) -> None:
+        try:
+            found = self._journal.logbook.answer(asked.group, asked.origin, asked.what)
+        except LocalError as error:  # what needed it comes again
+            self._log.error("the log could not be read: %s", error.code)
+        else:
+            self._pending.append(LookedUp(asked.group, asked.origin, asked.what, found))
 
     def _warned(self) -> None:
         """Every group that was restored knows that it was, and remembers it; those that are begun later were not."""

@@ -35,6 +35,7 @@ from zerochat.group.files import keeping
 from zerochat.group.find import find_connection, find_group, find_peer
 from zerochat.group.history import imports, regain
 from zerochat.group.joining import invite, join, parting, requests, revoking
+from zerochat.group.ledger import posting, terms
 from zerochat.group.membership import check_control, may_post, resolve_view
 from zerochat.group.modes import MODES
 from zerochat.group.notices import ViewChanged
@@ -62,12 +63,14 @@ from zerochat.group.stimuli import (
     LeaveGroup,
     OfferConnection,
     PingPeer,
+    PostToLog,
     RemoveMember,
     ResumeGroup,
     RevokeInvitation,
     RotateDid,
     Say,
     SendPost,
+    SetTerms,
     ShareRead,
     ShareTyping,
     Tell,
@@ -91,6 +94,11 @@ class RotationUnderWay(LocalError):
 
 class UnknownKeys(LocalError):
     """There are no keys called {keys}. This version has: {known}."""
+
+
+class UnknownAccountability(LocalError):
+    """A group with the keys {keys} cannot have the accountability {accountability}. This version has `acks` with all
+    keys, and `ledger` with those that sign (sender-key)."""
 
 
 class UnfitPolicy(LocalError):
@@ -159,6 +167,10 @@ def obey(turn: Turn, command: Command) -> Result:
             return members.change_label(turn, wanted, checked_name(label, "name"))
         case VerifyMember(wanted, member, verified):
             return members.verify(turn, wanted, member, verified)
+        case SetTerms():
+            return terms.set_by_hand(turn, command)
+        case PostToLog():
+            return posting.post(turn, command)
         case ShareTyping(wanted):
             return Shared(ephemeral.tell_typing(turn, find_group(turn.agent, wanted)))
         case ShareRead(wanted, upto):
@@ -195,8 +207,10 @@ def _create(turn: Turn, wanted: CreateGroup) -> str:
         raise GroupExists(group=name)
     assert turn.agent.reach is not None
     seed = turn.moment.random(32)
-    profile = Profile(keys=wanted.keys, envelope=wanted.envelope)
+    profile = Profile(keys=wanted.keys, accountability=wanted.accountability, envelope=wanted.envelope)
     if not log.supported(profile):
+        if wanted.keys in MODES:
+            raise UnknownAccountability(accountability=wanted.accountability, keys=wanted.keys)
         raise UnknownKeys(keys=wanted.keys, known=", ".join(MODES))
     if wanted.policy.fault:
         raise UnfitPolicy(why=wanted.policy.fault)
@@ -238,6 +252,8 @@ def _create(turn: Turn, wanted: CreateGroup) -> str:
     turn.put(group)
     log.remember(turn, group.id, genesis, late=False)
     turn.timer("gossip", group.id, sync.GOSSIP_MS)
+    if view.ledger:
+        turn.timer("log", group.id, sync.RETRY_MS)
     turn.say(Notify(ViewChanged(group.id)))
     return group.id
 

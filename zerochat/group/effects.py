@@ -13,6 +13,7 @@ from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
 from zerochat.errors import LocalError
+from zerochat.group.ledger.lookups import Lookup
 from zerochat.group.notices import Notice
 
 # --- the network ----------------------------------------------------------------------------------------------------
@@ -220,6 +221,8 @@ class KeepMessage(Veiled, frozen=True):
     """As it travels."""
     key: bytes
     """The 32 bytes that open this message and no other one; empty: it brought a new key, and no events."""
+    hash: bytes = b""
+    """SHA-256 of the message, where the group keeps a log in which it could stand; else empty."""
 
 
 class KeepStatement(Struct, frozen=True):
@@ -250,7 +253,74 @@ class KeepAck(Struct, frozen=True):
     """As it stands in `evidence/messages.py`."""
 
 
-Remembered: TypeAlias = Remember | Confirm | Refute | Receipt | Forget | KeepMessage | KeepStatement | KeepAck
+class KeepLog(Struct, frozen=True):
+    """Keep that there is a log of a group, and by what rules."""
+
+    group: str
+    origin: str
+    rules: bytes
+    """`case.Rules`, as canonical JSON."""
+    at: int
+    """When it came into force here, UTC milliseconds."""
+
+
+class KeepEntries(Struct, frozen=True):
+    """Keep entries of a log, in their places. What has its place already is left as it is."""
+
+    group: str
+    origin: str
+    after: int
+    """How many entries stand before them."""
+    records: tuple[bytes, ...]
+
+
+class KeepNote(Struct, frozen=True):
+    """Keep a checkpoint that a quorum has cosigned."""
+
+    group: str
+    origin: str
+    size: int
+    at: int
+    """When nothing more was in the log, UTC milliseconds (`witness.Quorum.whole_ms`)."""
+    note: str
+
+
+class KeepBlob(Veiled, frozen=True):
+    """Keep what an entry of a log speaks of, for whoever lacks it, if there is room for more of its author's."""
+
+    VEILED = ("blob",)
+
+    group: str
+    hash: str
+    """base64url of its SHA-256."""
+    author: str
+    blob: bytes
+    at: int
+    """UTC milliseconds."""
+
+
+class DropBlobs(Struct, frozen=True):
+    """Keep no longer what came before this time (UTC milliseconds)."""
+
+    group: str
+    before: int
+
+
+Remembered: TypeAlias = (
+    Remember
+    | Confirm
+    | Refute
+    | Receipt
+    | Forget
+    | KeepMessage
+    | KeepStatement
+    | KeepAck
+    | KeepLog
+    | KeepEntries
+    | KeepNote
+    | KeepBlob
+    | DropBlobs
+)
 """What goes into the journal with the turn that says it."""
 
 
@@ -267,6 +337,14 @@ class Recall(Struct, frozen=True):
     no more than 256 KiB, but one in any case. Empty: none."""
     time: int = 0
     """`T` of the last message that the member has acknowledged by its signature."""
+
+
+class LookUp(Struct, frozen=True):
+    """Look something up in what is kept of a group's log; `LookedUp` brings it."""
+
+    group: str
+    origin: str
+    what: Lookup
 
 
 class Fetch(Struct, frozen=True):
@@ -513,6 +591,12 @@ Effect: TypeAlias = (
     | KeepMessage
     | KeepStatement
     | KeepAck
+    | KeepLog
+    | KeepEntries
+    | KeepNote
+    | KeepBlob
+    | DropBlobs
+    | LookUp
     | Recall
     | Fetch
     | Compare

@@ -27,6 +27,7 @@ from zerochat.group.effects import (
 from zerochat.group.files import getting, giving
 from zerochat.group.history import compare, errands, needs, past, regain, seconds
 from zerochat.group.joining import invite, join, requests, seating
+from zerochat.group.ledger import rounds
 from zerochat.group.outside import connection, mediators
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
@@ -39,6 +40,7 @@ from zerochat.group.stimuli import (
     FileWhole,
     LinkDown,
     LinkUp,
+    LookedUp,
     Mailed,
     Moment,
     PartsRead,
@@ -122,6 +124,8 @@ def step(
             case FileFailed(group, file, why):
                 if group in agent.groups:
                     getting.failed(turn, group, file, why)
+            case LookedUp():
+                rounds.looked_up(turn, stimulus)
             case FilesFound(there):
                 getting.found_all(turn, there)
             case Mailed(envelope, handle):
@@ -191,6 +195,8 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
         turn.timer("need", name, sync.RETRY_MS)
         turn.timer("history", name, sync.RETRY_MS)
         seconds.soon(turn, name)
+        if group.view.ledger:
+            turn.timer("log", name, sync.RETRY_MS)
         if group.regain:
             turn.timer("regain", name, 1)
         if group.agree_by:
@@ -284,6 +290,8 @@ def _timer(turn: Turn, key: str) -> None:
             sync.acknowledge(turn, name)
         case "repair":
             sync.repair(turn, name)
+        case "log":
+            rounds.go(turn, name)
         case "view":
             sync.compare_views(turn, name)
         case "gossip":

@@ -38,11 +38,11 @@ CONC_MAX = 16
 suffice; Matrix has twenty for the same reason."""
 
 GENESIS, ADD, LEAVE, REMOVE, VOTE = "genesis", "add", "leave", "remove", "vote"
-ROLE, LABEL = "role", "label"
+ROLE, LABEL, TERMS = "role", "label", "terms"
 POST, EDIT, DELETE, REACT, TOPIC, ANNOUNCE = "post", "edit", "delete", "react", "topic", "announce"
 """What is said, which has bodies of its own (`saying.py`)."""
-CONTROL = frozenset({GENESIS, ADD, LEAVE, REMOVE, VOTE, ROLE, LABEL})
-"""The types that say who is in the group, and as what: always signed, and given to everybody."""
+CONTROL = frozenset({GENESIS, ADD, LEAVE, REMOVE, VOTE, ROLE, LABEL, TERMS})
+"""The types that say who is in the group, and as what, and who keeps its log: always signed, and given to everybody."""
 
 SIGNATURE_CONTEXT = b"zerochat/event/1\n"
 

@@ -28,7 +28,17 @@ from zerochat.group.event import (
 )
 from zerochat.group.files import keeping
 from zerochat.group.history import regain, vouched
-from zerochat.group.membership import ancestors, check_control, heads_of, may_post, missing, remove_of, resolve_view
+from zerochat.group.ledger import adopting
+from zerochat.group.membership import (
+    LEDGER,
+    ancestors,
+    check_control,
+    heads_of,
+    may_post,
+    missing,
+    remove_of,
+    resolve_view,
+)
 from zerochat.group.modes import MODES
 from zerochat.group.notices import Delivered, Forked, ViewChanged
 from zerochat.group.saying import target_of
@@ -50,8 +60,10 @@ WAITING_ALL_MAX = 4 * WAITING_MAX
 
 
 def supported(profile: Profile) -> bool:
-    """Whether this version has the keys and the path that a group picked."""
-    return profile.keys in MODES and profile.path in OVERLAYS and profile.accountability == "acks"
+    """Whether this version has the keys, the path and the accountability that a group picked."""
+    if profile.keys not in MODES or profile.path not in OVERLAYS:
+        return False
+    return profile.accountability == "acks" or (profile.accountability == LEDGER and MODES[profile.keys].signs)
 
 
 # --- our own events -------------------------------------------------------------------------------------------------
@@ -309,6 +321,8 @@ def _take_effect(turn: Turn, name: str, event: Event) -> None:
     turn.edit(name, control=control, view=view, heads=heads, lamport=max(before.lamport, event.lamport))
     remember(turn, name, event, late)
     agreement.accuse(turn, name, before.view.forked)
+    if view.ledger:
+        adopting.adopt(turn, name, before.view)
     turn.say(Notify(ViewChanged(name)))
     for did in sorted(view.members.keys() - before.view.members.keys() - {before.me}):
         peers.meet(turn, name, did)

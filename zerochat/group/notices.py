@@ -272,6 +272,49 @@ class FileMoved(Struct, frozen=True):
     file: str
 
 
+class TermsSet(Struct, frozen=True):
+    """Who operates and who witnesses a group's log is another matter than before (`View.terms`)."""
+
+    group: str
+    origin: str
+    """The name of the log; empty: the group has none for now, and goes by acknowledgements alone."""
+    operator: str
+    witnesses: tuple[str, ...]
+    by: str
+    """Who has said so; empty where there is none."""
+
+
+class Logged(Struct, frozen=True):
+    """A log that we follow has grown by a whole checkpoint, or by a part of one."""
+
+    group: str
+    origin: str
+    entries: tuple[tuple[int, bytes], ...]
+    """What is new: places, from 0, and records (`evidence/witness.py`)."""
+    size: int
+    """How many entries there are now."""
+
+
+class LogStalled(Struct, frozen=True):
+    """An entry of ours has had no place in the log for long."""
+
+    group: str
+    origin: str
+    since: int
+    """When it was posted, UTC ms."""
+
+
+class LogSplit(Struct, frozen=True):
+    """The operator of a group's log has signed two of them: its signatures below both texts convict it
+    (`witness.is_split`). We go on in neither."""
+
+    group: str
+    origin: str
+    operator: str
+    one: str
+    other: str
+
+
 Notice: TypeAlias = (
     Delivered
     | Receipt
@@ -302,4 +345,8 @@ Notice: TypeAlias = (
     | Regained
     | Typing
     | FileMoved
+    | TermsSet
+    | Logged
+    | LogStalled
+    | LogSplit
 )

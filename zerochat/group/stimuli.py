@@ -6,7 +6,7 @@ stimuli always give the same agent: that is what the simulator, the tests and th
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from zerochat.didcomm.protocols.oob import OutOfBand
 from zerochat.group.announcement import Announcement
 from zerochat.group.files.descriptor import File
 from zerochat.group.files.rules import FileRules
+from zerochat.group.ledger.lookups import Found, Lookup
 from zerochat.group.membership import Policy
 from zerochat.group.saying import Delete, Edit, React, Topic
 from zerochat.group.sharing import Sharing
@@ -42,6 +43,8 @@ class CreateGroup(Struct, frozen=True):
     """The kind of envelopes that everything in this group travels in."""
     keys: str = "pairwise-multi"
     policy: Policy = Policy()
+    accountability: str = "acks"
+    """How it is known who has what: `acks`, or `ledger`, by a log with witnesses."""
 
 
 class CreateInvitation(Struct, frozen=True):
@@ -188,6 +191,30 @@ class DismissDoubts(Struct, frozen=True):
     """About whom, a label or a DID; empty: all of it."""
 
 
+class SetTerms(Struct, frozen=True):
+    """Say who operates and who witnesses a group's log from now on (`group/ledger/terms.py`)."""
+
+    group: str
+    operator: str
+    """A label or a DID."""
+    witnesses: tuple[str, ...]
+    """Labels or DIDs."""
+
+
+class PostToLog(Struct, frozen=True):
+    """Have an entry put in a group's log. It is answered as soon as it is kept here: from then on it is repeated until
+    it has its place."""
+
+    group: str
+    kind: Literal["accusation", "defence", "close"]
+    blob: bytes
+    """What the entry speaks of; the witnesses hold it."""
+    about: str = ""
+    """Of a defence: the digest of the accusation."""
+    origin: str = ""
+    """Which log; empty: the one that is in force."""
+
+
 class ShareTyping(Struct, frozen=True):
     """Tell the others that we are writing something, if a person wants that to be told."""
 
@@ -270,6 +297,8 @@ Command: TypeAlias = (
     | ResumeGroup
     | ImportEvents
     | DismissDoubts
+    | SetTerms
+    | PostToLog
     | ShareTyping
     | ShareRead
     | PingPeer
@@ -431,6 +460,15 @@ class FilesFound(Struct, frozen=True):
     found: tuple[tuple[str, str, int, bool], ...]
 
 
+class LookedUp(Struct, frozen=True):
+    """The answer to a `LookUp`."""
+
+    group: str
+    origin: str
+    what: Lookup
+    found: Found
+
+
 class Mailed(Struct, frozen=True):
     """One envelope came in over the web: posted to us, or on a WebSocket that we or somebody else opened."""
 
@@ -471,6 +509,7 @@ Input: TypeAlias = (
     | FileWhole
     | FileFailed
     | FilesFound
+    | LookedUp
     | Mailed
     | PostFailed
     | WebUp

@@ -34,6 +34,7 @@ from zerochat.group.effects import Admit, Dial, Hangup
 from zerochat.group.event import Did, Id, load_event
 from zerochat.group.joining import parting, seating, welcome
 from zerochat.group.joining.seating import fail, hand_over
+from zerochat.group.ledger import adopting
 from zerochat.group.membership import (
     CONTROL_MAX,
     READER,
@@ -397,7 +398,8 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
         return
     if not log.supported(group.profile):
         parting.begin(turn, link, events)
-        why = f"this group has keys ({group.profile.keys}) or a path that this version does not have"
+        kind = f"({group.profile.keys}), an accountability ({group.profile.accountability})"
+        why = f"this group has keys {kind} or a path that this version does not have"
         fail(turn, link, why, "Update zerochat.")
         return
     if group.view.forked and group.view.policy.agreement == "strict":
@@ -412,6 +414,9 @@ def _hear_welcome(turn: Turn, link: bytes, body: WelcomeBody) -> None:
     for event in events:
         log.remember(turn, group.id, event, late=False)
     agreement.accuse(turn, group.id, {})
+    if group.view.ledger:
+        adopting.adopt(turn, group.id, None)
+        turn.timer("log", group.id, adopting.SOON_MS)
     turn.change(joins={**turn.agent.joins, link: replace(join, words=accepted)})
     seating.end(turn, link, "done")
     seating.begin(turn, link)

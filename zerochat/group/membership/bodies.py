@@ -7,11 +7,15 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from zerochat.errors import Malformed
+from zerochat.evidence.case import Rules
+from zerochat.evidence.witness import WITNESSES_MAX, WITNESSES_MIN
 from zerochat.group.contact import CONTACT_CHARS_MAX
-from zerochat.group.event import ADD, GENESIS, Did, Event
+from zerochat.group.event import ADD, GENESIS, TERMS, Did, Event
 from zerochat.names import fault_of
 
 QUORUM_MIN, QUORUM_MAX = 2, 64
+TERMS_BYTES_MAX = 5120
+"""The same of what names up to 32 witnesses."""
 DEED_BYTES_MAX = 2304
 """The record of an event that brings nobody in. With 32 ids of others, the longest name and the greatest numbers it has
 2131 bytes; everybody keeps all of them."""
@@ -31,6 +35,15 @@ HistoryRule: TypeAlias = Annotated[
     str, msgspec.Meta(max_length=24, pattern=r"^(none|all|last:[1-9][0-9]{0,6}|since:[0-9]{1,15})\Z")
 ]
 KEEPERS_MAX = 64
+LEDGER = "ledger"
+"""The accountability of a group that keeps a log with witnesses."""
+ORIGIN = "zerochat/log/"
+"""Before the id of the terms with which a log began: its name."""
+TERMS_MS_MAX = 30 * 24 * 3_600_000
+"""The longest time that terms may give anybody."""
+_NOBODY = "did:key:z6Mk" + "1" * 44
+TIMES = Rules(origin="none", operator=_NOBODY, witnesses=(_NOBODY, _NOBODY[:-1] + "2", _NOBODY[:-1] + "3"))
+"""The usual times, and nobody who is judged by them."""
 
 
 class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,11 +122,39 @@ class LabelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     label: _Label
 
 
+_Ms = Annotated[int, msgspec.Meta(ge=1_000, le=TERMS_MS_MAX)]
+
+
+class TermsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who operates and who witnesses the group's log from now on, and by what times its members are judged: those of
+    `case.Rules`, where nothing else is said."""
+
+    operator: Did
+    witnesses: Annotated[tuple[Did, ...], msgspec.Meta(min_length=WITNESSES_MIN, max_length=WITNESSES_MAX)]
+    ack_ms: _Ms = TIMES.ack_ms
+    margin_ms: _Ms = TIMES.margin_ms
+    skew_ms: _Ms = TIMES.skew_ms
+    window_ms: _Ms = TIMES.window_ms
+
+    def __post_init__(self) -> None:
+        if len(set(self.witnesses)) != len(self.witnesses):
+            raise ValueError("a witness who stands there twice")
+        if self.margin_ms >= self.ack_ms:
+            raise ValueError("no time to wait for an acknowledgement")
+
+    @property
+    def usual(self) -> bool:
+        """Whether the times are the usual ones."""
+        times = self.ack_ms, self.margin_ms, self.skew_ms, self.window_ms
+        return times == (TIMES.ack_ms, TIMES.margin_ms, TIMES.skew_ms, TIMES.window_ms)
+
+
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 def _read(event: Event, shape: type[_S]) -> _S:
-    if event.type not in (GENESIS, ADD) and len(event.record) > DEED_BYTES_MAX:
+    longest = TERMS_BYTES_MAX if event.type == TERMS else DEED_BYTES_MAX
+    if event.type not in (GENESIS, ADD) and len(event.record) > longest:
         raise Malformed(why=f"{event.type}: too long")
     try:
         body = msgspec.convert(event.body, shape)
@@ -154,6 +195,10 @@ def _label(event: Event) -> LabelBody:
     return _read(event, LabelBody)
 
 
+def _terms(event: Event) -> TermsBody:
+    return _read(event, TermsBody)
+
+
 def genesis_of(event: Event) -> GenesisBody:
     """The body of a genesis event. Raises Malformed; so do the others."""
     return event.once(_genesis)
@@ -181,6 +226,24 @@ def role_of(event: Event) -> RoleBody:
 
 def label_of(event: Event) -> LabelBody:
     return event.once(_label)
+
+
+def terms_of(event: Event) -> TermsBody:
+    return event.once(_terms)
+
+
+def rules_of(event: Event) -> Rules:
+    """By what the members are judged from these terms on: each begins a log of its own."""
+    body = terms_of(event)
+    return Rules(
+        origin=ORIGIN + event.id,
+        operator=body.operator,
+        witnesses=body.witnesses,
+        ack_ms=body.ack_ms,
+        margin_ms=body.margin_ms,
+        skew_ms=body.skew_ms,
+        window_ms=body.window_ms,
+    )
 
 
 def is_history_rule(text: str) -> bool:

@@ -19,8 +19,9 @@ from zerochat.crypto.encoding import b64url, canonical_json
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import Refused
 from zerochat.group.contact import client_key
-from zerochat.group.event import ADD, GENESIS, LEAVE, REMOVE, ROLE, VOTE, Event
+from zerochat.group.event import ADD, GENESIS, LEAVE, REMOVE, ROLE, TERMS, VOTE, Event
 from zerochat.group.membership.bodies import (
+    LEDGER,
     GenesisBody,
     Policy,
     add_of,
@@ -29,9 +30,10 @@ from zerochat.group.membership.bodies import (
     policy_of,
     remove_of,
     role_of,
+    rules_of,
     vote_of,
 )
-from zerochat.group.membership.view import ADMIN, OWNER, WRITER, Member, View, votes_needed
+from zerochat.group.membership.view import ADMIN, OWNER, WRITER, Member, Terms, View, votes_needed
 from zerochat.group.membership.votes import Standing
 
 LATEST_MAX = 16
@@ -138,7 +140,10 @@ class Roll:
         self.former: dict[str, Member] = {}
         self.removed: dict[str, int] = {}
         self.forked: dict[str, tuple[str, str]] = {}
-        self.live = View(self.members, self.former, "", self.policy, self.removed, self.forked)
+        self.ledger = genesis_of(genesis).accountability == LEDGER
+        self.terms: Terms | None = None
+        """The last that were said, whether or not they can hold."""
+        self.live = View(self.members, self.former, "", self.policy, self.removed, self.forked, self.ledger)
         """For whoever asks between two events; it changes with the next one."""
 
     @classmethod
@@ -167,7 +172,16 @@ class Roll:
         members, former = dict(sorted(self.members.items())), dict(sorted(self.former.items()))
         digest = sha256(canonical_json(["zerochat/view/1", list(members), list(heads)]))
         removed, forked = dict(sorted(self.removed.items())), dict(sorted(self.forked.items()))
-        return View(members, former, b64url(digest[:16]), self.policy, removed, forked)
+        named = b64url(digest[:16])
+        return View(members, former, named, self.policy, removed, forked, self.ledger, self._terms_in_force())
+
+    def _terms_in_force(self) -> Terms | None:
+        """None too where its operator has gone, or so many witnesses that no quorum is left."""
+        if self.terms is None:
+            return None
+        rules = self.terms.rules
+        left = sum(did in self.members for did in rules.witnesses)
+        return self.terms if rules.operator in self.members and left >= rules.quorum.needed else None
 
     def apply(self, event: Event) -> None:
         """The event takes effect, after those before it."""
@@ -184,6 +198,8 @@ class Roll:
                 self._go(body.member, body.after)
             case "label":
                 self._change(event.author, label=label_of(event).label)
+            case "terms":
+                self.terms = Terms(event.id, event.author, event.lamport, rules_of(event))
             case "role":
                 role = role_of(event)
                 whom = self.live.known(role.member)
@@ -263,6 +279,9 @@ class _Graph:
                 self.promotions[role.member] = self.promotions.get(role.member, 0) | 1 << at
             if ruled and author not in (role.member, self.founder):
                 self.powers.append((at, author))
+        elif event.type == TERMS:
+            if ruled and author != self.founder:
+                self.powers.append((at, author))
         elif event.type == REMOVE:
             if self.policy.remove == "quorum":
                 self.counted.append((at, remove_of(event).member))
@@ -294,7 +313,7 @@ class _Graph:
         kills = self.by.get(target, 0) & ~self.past[at] & ~self.of_type.get(LEAVE, 0)
         if cut.type == ROLE:
             by_right = REMOVE if self.policy.remove == "admins" else ROLE
-            kills &= self.of_type[ROLE] | self.of_type.get(by_right, 0)
+            kills &= self.of_type[ROLE] | self.of_type.get(by_right, 0) | self.of_type.get(TERMS, 0)
             return kills & ~self._after(at, kills)
         answers = kills & self.of_type[REMOVE]
         while answers:  # two removals of each other both hold

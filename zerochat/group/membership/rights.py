@@ -9,9 +9,26 @@ from collections.abc import Collection, Iterable, Mapping
 from zerochat.errors import Malformed, Refused
 from zerochat.group.contact import check_consent, check_possession, client_key, reach_of_did
 from zerochat.group.event import GENESIS, LEAVE, REMOVE, VOTE, Event
-from zerochat.group.membership.bodies import add_of, genesis_of, label_of, leave_of, remove_of, role_of, vote_of
+from zerochat.group.membership.bodies import (
+    add_of,
+    genesis_of,
+    label_of,
+    leave_of,
+    remove_of,
+    role_of,
+    terms_of,
+    vote_of,
+)
 from zerochat.group.membership.resolve import Roll, ancestors, is_cut, resolve_view, voters_for
-from zerochat.group.membership.view import View, may_add, may_change_role, may_label, may_remove, may_vote
+from zerochat.group.membership.view import (
+    View,
+    may_add,
+    may_change_role,
+    may_label,
+    may_remove,
+    may_set_terms,
+    may_vote,
+)
 
 CONTROL_MAX = 4096
 """Membership events of one group. Every one is kept for ever and given to every newcomer, so they are counted."""
@@ -119,6 +136,8 @@ def _check_right(event: Event, view: View, past: Mapping[str, Event]) -> None:
                 raise Malformed(why="role: one's own counts from the event that says so")
         case "label":
             allowed = may_label(view, me, label_of(event).label)
+        case "terms":
+            allowed = may_set_terms(view, me, terms_of(event))
         case _:
             raise Malformed(why="a membership event of an unknown type")
     if not allowed:

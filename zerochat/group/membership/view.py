@@ -6,7 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from zerochat.group.membership.bodies import Policy
+from zerochat.evidence.case import Rules
+from zerochat.group.membership.bodies import Policy, TermsBody
 
 MEMBERS_MAX = 64
 """Pairwise keys cost one envelope a member and message; beyond this the other kinds of keys are the right choice."""
@@ -49,6 +50,16 @@ class Member(Struct, frozen=True):
         return next((role for after, role in reversed(self.roles) if after < seq), self.roles[0][1])
 
 
+class Terms(Struct, frozen=True):
+    """Who keeps the group's log, and by what its members are judged."""
+
+    id: str
+    """Of the event that says so."""
+    by: str
+    lamport: int
+    rules: Rules
+
+
 class View(Struct, frozen=True):
     """The members as one member believes them."""
 
@@ -63,6 +74,10 @@ class View(Struct, frozen=True):
     forked: dict[str, tuple[str, str]]
     """By author: two of its membership events (ids) in one place of its chain, or of which neither had seen the other.
     Both are signed, so that is proof."""
+    ledger: bool = False
+    """Whether the group wants a log with witnesses."""
+    terms: Terms | None = None
+    """Those in force; None: there are none, or its operator, or too many of its witnesses, have gone."""
 
     def known(self, did: str) -> Member | None:
         """Whoever is or was a member."""
@@ -71,8 +86,19 @@ class View(Struct, frozen=True):
     @property
     def keepers(self) -> list[str]:
         """Who keeps the history for the others: as many as the group wants, those who have been in it longest."""
-        eldest = sorted(self.members, key=lambda did: (self.members[did].joined, did))
-        return eldest[: self.policy.keepers or None]
+        return self.eldest[: self.policy.keepers or None]
+
+    @property
+    def eldest(self) -> list[str]:
+        """The members, those who have been in it longest first."""
+        return sorted(self.members, key=lambda did: (self.members[did].joined, did))
+
+    @property
+    def eldest_witnesses(self) -> tuple[str, ...]:
+        """Who witnesses the log where nobody may choose them: as many of the eldest as it takes for no liar among
+        three, one among four, and two among seven. Fewer than three: nobody."""
+        eldest = self.eldest
+        return tuple(eldest[: next((count for count in (7, 4, 3) if len(eldest) >= count), 0)])
 
 
 def names(view: View, members: Iterable[str]) -> str:
@@ -127,6 +153,17 @@ def votes_needed(view: View) -> int:
 def quorum_met(view: View, votes: Collection[str]) -> bool:
     """Whether these votes of members are enough."""
     return view.policy.remove == "quorum" and len(votes) >= max(1, votes_needed(view))
+
+
+def may_set_terms(view: View, actor: str, terms: TermsBody) -> bool:
+    """Whether the actor can say who keeps the log. Where all are equal it is the eldest, and for the usual times: so
+    nobody fills it with friends."""
+    me = view.members.get(actor)
+    if me is None or not view.ledger or not {terms.operator, *terms.witnesses} <= view.members.keys():
+        return False
+    if view.policy.roles == "admins":
+        return me.role in (ADMIN, OWNER)
+    return terms.usual and terms.witnesses == view.eldest_witnesses and terms.operator in terms.witnesses
 
 
 def may_remove(view: View, actor: str, target: str, votes: Collection[str] = ()) -> bool:

@@ -22,6 +22,7 @@ from zerochat.group.state.groups import (
 )
 from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second
 from zerochat.group.state.joins import Claim, Join, JoinState, OpenInvitation
+from zerochat.group.state.ledger import Ended, Log, Mine, Wanted
 from zerochat.group.state.outside import Connection, Fault, Letter, Question, Whom
 from zerochat.group.state.streams import Asking, Early, OwnStream, Stream, Subscriber
 
@@ -36,6 +37,7 @@ __all__ = [
     "Contradiction",
     "Difference",
     "Early",
+    "Ended",
     "Errand",
     "Fault",
     "Fetching",
@@ -48,6 +50,8 @@ __all__ = [
     "JoinState",
     "Letter",
     "Limbo",
+    "Log",
+    "Mine",
     "Need",
     "Offer",
     "OpenInvitation",
@@ -63,6 +67,7 @@ __all__ = [
     "Stream",
     "Subscriber",
     "Waiting",
+    "Wanted",
     "Whom",
     "Word",
 ]

@@ -15,6 +15,7 @@ from zerochat.group.relationship import Relationship
 from zerochat.group.state.chains import Chain, Limbo
 from zerochat.group.state.files import Holding
 from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second
+from zerochat.group.state.ledger import Ended, Log
 from zerochat.group.state.streams import Asking, Early, OwnStream, Stream, Subscriber
 from zerochat.group.wire.messages import JoinRequestBody
 
@@ -253,6 +254,19 @@ class Group(Veiled, frozen=True):
     """By member: what we have asked it for."""
     early: dict[str, Early] = field(default_factory=dict)
     """By member: what has come of its stream before its time."""
+    logs: dict[str, Log] = field(default_factory=dict)
+    """Where the group keeps a log: the one by the terms in force, and the one before as long as something is under way
+    there, by their names."""
+    left_logs: tuple[str, ...] = ()
+    """The logs that we have nothing to do with any more: we sign nothing there again."""
+    ended: tuple[Ended, ...] = ()
+    """Subscriptions to our stream that were replaced, as long as what was owed by them may not be in the log yet."""
+    terms_due: tuple[str, int] = ("", 0)
+    """Why new terms have to be said, and since when (UTC ms); empty: they need not be."""
+    stalls: int = 0
+    """How many logs in a row have never come to a checkpoint, of those whose terms we have seen."""
+    retired_at: int = 0
+    """We may have signed more than we remember for logs whose terms have this Lamport time or a lower one; 0: never."""
     fresh: tuple[Event, ...] = ()
     """Our own events of this turn, which go out together at its end; empty between turns."""
 

@@ -44,6 +44,10 @@ class Subscriber(Struct, frozen=True):
     has really signed for that message the journal knows (`KeepAck`)."""
     at: int = 0
     """When we have answered it, UTC ms."""
+    rules: str = ""
+    """The digest of the rules by which we may be judged for it; empty: by none."""
+    begun: int = 0
+    """`T` of the last message of our stream when it began."""
 
 
 class Stream(Veiled, frozen=True):
@@ -67,6 +71,8 @@ class Stream(Veiled, frozen=True):
     """Our signed acknowledgement of that, base64url; empty: none was given."""
     confirm: bool = False
     """The author does not know yet that we have its answer."""
+    rules: str = ""
+    """The digest of the rules by which its author may be judged; empty: by none."""
     heard_at: int = 0
     """When that has come, UTC ms: our confirmation says so, the same each time."""
 

@@ -9,9 +9,10 @@ from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm.message import Message, new_id
 from zerochat.evidence.messages import ALIAS_BYTES, SIGNATURE_BYTES, heading, sign_data
-from zerochat.group import mail, outbox
+from zerochat.group import clock, mail, outbox
 from zerochat.group.effects import KeepMessage, Publish
 from zerochat.group.event import Event
+from zerochat.group.ledger import adopting
 from zerochat.group.modes.sender_key import KEY_BYTES, moved_on, seal_content, wrap_key
 from zerochat.group.relationship import Relationship, pack
 from zerochat.group.state import Group, OwnStream
@@ -48,6 +49,7 @@ def somebody_went(turn: Turn, name: str) -> None:
 
 def begin_anew(turn: Turn, name: str) -> None:
     """We may have said more than we know: whatever comes stands in another stream, of which nobody has heard."""
+    adopting.retire(turn, name, turn.now + clock.AHEAD_MS_MAX)
     group = turn.group(name)
     if group.stream is not None or group.streams or group.asking:
         turn.edit(name, stream=None, subscribers={}, streams={}, asking={}, early={})

@@ -1,0 +1,82 @@
+"""New terms are in force: there is another log from now on, and what we are in it."""
+
+from msgspec import to_builtins
+
+from zerochat.crypto.encoding import canonical_json
+from zerochat.evidence.operator import Operated
+from zerochat.evidence.reader import Followed
+from zerochat.evidence.witness import Watched
+from zerochat.group.effects import KeepLog, Notify
+from zerochat.group.membership import Terms, View
+from zerochat.group.notices import TermsSet
+from zerochat.group.state import Group, Log
+from zerochat.group.turn import Turn
+
+LOGS_MAX = 4
+"""The logs of one group that we still have to do with: the one in force, and the last ones before it."""
+SOON_MS = 1_000
+
+
+def current(group: Group) -> Log | None:
+    """The log by the terms in force."""
+    terms = group.view.terms
+    return group.logs.get(terms.rules.origin) if terms is not None else None
+
+
+def adopt(turn: Turn, name: str, before: View | None) -> None:
+    """Go by the terms of our view, where these are other ones than `before`."""
+    group = turn.group(name)
+    terms = group.view.terms
+    if terms == (before.terms if before is not None else None):
+        return
+    if terms is None:
+        turn.say(Notify(TermsSet(name, "", "", (), "")))
+        return
+    rules = terms.rules
+    if rules.origin not in group.logs:
+        last = _last(group)
+        stalled = last is not None and not last.followed.frontier.size
+        turn.edit(name, stalls=group.stalls + 1 if stalled else 0)
+        _begin(turn, name, terms)
+    turn.say(Notify(TermsSet(name, rules.origin, rules.operator, rules.witnesses, terms.by)))
+    turn.timer("log", name, SOON_MS)
+
+
+def _last(group: Group) -> Log | None:
+    """The log with the latest terms."""
+    return max(group.logs.values(), key=lambda log: (log.lamport, log.rules.origin), default=None)
+
+
+def _begin(turn: Turn, name: str, terms: Terms) -> None:
+    group, rules = turn.group(name), terms.rules
+    # What we had to do with once and have forgotten may come into force again: we could sign there what contradicts us.
+    retired = rules.origin in group.left_logs or terms.lamport <= group.retired_at
+    log = Log(
+        rules,
+        terms.lamport,
+        Followed(rules.quorum),
+        operated=Operated(rules.quorum) if rules.operator == group.me and not retired else None,
+        watched=Watched(rules.origin, rules.operator) if group.me in rules.witnesses and not retired else None,
+        retired=retired,
+    )
+    logs = {**group.logs, rules.origin: log}
+    left = group.left_logs
+    while len(logs) > LOGS_MAX:
+        oldest = min((one for one in logs if one != rules.origin), key=lambda one: (logs[one].lamport, one))
+        del logs[oldest]
+        left = (*left, oldest)
+    turn.edit(name, logs=logs, left_logs=left)
+    turn.say(KeepLog(name, rules.origin, canonical_json(to_builtins(rules)), turn.now))
+
+
+def retire(turn: Turn, name: str, until: int) -> None:
+    """We may have signed more for logs than we remember, those whose terms have this Lamport time or a lower one: we
+    follow them, and neither operate nor witness any."""
+    group = turn.group(name)
+    if group.view.ledger:
+        logs = {origin: _retired(log) for origin, log in group.logs.items()}
+        turn.edit(name, logs=logs, retired_at=max(until, group.retired_at))
+
+
+def _retired(log: Log) -> Log:
+    return Log(log.rules, log.lamport, log.followed, mine=log.mine, read=log.read, retired=True, split=log.split)
