@@ -268,9 +268,14 @@ class Logbook:
     def _unread(self, group: str, origin: str, what: Unread) -> Lacking:
         records = self.entries(group, origin, what.after, what.limit)
         entries = [(record, parse_entry(record)) for record in records]
-        others = [(record, one) for record, one in entries if one.kind == "message" and one.author != what.me]
-        lacking = tuple(record for record, one in others if not self._heard(group, one.hash))
+        lacking = tuple(record for record, one in entries if self._lacks(group, what.me, one))
         return Lacking(what.after + len(records), lacking)
+
+    def _lacks(self, group: str, me: str, entry: Entry) -> bool:
+        """A message is lacked until it was heard, though its bytes are held; of all else the bytes do."""
+        if entry.kind == "message":
+            return entry.author != me and not self._heard(group, entry.hash)
+        return self.blob(group, entry.hash) is None
 
     def _heard(self, group: str, hash_: str) -> bool:
         question = "SELECT 1 FROM signed WHERE group_id = ? AND hash = ? AND hash <> x''"

@@ -27,7 +27,8 @@ from zerochat.group.effects import (
 from zerochat.group.files import getting, giving
 from zerochat.group.history import compare, errands, needs, past, regain, seconds
 from zerochat.group.joining import invite, join, requests, seating
-from zerochat.group.ledger import rounds
+from zerochat.group.ledger import hearing as hearing_log
+from zerochat.group.ledger import operating, rounds
 from zerochat.group.outside import connection, mediators
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
@@ -125,7 +126,7 @@ def step(
                 if group in agent.groups:
                     getting.failed(turn, group, file, why)
             case LookedUp():
-                rounds.looked_up(turn, stimulus)
+                hearing_log.looked_up(turn, stimulus)
             case FilesFound(there):
                 getting.found_all(turn, there)
             case Mailed(envelope, handle):
@@ -292,6 +293,8 @@ def _timer(turn: Turn, key: str) -> None:
             sync.repair(turn, name)
         case "log":
             rounds.go(turn, name)
+        case "place":
+            operating.place(turn, name)
         case "view":
             sync.compare_views(turn, name)
         case "gossip":

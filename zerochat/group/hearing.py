@@ -16,6 +16,8 @@ from zerochat.group import conduct, ephemeral, leave, log, mail, members, pairin
 from zerochat.group.files import getting, giving
 from zerochat.group.history import compare, needs
 from zerochat.group.joining import admission, join, seating
+from zerochat.group.ledger import following
+from zerochat.group.ledger import hearing as log_hearing
 from zerochat.group.modes.sender_key import is_signed
 from zerochat.group.outside import connection, mediators, questions
 from zerochat.group.relationship import Relationship
@@ -35,6 +37,7 @@ from zerochat.group.wire.files import (
     FilePartBody,
 )
 from zerochat.group.wire.frame import is_frame
+from zerochat.group.wire.logs import LOG_MESSAGES
 from zerochat.group.wire.messages import (
     COMPARE,
     EVENTS,
@@ -147,6 +150,8 @@ def _hear_message(turn: Turn, name: str, member: str, relationship: Relationship
             body = read_body(message, SyncBody)
             seating.hear_heads(turn, name, member, body)
             log.hear_sync(turn, name, member, body)
+            if body.log:
+                following.told(turn, name, member, body.log)
             compare.hear_tips(turn, name, member, message.id, body)
             taking.follow(turn, name, member)
         case kind if kind == NEED:
@@ -166,6 +171,8 @@ def _hear_message(turn: Turn, name: str, member: str, relationship: Relationship
             getting.hear_lack(turn, name, member, read_body(message, FileLackBody))
         case kind if kind == FILE_HAVE:
             giving.hear_have(turn, name, member, read_body(message, FileHaveBody))
+        case kind if kind in LOG_MESSAGES:
+            log_hearing.hear(turn, name, member, message)
         case kind if kind == SEATING:
             seating.hear_seating(turn, name, member, read_body(message, SeatingBody))
         case kind if kind == TYPING:

@@ -166,10 +166,11 @@ def hear_status(turn: Turn, name: str, sender: str, body: StatusBody) -> None:
     _hear_runs(turn, name, sender, body.runs, posts=False)
 
 
-def hear_signed(turn: Turn, name: str, sender: str, body: EventsBody) -> int:
+def hear_signed(turn: Turn, name: str, sender: str, body: EventsBody, *, itself: bool = True) -> int:
     """Take in what a message of the sender's stream brings, all of it or nothing; the last place of its chain that it
-    names. Raises RemoteError."""
-    sync.note(turn, name, sender, body.view, body.have)
+    names. `itself`: the sender says it now, and somebody has not handed over what it said once. Raises RemoteError."""
+    if itself:
+        sync.note(turn, name, sender, body.view, body.have)
     places = []
     for event in read_runs(name, runs_in(body.runs, body.packed), sender):
         conduct.charge(turn, name, sender, len(event.record))

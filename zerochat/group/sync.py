@@ -19,6 +19,7 @@ from zerochat.group import agreement, effects, mail, outbox
 from zerochat.group.effects import Notify, Recall
 from zerochat.group.event import load_event
 from zerochat.group.history.tips import tips
+from zerochat.group.ledger import adopting
 from zerochat.group.membership import missing
 from zerochat.group.notices import Receipt, ViewChanged
 from zerochat.group.outbox import have
@@ -170,6 +171,8 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         body["former"] = former
     if group.mode.signs:
         body |= terms.told(turn, name, member)
+    if size := adopting.size_now(group):
+        body["log"] = size
     body["tips"] = tips(group, salt := new_id(turn.moment.random))
     message = Message(type=SYNC, id=salt, body=body)
     mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))

@@ -14,12 +14,18 @@ from zerochat.group.effects import (
     Compare,
     Confirm,
     Dial,
+    DropBlobs,
     Effect,
     Fetch,
     Forget,
     KeepAck,
+    KeepBlob,
+    KeepEntries,
+    KeepLog,
     KeepMessage,
+    KeepNote,
     KeepStatement,
+    LookUp,
     Recall,
     Receipt,
     Refute,
@@ -31,7 +37,8 @@ from zerochat.group.history import compare
 from zerochat.group.history.negentropy import Items
 from zerochat.group.history.policy import Entry, floor_of, portion
 from zerochat.group.state import Agent, Group
-from zerochat.group.stimuli import Compared, Fetched, Recalled
+from zerochat.group.stimuli import Compared, Fetched, LookedUp, Recalled
+from zerochat.sim.logbook import Logbook
 from zerochat.sim.shortcuts import event_of
 
 RECALL_BYTES_MAX = 256 * 1024
@@ -69,10 +76,13 @@ class Node(Struct):
     acks: dict[tuple[str, str], KeepAck] = field(default_factory=dict)
     """By group and member: its last signed acknowledgement of our stream."""
 
+    logbook: Logbook = field(default_factory=Logbook)
+    """What is kept of groups' logs."""
+
     def copy(self) -> "Node":
         """Another node that knows the same, and goes its own way from here on."""
         kept = asdict(self)
-        own = {name: value.copy() for name, value in kept.items() if isinstance(value, list | dict | set)}
+        own = {name: value.copy() for name, value in kept.items() if isinstance(value, list | dict | set | Logbook)}
         return Node(**kept | own)
 
     def remember(self, effect: Remembered) -> None:
@@ -100,18 +110,23 @@ class Node(Struct):
                 self.receipts.append(effect)
             case KeepMessage():
                 self.signed.append(effect)
+                self.logbook.signed(effect)
             case KeepAck(group, member, alias, time, of):
                 if any(
                     (one.group, one.alias, one.time, one.signature) == (group, alias, time, of) for one in self.signed
                 ):
                     self.acks[group, member] = effect
+                    self.logbook.acknowledged(effect)
             case KeepStatement():
                 pass
+            case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
+                self.logbook.keep(effect)
             case Forget(group):
                 self.log = [row for row in self.log if row.group != group]
                 self.receipts = [one for one in self.receipts if one.group != group]
                 self.signed = [one for one in self.signed if one.group != group]
                 self.acks = {key: one for key, one in self.acks.items() if key[0] != group}
+                self.logbook.forget(group)
 
     def recall(self, asked: Recall) -> Recalled:
         """What the journal reads back of what we have said."""
@@ -125,6 +140,12 @@ class Node(Struct):
         room = sum(size <= RECALL_BYTES_MAX for size in sizes)
         messages = lacking[: min(asked.limit, max(1, room))]
         return Recalled(asked.group, asked.member, tuple(records), tuple(messages))
+
+    def look_up(self, asked: LookUp) -> LookedUp:
+        """What the journal finds of a group's log."""
+        ours = (one for one in self.signed if one.group == asked.group)
+        found = self.logbook.answer(asked.group, asked.origin, asked.what, ours)
+        return LookedUp(asked.group, asked.origin, asked.what, found)
 
     def fetch(self, asked: Fetch) -> Fetched:
         """What the journal finds of what a member asks for."""

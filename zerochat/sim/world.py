@@ -20,14 +20,20 @@ from zerochat.group.effects import (
     Confirm,
     Dial,
     Dispatch,
+    DropBlobs,
     Effect,
     Fetch,
     Forget,
     Hangup,
     Hold,
     KeepAck,
+    KeepBlob,
+    KeepEntries,
+    KeepLog,
     KeepMessage,
+    KeepNote,
     KeepStatement,
+    LookUp,
     Measure,
     Notify,
     Post,
@@ -277,6 +283,10 @@ class World(Checks):
                 self._dispatch(node, link, envelope)
             case Remember() | Confirm() | Refute() | Receipt() | Forget() | KeepMessage() | KeepStatement() | KeepAck():
                 node.remember(effect)
+            case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
+                node.remember(effect)
+            case LookUp():
+                self._later(0, node.name, node.look_up(effect))
             case Admit():
                 node.admitted[effect.client_key] = effect
                 self._connect_all()

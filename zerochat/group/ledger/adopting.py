@@ -1,26 +1,49 @@
 """New terms are in force: there is another log from now on, and what we are in it."""
 
+from functools import lru_cache
+
 from msgspec import to_builtins
 
 from zerochat.crypto.encoding import canonical_json
+from zerochat.evidence.case import Rules
 from zerochat.evidence.operator import Operated
 from zerochat.evidence.reader import Followed
 from zerochat.evidence.witness import Watched
 from zerochat.group.effects import KeepLog, Notify
 from zerochat.group.membership import Terms, View
 from zerochat.group.notices import TermsSet
-from zerochat.group.state import Group, Log
+from zerochat.group.state import Ended, Group, Log, Subscriber
 from zerochat.group.turn import Turn
 
 LOGS_MAX = 4
 """The logs of one group that we still have to do with: the one in force, and the last ones before it."""
 SOON_MS = 1_000
+ENDED_MAX = 256
+"""Subscriptions that were replaced and by which something may be owed yet: more than can be asked for anew while that
+is so (`conduct.spend_statement`), of ten members who do nothing else."""
+
+
+def rules_now(group: Group) -> str:
+    """The digest of the rules by which who hears whom may be judged from now on; empty: by none."""
+    terms = group.view.terms
+    return digest_of(terms.rules) if terms is not None else ""
+
+
+@lru_cache(64)
+def digest_of(rules: Rules) -> str:
+    return rules.digest
 
 
 def current(group: Group) -> Log | None:
     """The log by the terms in force."""
     terms = group.view.terms
     return group.logs.get(terms.rules.origin) if terms is not None else None
+
+
+def size_now(group: Group) -> int:
+    """How many entries we have of that; 0 where there is none."""
+    log = current(group)
+    return log.followed.frontier.size if log is not None else 0
 
 
 def adopt(turn: Turn, name: str, before: View | None) -> None:
@@ -67,6 +90,14 @@ def _begin(turn: Turn, name: str, terms: Terms) -> None:
         left = (*left, oldest)
     turn.edit(name, logs=logs, left_logs=left)
     turn.say(KeepLog(name, rules.origin, canonical_json(to_builtins(rules)), turn.now))
+
+
+def replaced(turn: Turn, name: str, member: str, one: Subscriber) -> None:
+    """A member has asked anew to hear our stream: what it was to get by what it had asked for before is owed still."""
+    group = turn.group(name)
+    if group.view.ledger and group.stream is not None and one.begun < group.stream.time:
+        ended = Ended(member, one.rules, one.begun, group.stream.time)
+        turn.edit(name, ended=(*group.ended, ended)[-ENDED_MAX:])
 
 
 def retire(turn: Turn, name: str, until: int) -> None:

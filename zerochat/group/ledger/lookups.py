@@ -46,8 +46,8 @@ class Bytes(Struct, frozen=True):
 
 
 class Unread(Struct, frozen=True):
-    """The messages that others have in the log in a place from `after` on, and that are not here: found as `Lacking`,
-    looking at no more than `limit` entries."""
+    """The messages that others have in the log in a place from `after` on and that were not heard here, and the entries
+    of other kinds of which the bytes are not here: found as `Lacking`, looking at no more than `limit` entries."""
 
     me: str
     after: int

@@ -1,4 +1,11 @@
-"""What of ours has to be in the log: kept, and said again and again until it has its place."""
+"""What of ours has to be in the log: kept, and said again and again until it has its place.
+
+A message of our stream has to be there where somebody who was to hear it has not signed for it in time: once, for all
+of them. Who has signed for what the journal knows, since what counts is a signature for what was really said
+(`lookups.Overdue`). What was owed by a subscription that another one has replaced is owed all the same.
+"""
+
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -6,17 +13,28 @@ from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import LocalError, NotAMember
 from zerochat.evidence.case import DEFENCE_BYTES_MAX
+from zerochat.evidence.messages import TIME_BYTES, TIME_MAX
 from zerochat.evidence.witness import ENTRY_BYTES_MAX, Entry, entry_of
-from zerochat.group.effects import Changed, KeepBlob
+from zerochat.group.effects import Changed, KeepBlob, LookUp
 from zerochat.group.find import find_group
+from zerochat.group.ledger import operating
 from zerochat.group.ledger.adopting import SOON_MS, current
+from zerochat.group.ledger.lookups import Bytes, Messages, Overdue, Owed
+from zerochat.group.ledger.talk import can_say, edit_log, say
 from zerochat.group.ledger.terms import NoLog
-from zerochat.group.state import Mine
+from zerochat.group.state import Group, Log, Mine
 from zerochat.group.stimuli import PostToLog
 from zerochat.group.turn import Turn
+from zerochat.group.wire.logs import LOG_POST, LogPostBody, PostedBody, fits, portions
 
 MINE_MAX = 256
-"""Entries of ours that wait for a place: as many as an operator takes of one member at once, and four times more."""
+"""Entries of ours that wait for a place, of one log. What does not go in waits in the journal."""
+DUE_MAX = 64
+"""Of these, as many are posted at once: an operator takes no more of one member."""
+AGAIN_MS, AGAIN_MS_MAX = 15_000, 600_000
+"""They are posted again after so long, and twice as long each time."""
+AHEAD_MS = 30_000
+"""A post goes out by so much too early, since nobody looks all the time."""
 
 
 class NoTerms(LocalError):
@@ -47,6 +65,8 @@ def post(turn: Turn, wanted: PostToLog) -> Changed:
         raise NoTerms(group=group.name)
     if not 0 < len(wanted.blob) <= DEFENCE_BYTES_MAX:
         raise NotForTheLog(why=f"it has {len(wanted.blob)} bytes, and may have {DEFENCE_BYTES_MAX}")
+    if not fits(wanted.blob):
+        raise NotForTheLog(why="it does not fit a message")
     entry = entry_of(wanted.kind, group.me, wanted.blob, wanted.about)
     if wanted.kind == "defence":
         entry = entry.signed(group.seed)
@@ -57,17 +77,111 @@ def post(turn: Turn, wanted: PostToLog) -> Changed:
     return Changed(group.id)
 
 
-def add(turn: Turn, name: str, origin: str, entry: Entry, blob: bytes) -> bool:
-    """Keep an entry of ours until it has its place; False: too many wait."""
+# --- what is overdue ------------------------------------------------------------------------------------------------
+
+
+def look(turn: Turn, name: str, origin: str) -> None:
+    """See which messages of our stream have to be in this log by now."""
     group = turn.group(name)
-    log, record = group.logs[origin], entry.record()
-    key = b64url(sha256(record))
-    if key in log.mine:
-        return True
-    if len(log.mine) >= MINE_MAX:
+    log, own = group.logs[origin], group.stream
+    if own is None or not own.time or log.split is not None:
+        return
+    if log.alias != own.alias:
+        log = edit_log(turn, name, origin, alias=own.alias, posted=0)
+    rules = log.rules
+    upto = min(own.time, turn.now - (rules.ack_ms - rules.margin_ms) + AHEAD_MS)
+    owed = tuple(_owed(group, log))
+    if upto > log.posted and owed and len(log.mine) < MINE_MAX:
+        turn.say(LookUp(name, origin, Overdue(own.alias, log.posted, upto, owed)))
+
+
+def _owed(group: Group, log: Log) -> Iterator[Owed]:
+    """To whom our stream is owed by this log: by the one in force to all who hear it, by one before to those who have
+    not asked anew since."""
+    now = current(group) is log
+    digest = log.rules.digest
+    for member, one in group.subscribers.items():
+        if member in group.view.members and (now or one.rules == digest):
+            yield Owed(member, one.begun, TIME_MAX)
+    for ended in group.ended:
+        if now or ended.rules == digest:
+            yield Owed(ended.member, ended.begun, ended.until)
+
+
+def overdue(turn: Turn, name: str, origin: str, what: Overdue, found: Messages) -> None:
+    """These have to be in the log."""
+    log = turn.group(name).logs[origin]
+    if (what.alias, what.after) != (log.alias, log.posted):
+        return  # answered before
+    upto, me = log.posted, turn.group(name).me
+    for written in found.found:
+        if not keep(turn, name, origin, entry_of("message", me, written)):
+            edit_log(turn, name, origin, posted=upto)
+            return
+        upto = int.from_bytes(written[:TIME_BYTES], "big")
+    edit_log(turn, name, origin, posted=found.upto)
+    if found.upto < what.upto:
+        look(turn, name, origin)
+
+
+def owe_no_more(turn: Turn, name: str) -> None:
+    """Forget subscriptions that are over, once all that was owed by them is in the logs, or waits there."""
+    group = turn.group(name)
+    own = group.stream
+    if not group.ended:
+        return
+    done = [log.posted if own is not None and log.alias == own.alias else 0 for log in group.logs.values()]
+    left = tuple(one for one in group.ended if one.until > min(done, default=0)) if own is not None else ()
+    if left != group.ended:
+        turn.edit(name, ended=left)
+
+
+# --- entries that wait ----------------------------------------------------------------------------------------------
+
+
+def add(turn: Turn, name: str, origin: str, entry: Entry, blob: bytes) -> bool:
+    """Keep an entry of ours until it has its place, and what it speaks of; False: too many wait."""
+    if not keep(turn, name, origin, entry):
         return False
-    mine = {**log.mine, key: Mine(record, turn.now)}
-    turn.edit(name, logs={**group.logs, origin: replace(log, mine=mine)})
-    turn.say(KeepBlob(name, entry.hash, group.me, blob, turn.now))
-    turn.timer("log", name, SOON_MS)
+    turn.say(KeepBlob(name, entry.hash, turn.group(name).me, blob, turn.now))
     return True
+
+
+def keep(turn: Turn, name: str, origin: str, entry: Entry) -> bool:
+    """The same where what it speaks of is here already."""
+    log, record = turn.group(name).logs[origin], entry.record()
+    key = b64url(sha256(record))
+    if key not in log.mine:
+        if len(log.mine) >= MINE_MAX:
+            return False
+        edit_log(turn, name, origin, mine={**log.mine, key: Mine(record, turn.now)})
+        turn.timer("log", name, SOON_MS)
+    return True
+
+
+def say_again(turn: Turn, name: str, origin: str) -> None:
+    """Post what waits for its place once more, if it is time to: entries to the operator, and the bytes to all who
+    witness the log."""
+    group = turn.group(name)
+    log = group.logs[origin]
+    if log.split is not None:
+        return
+    due = {key: one for key, one in log.mine.items() if one.at <= turn.now or one.at > turn.now + AGAIN_MS_MAX}
+    due = dict(list(due.items())[:DUE_MAX])
+    if not due:
+        return
+    records = tuple(one.record for one in due.values())
+    if log.rules.operator == group.me:
+        operating.posted(turn, name, origin, group.me, records)
+    else:
+        for portion in portions(PostedBody(record.decode()) for record in records):
+            say(turn, name, log.rules.operator, LOG_POST, LogPostBody(name, origin, portion))
+    witnesses = tuple(did for did in log.rules.witnesses if did != group.me and can_say(turn, name, did))
+    if witnesses:
+        turn.say(LookUp(name, origin, Bytes(witnesses, records)))
+    again = {key: replace(one, tries=one.tries + 1, at=turn.now + _pause(one.tries)) for key, one in due.items()}
+    edit_log(turn, name, origin, mine={**log.mine, **again})
+
+
+def _pause(tries: int) -> int:
+    return min(AGAIN_MS << min(tries, 10), AGAIN_MS_MAX)

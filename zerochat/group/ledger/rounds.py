@@ -1,21 +1,88 @@
-"""What is said again from time to time, in groups that keep a log; in others nothing of this ever happens."""
+"""What is looked at, and said again, from time to time, in groups that keep a log, and in no others."""
 
-from zerochat.group.ledger import terms
-from zerochat.group.stimuli import LookedUp
+from zerochat.group.effects import DropBlobs, Notify
+from zerochat.group.ledger import following, operating, posting, terms
+from zerochat.group.ledger.adopting import current, rules_now
+from zerochat.group.ledger.talk import can_say, edit_log, may_repeat
+from zerochat.group.ledger.witnessing import HELD_MS
+from zerochat.group.notices import LogStalled
+from zerochat.group.state import Log
+from zerochat.group.streams import subscribing
 from zerochat.group.turn import Turn
 
 ROUND_MS = 15_000
 """How often, give or take a quarter."""
+ANEW_MAX = 8
+"""Members who are asked anew in one round, after new terms."""
+OLD_LOT = 12
+"""Of 256 rounds, in so many we ask how a log is by whose terms nobody goes any more."""
+DROP_LOT = 4
+"""And in so many what rests for long enough is thrown away."""
 
 
 def go(turn: Turn, name: str) -> None:
     """One round."""
-    group = turn.group(name)
-    if group.state != "active" or not group.view.ledger:
+    if turn.group(name).state != "active" or not turn.group(name).view.ledger:
         return
     terms.look(turn, name)
+    for origin in list(turn.group(name).logs):
+        posting.look(turn, name, origin)
+        posting.say_again(turn, name, origin)
+        _operate(turn, name, origin)
+        _follow(turn, name, origin)
+        _tell_stalled(turn, name, origin)
+    posting.owe_no_more(turn, name)
+    _ask_anew(turn, name)
+    if turn.moment.random(1)[0] < DROP_LOT:
+        turn.say(DropBlobs(name, turn.now - HELD_MS))
     turn.timer("log", name, ROUND_MS * 3 // 4 + turn.moment.random(1)[0] * ROUND_MS // 510)
 
 
-def looked_up(turn: Turn, said: LookedUp) -> None:
-    """The journal has answered."""
+def _operate(turn: Turn, name: str, origin: str) -> None:
+    log = turn.group(name).logs[origin]
+    if log.operated is None or log.split is not None:
+        return
+    if log.operated.asked is not None:
+        operating.show(turn, name, origin)
+    elif log.operated.waiting:
+        operating.place(turn, name)
+    elif _is_owed_a_look(turn, log):
+        operating.look_again(turn, name, origin)
+
+
+def _is_owed_a_look(turn: Turn, log: Log) -> bool:
+    """Whether it has to be shown that nothing more was posted until the time for defending was over."""
+    return log.shown_at < log.refresh_at and turn.now > log.refresh_at + following.SLACK_MS
+
+
+def _follow(turn: Turn, name: str, origin: str) -> None:
+    """Ask for what we know of, and in the end for what we do not."""
+    group = turn.group(name)
+    log = group.logs[origin]
+    following.seek(turn, name, origin)
+    following.read_on(turn, name, origin)
+    waits = bool(log.mine) or _is_owed_a_look(turn, log)
+    if current(group) is not log:
+        waits = waits or turn.moment.random(1)[0] < OLD_LOT
+    if waits and log.operated is None:
+        whom = following.somebody(turn, name, log)
+        if whom is not None and may_repeat(turn, name, whom):
+            following.ask(turn, name, origin, whom)
+
+
+def _tell_stalled(turn: Turn, name: str, origin: str) -> None:
+    log = turn.group(name).logs[origin]
+    since = terms.stalled_since(turn.group(name), log)
+    if since is not None and turn.now >= since + terms.STALLED_MS and not log.told:
+        edit_log(turn, name, origin, told=turn.now)
+        turn.say(Notify(LogStalled(name, origin, since)))
+
+
+def _ask_anew(turn: Turn, name: str) -> None:
+    """There are new terms: ask to hear those by them whom we hear by others."""
+    group = turn.group(name)
+    rules = rules_now(group)
+    others = [did for did, stream in group.streams.items() if stream.rules != rules and can_say(turn, name, did)]
+    agreed = [did for did in others if group.peers[did].view == group.view.checksum]
+    for member in agreed[:ANEW_MAX]:
+        subscribing.say_anew(turn, name, member)

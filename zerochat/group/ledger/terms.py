@@ -17,8 +17,7 @@ from zerochat.group.effects import Changed, Measure
 from zerochat.group.event import TERMS
 from zerochat.group.find import find_group, find_member
 from zerochat.group.ledger.adopting import current
-from zerochat.group.membership import ADMIN, OWNER, TermsBody, View, may_set_terms
-from zerochat.group.notices import LogStalled
+from zerochat.group.membership import ADMIN, OWNER, TermsBody, may_set_terms
 from zerochat.group.state import Group, Log
 from zerochat.group.stimuli import SetTerms
 from zerochat.group.turn import Turn
@@ -145,13 +144,3 @@ def is_stalled(turn: Turn, group: Group, one: Log) -> bool:
 def _is_there(turn: Turn, group: Group, member: str) -> bool:
     peer = group.peers.get(member)
     return peer is not None and (peer.link in turn.agent.up or 0 <= turn.now - peer.heard < STALLED_MS)
-
-
-def tell_stalled(group: Group, one: Log) -> LogStalled | None:
-    since = stalled_since(group, one)
-    return LogStalled(group.id, one.rules.origin, since) if since is not None else None
-
-
-def is_degraded(view: View) -> bool:
-    """Whether the group wants a log and has none for now."""
-    return view.ledger and view.terms is None

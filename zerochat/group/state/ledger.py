@@ -14,6 +14,9 @@ class Mine(Struct, frozen=True):
     record: bytes
     since: int
     """When it was posted first, UTC ms."""
+    tries: int = 0
+    at: int = 0
+    """When it is to be posted again, UTC ms."""
 
 
 class Wanted(Struct, frozen=True):
@@ -48,6 +51,12 @@ class Log(Struct, frozen=True):
     """All that was owed of it, up to this `T`, is in the log or in `mine`."""
     reached: dict[str, int] = field(default_factory=dict)
     """Where we operate it: how far each witness says that it is."""
+    asked_at: int = 0
+    """When we have last asked somebody for more of it, UTC ms."""
+    shown_at: int = 0
+    """Its last checkpoint shows all that was in it at this time (UTC ms, by the witnesses)."""
+    refresh_at: int = 0
+    """The time for defending of the last accusation in it is over then: a later checkpoint has to show that."""
     told: int = 0
     """When somebody here was last told that it stands still, UTC ms; 0: it does not."""
     retired: bool = False

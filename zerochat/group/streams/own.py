@@ -6,7 +6,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
-from zerochat.crypto.primitives import ed25519_public
+from zerochat.crypto.primitives import ed25519_public, sha256
 from zerochat.didcomm.message import Message, new_id
 from zerochat.evidence.messages import ALIAS_BYTES, SIGNATURE_BYTES, heading, sign_data
 from zerochat.group import clock, mail, outbox
@@ -93,6 +93,11 @@ def _take_new_key(turn: Turn, name: str, upto: int) -> None:
     turn.edit(name, stream=replace(own, chain=chain, since=turn.now, number=0, gone=False), subscribers=kept)
 
 
+def hash_of(group: Group, written: bytes) -> bytes:
+    """By which a message may stand in the group's log; empty where the group keeps none."""
+    return sha256(written) if group.view.ledger else b""
+
+
 def _listeners(group: Group) -> list[tuple[str, Relationship]]:
     found = ((did, group.relationships.get(did)) for did in group.subscribers if did in group.view.members)
     return [(did, one) for did, one in found if one is not None and one.established]
@@ -106,7 +111,8 @@ def _say(turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key
     written = sign_data(group.seed, head, sealed(head), own.head)
     signature = written[-SIGNATURE_BYTES:]
     turn.edit(name, stream=replace(own, head=signature, time=time))
-    turn.say(KeepMessage(name, group.me, own.alias, time, own.head, signature, upto, written, key))
+    place = own.alias, time, own.head, signature, upto
+    turn.say(KeepMessage(name, group.me, *place, written, key, hash_of(group, written)))
     near = [did for did, _ in _listeners(group) if not mail.by_mail(turn, name, did)]
     if near:
         links = tuple(group.peers[did].link for did in near if did in group.peers)

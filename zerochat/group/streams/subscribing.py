@@ -17,6 +17,7 @@ from zerochat.evidence.messages import (
 )
 from zerochat.group import clock, conduct, sync
 from zerochat.group.effects import KeepAck
+from zerochat.group.ledger import adopting
 from zerochat.group.state import Group, Stream
 from zerochat.group.streams import terms
 from zerochat.group.streams.terms import sealing_key
@@ -47,12 +48,31 @@ def hear(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     group = turn.group(name)
     stream = group.streams.get(sender)
     told_before = stream is not None and body.reach.at < stream.accepted_at
-    if not told_before and body.by != (stream.accept if stream is not None else None):
+    agreed = body.view == group.view.checksum
+    if stream is not None and stream.rules != adopting.rules_now(group) and agreed:
+        answer |= ask_anew(turn, name, sender)
+    elif not told_before and body.by != (stream.accept if stream is not None else None):
         answer |= _ask_or_remind(turn, name, sender)
     if answer:
         sync.send_sync(turn, name, sender)
     elif stream is not None and body.by == stream.accept and body.signed < stream.time:
         sync.owe(turn, name, sender)
+
+
+def ask_anew(turn: Turn, name: str, member: str) -> bool:
+    """There are other terms than when we have asked to hear this member: ask again, by those. Whether to do so now."""
+    if member in turn.group(name).asking:
+        return _ask_or_remind(turn, name, member)
+    if not conduct.spend_statement(turn, name, member):
+        return False
+    terms.ask(turn, name, member)
+    return True
+
+
+def say_anew(turn: Turn, name: str, member: str) -> None:
+    """The same, and say so."""
+    if ask_anew(turn, name, member):
+        sync.send_sync(turn, name, member)
 
 
 def _ask_or_remind(turn: Turn, name: str, sender: str) -> bool:
@@ -83,7 +103,7 @@ def _hear_request(turn: Turn, name: str, sender: str, said: Request) -> bool:
     known = group.subscribers.get(sender)
     if known is not None and not _is_over(turn, known.at):
         return False  # whoever asks again and again is kept waiting: each answer is kept for good
-    if known is None or known.request != said.digest:
+    if known is None or known.request != said.digest or (known.accept and known.rules != adopting.rules_now(group)):
         if not conduct.spend_statement(turn, name, sender):
             return False  # it says it again
         terms.accept(turn, name, sender, said)
@@ -102,6 +122,8 @@ def _hear_accept(turn: Turn, name: str, sender: str, said: Accept) -> bool:
         return True  # our confirmation was lost
     if (said.publisher, said.subscriber) != (sender, group.me) or asked is None or said.request != asked.digest:
         return False  # to what we have asked before something was lost; it is said until we ask anew
+    if group.view.ledger and said.rules != (adopting.rules_now(group) or terms.NO_RULES):
+        return False  # one of us has not heard of the terms in force; it is said again, and then by those
     stream = _begun(group, sender, said, turn.now)
     rest = {did: one for did, one in group.asking.items() if did != sender}
     turn.edit(name, streams={**group.streams, sender: stream}, asking=rest)
@@ -112,7 +134,8 @@ def _hear_accept(turn: Turn, name: str, sender: str, said: Accept) -> bool:
 def _begun(group: Group, sender: str, said: Accept, now: int) -> Stream:
     """The stream as it stands by this answer, which has come `now` (UTC ms). Raises Malformed or Unauthentic."""
     alias, start = b64url_bytes(said.alias), b64url_bytes(said.start)
-    if len(alias) != ALIAS_BYTES or len(start) != SIGNATURE_BYTES or said.rules != terms.NO_RULES:
+    rules = adopting.rules_now(group)
+    if len(alias) != ALIAS_BYTES or len(start) != SIGNATURE_BYTES or said.rules != (rules or terms.NO_RULES):
         raise Malformed(why="an answer without a stream")
     head = start
     if said.overwrite:
@@ -122,7 +145,7 @@ def _begun(group: Group, sender: str, said: Accept, now: int) -> Stream:
             raise Malformed(why="an answer that leads somewhere else")
         head = there.then
     chain = open_key(b64url_bytes(said.key), group.place.secret)
-    return Stream(alias, head, chain, said.digest, said.time, said.after, confirm=True, heard_at=now)
+    return Stream(alias, head, chain, said.digest, said.time, said.after, confirm=True, rules=rules, heard_at=now)
 
 
 def open_key(sealed: bytes, secret: bytes) -> bytes:

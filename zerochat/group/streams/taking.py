@@ -13,6 +13,7 @@ from zerochat.group import log, sync
 from zerochat.group.effects import KeepMessage, Measure
 from zerochat.group.modes.sender_key import KEY_BYTES, moved_on, wrapped_key
 from zerochat.group.state import Early, Group, Stream
+from zerochat.group.streams.own import hash_of
 from zerochat.group.streams.reading import body_of
 from zerochat.group.turn import Turn
 from zerochat.group.wire.frame import open_frame
@@ -42,6 +43,24 @@ def hear(turn: Turn, name: str, sender: str, written: bytes) -> None:
     elif message.time > stream.time:
         _take(turn, name, sender, stream, message)
         follow(turn, name, sender)
+
+
+def hear_posted(turn: Turn, name: str, author: str, written: bytes) -> None:
+    """The same out of the group's log, whoever has handed it over: the signature is its author's. Raises RemoteError,
+    and then nothing has changed."""
+    group = turn.group(name)
+    message = parse_data(written)
+    stream = group.streams.get(author)
+    if message.publisher != did_key_bytes(author):
+        raise Refused(why="a signed message of somebody else's")
+    if stream is None or author not in group.peers or message.alias != stream.alias or message.time <= stream.time:
+        return
+    if message.before != stream.head:
+        _hold(turn, name, author, message, written)
+        return
+    _take(turn, name, author, stream, message, itself=False)
+    follow(turn, name, author)
+    sync.owe(turn, name, author)
 
 
 def _hold(turn: Turn, name: str, sender: str, message: Data, written: bytes) -> None:
@@ -85,8 +104,8 @@ def _later(written: bytes, stream: Stream) -> bool:
     return int.from_bytes(written[:8], "big") > stream.time and written[40:56] == stream.alias
 
 
-def _take(turn: Turn, name: str, sender: str, stream: Stream, message: Data) -> None:
-    """The next message of a stream: what it brings, and the place behind it."""
+def _take(turn: Turn, name: str, sender: str, stream: Stream, message: Data, *, itself: bool = True) -> None:
+    """The next message of a stream: what it brings, and the place behind it. `itself`: its author says it now."""
     group = turn.group(name)
     frame = wrapped_key(message)
     key, body = b"", None
@@ -105,11 +124,10 @@ def _take(turn: Turn, name: str, sender: str, stream: Stream, message: Data) -> 
         chain = found
     after = replace(stream, head=message.signature, chain=chain, time=message.time, ack="")
     turn.edit(name, streams={**group.streams, sender: after})
-    upto = log.hear_signed(turn, name, sender, body) if body is not None else group.chain(sender).seq
+    upto = log.hear_signed(turn, name, sender, body, itself=itself) if body is not None else group.chain(sender).seq
     written = message.written()
-    turn.say(
-        KeepMessage(name, sender, message.alias, message.time, message.before, message.signature, upto, written, key)
-    )
+    place = message.alias, message.time, message.before, message.signature, upto
+    turn.say(KeepMessage(name, sender, *place, written, key, hash_of(group, written)))
 
 
 def _new_key(group: Group, sender: str, frame: bytes) -> bytes | None:

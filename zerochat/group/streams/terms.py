@@ -11,6 +11,7 @@ from zerochat.crypto.primitives import hkdf_sha256, sha256, x25519, x25519_publi
 from zerochat.evidence.handshake import Accept, Confirm, Request, SignedStatement
 from zerochat.evidence.messages import acknowledgement, overwrite
 from zerochat.group.effects import KeepStatement
+from zerochat.group.ledger import adopting
 from zerochat.group.modes.sender_key import KEY_BYTES
 from zerochat.group.state import Asking, Stream, Subscriber
 from zerochat.group.streams import own
@@ -60,6 +61,10 @@ def ask(turn: Turn, name: str, member: str) -> None:
 def accept(turn: Turn, name: str, member: str, asked: Request) -> None:
     """Let a member hear our stream from where it stands."""
     stream, group = own.current(turn, name), turn.group(name)
+    if (known := group.subscribers.get(member)) is not None:
+        adopting.replaced(turn, name, member, known)
+        group = turn.group(name)
+    rules = adopting.rules_now(group)
     leads_there = ""
     if stream.head != stream.start:
         there = overwrite(group.seed, max(1, turn.now), did_key_bytes(member), stream.alias, stream.head, stream.start)
@@ -73,11 +78,12 @@ def accept(turn: Turn, name: str, member: str, asked: Request) -> None:
         alias=b64url(stream.alias),
         start=b64url(stream.start),
         overwrite=leads_there,
-        rules=NO_RULES,
+        rules=rules or NO_RULES,
         after=after,
         key=b64url(seal_key(stream.chain, group.view.members[member].transport, turn.moment.random(KEY_BYTES))),
     ).signed(group.seed)
-    hears = Subscriber(asked.digest, given.digest, after, given.written().decode(), stream.time, turn.now)
+    begun = stream.time
+    hears = Subscriber(asked.digest, given.digest, after, given.written().decode(), begun, turn.now, rules, begun)
     turn.edit(name, subscribers={**group.subscribers, member: hears})
     keep(turn, name, member, asked)
     keep(turn, name, member, given)

@@ -152,6 +152,8 @@ class SyncBody(msgspec.Struct, frozen=True):
     """Signed statements about the two's subscriptions (`evidence/handshake.py`), as canonical JSON."""
     ack: Annotated[str, msgspec.Meta(max_length=ACK_BYTES * 4 // 3)] = ""
     """The sender's signed acknowledgement of the reader's stream, base64url."""
+    log: _Count = 0
+    """How many entries the sender has of the log by the terms in force, where the group keeps one."""
     tips: Annotated[str, msgspec.Meta(max_length=HAVE_MAX * 3)] = ""
     """What stands at the ends of all chains that `have` tells of, two bytes each (`history/tips.py`)."""
 

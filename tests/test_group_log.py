@@ -1,0 +1,273 @@
+"""Groups that keep a log with witnesses, played out between cores: terms, what is overdue, and who finds it there."""
+
+import pytest
+from msgspec.structs import replace
+
+from tests.test_members import Ruled
+from zerochat.crypto.encoding import b64url
+from zerochat.crypto.primitives import sha256
+from zerochat.evidence.note import parse_note
+from zerochat.evidence.witness import entry_of, parse_entry
+from zerochat.group.ledger.adopting import current
+from zerochat.group.membership import Policy
+from zerochat.group.notices import Logged, LogStalled, TermsSet
+from zerochat.group.stimuli import AcceptInvitation, CreateGroup, CreateInvitation, PostToLog, RemoveMember, SendPost
+
+MINUTE = 60_000
+
+
+class Accountable(Ruled):
+    """Members of a group that keeps a log, and the terms that they have come to."""
+
+    def __init__(self, members=4, policy=None, wait=True):
+        self.kept = {}
+        self.gone = set()
+        self.policy = policy or Policy(remove="anyone", quorum=0)
+        super().__init__(members, self.policy, keys="sender-key")
+        if wait:
+            self.run(for_ms=4 * MINUTE)
+
+    def ask(self, name, command):
+        if isinstance(command, CreateGroup):
+            command = replace(command, accountability="ledger")
+        return super().ask(name, command)
+
+    def _frame(self, name, stimulus):
+        sender = self.nodes[name].connected.get(stimulus.link, "")
+        if name not in self.gone and sender not in self.gone:
+            super()._frame(name, stimulus)
+
+    def away(self, *names):
+        """Nothing gets to these, and nothing from them; both ends notice."""
+        self.gone |= set(names)
+        for name in names:
+            for other in self.nodes:
+                for one, end in ((name, other), (other, name)):
+                    for link in [link for link, there in self.nodes[one].connected.items() if there == end]:
+                        self._disconnect(self.nodes[one], link)
+
+    def back(self, *names):
+        self.gone -= set(names)
+        self._connect_all()
+
+    def _ends(self, node, link):
+        ends = super()._ends(node, link)
+        return None if ends is not None and (node.name in self.gone or ends[0].name in self.gone) else ends
+
+    def did(self, name):
+        return self.group(name).me
+
+    def log(self, name):
+        return current(self.group(name))
+
+    def operator(self):
+        rules = self.group("n0").view.terms.rules
+        return next(name for name in self.nodes if self.did(name) == rules.operator)
+
+    def entries(self, name):
+        return [parse_entry(record) for record in self.records(name)]
+
+    def records(self, name):
+        log = self.log(name)
+        return self.nodes[name].logbook.entries.get((self.id, log.rules.origin), [])[: log.followed.frontier.size]
+
+    def post(self, name, text):
+        self.ask(name, SendPost(self.id, text))
+
+
+@pytest.fixture
+def four():
+    return Accountable(4)
+
+
+def test_terms_are_said_by_themselves_by_one_of_them(four):
+    views = [four.group(name).view for name in four.nodes]
+    assert len({view.terms for view in views}) == 1 and views[0].terms is not None
+    rules = views[0].terms.rules
+    assert set(rules.witnesses) == {four.did(name) for name in four.nodes} and rules.quorum.needed == 3
+    said = [event for event in four.group("n0").control.values() if event.type == "terms"]
+    assert len(said) <= 2, "one for three, and one for four"
+    for name in four.nodes:
+        assert four.heard(name, TermsSet)[-1].origin == rules.origin
+        assert {stream.rules for stream in four.group(name).streams.values()} == {rules.digest}
+        assert {one.rules for one in four.group(name).subscribers.values()} == {rules.digest}
+
+
+def test_what_is_overdue_is_posted_once_and_found_by_whoever_was_away_although_its_author_is_gone(four):
+    four.post("n1", "heard by all")
+    four.settle()
+    four.away("n3")
+    four.post("n1", "one")
+    four.run(for_ms=MINUTE)
+    four.post("n1", "two")
+    four.run(for_ms=11 * MINUTE)
+    for name in ("n0", "n1", "n2"):
+        assert [one.kind for one in four.entries(name)] == ["message"] * 2
+        assert not four.log(name).mine
+    kept = [one.message for one in four.nodes["n1"].signed if one.author == four.did("n1")][-2:]
+    assert four.entries("n0") == [entry_of("message", four.did("n1"), message) for message in kept]
+    assert not any(text in four.texts("n3") for text in ("one", "two")), "it was away"
+    four.away("n1")
+    four.back("n3")
+    four.run(for_ms=2 * MINUTE)
+    assert four.texts("n3")[-2:] == ["one", "two"]
+    assert four.records("n3") == four.records("n0")
+    mine = [one.message for one in four.nodes["n3"].signed if one.author == four.did("n1")][-2:]
+    assert mine == kept, "as its author has signed it"
+
+
+# --- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+def overdue(world, author="n1", away="n3", texts=("one", "two", "three")):
+    """Somebody is away while this one speaks, for so long that it has to be posted."""
+    world.away(away)
+    for text in texts:
+        world.post(author, text)
+        world.run(for_ms=3_000)
+
+
+def converged(world, names=None, for_ms=30 * MINUTE):
+    """All of these have the same log, and nothing waits."""
+
+    def done():
+        logs = [world.log(name) for name in names or world.nodes]
+        if any(log is None or log.mine or log.wanted for log in logs):
+            return False
+        return len({(log.rules.origin, log.followed.frontier) for log in logs}) == 1
+
+    assert world.run(done, for_ms=for_ms, every_ms=5_000), {
+        name: (one and (one.rules.origin[-4:], one.followed.frontier.size, len(one.mine), len(one.wanted)))
+        for name in names or world.nodes
+        for one in [world.log(name)]
+    }
+
+
+@pytest.mark.parametrize("role", ["operator", "witness", "author", "all"])
+def test_whoever_dies_in_the_middle_goes_on_where_it_was(four, role):
+    operator = four.operator()
+    author = next(name for name in four.nodes if name not in (operator, "n3"))
+    witness = next(name for name in four.nodes if name not in (operator, author, "n3"))
+    overdue(four, author)
+    dying = {"operator": [operator], "witness": [witness], "author": [author], "all": [operator, witness, author]}[role]
+    four.run(for_ms=8 * MINUTE + 20_000)
+    for _ in range(40):
+        four.restart(dying[four.dice.randrange(len(dying))])
+        four.run(for_ms=four.dice.choice((40, 400, 4_000)))
+    four.run(for_ms=3 * MINUTE)
+    four.away(author)
+    four.back("n3")
+    four.run(for_ms=3 * MINUTE)
+    assert four.texts("n3")[-3:] == ["one", "two", "three"]
+    four.back(author)
+    converged(four)
+    assert sorted(four.records("n3")) == sorted(set(four.records("n3"))), "nothing has two places"
+
+
+def test_lines_that_are_lost_are_said_again(four):
+    four.faults = replace(four.faults, loss=0.4)
+    overdue(four, "n1")
+    four.run(for_ms=14 * MINUTE)
+    four.back("n3")
+    converged(four)
+    assert len(four.records("n0")) >= 3 and four.texts("n3")[-3:] == ["one", "two", "three"]
+
+
+def test_a_log_goes_on_without_a_witness_that_is_away_or_full_and_stands_still_without_two(four):
+    operator = four.operator()
+    author, other = (name for name in four.nodes if name not in (operator, "n3"))
+    four.nodes[other].logbook.room = 0
+    four.post(author, "for all")
+    four.settle()
+    overdue(four, author, texts=["not for long"])
+    four.run(for_ms=20 * MINUTE)
+    # n3 is away, and `other` has no room: but what it has heard itself it holds.
+    assert len(four.records(author)) == 1
+    origin = four.log(author).rules.origin
+    blob = b"nobody has heard this"
+    assert four.ask(author, PostToLog(four.id, "close", blob)).result
+    four.run(for_ms=15 * MINUTE)
+    assert four.group(author).logs[origin].mine, "though there may be another log by now"
+    assert [one.origin for one in four.heard(author, LogStalled)] == [origin]
+    assert four.nodes[operator].dropped.get("WitnessFull ", 0)
+    four.nodes[other].logbook.room = 1 << 60
+    assert four.run(lambda: not four.group(author).logs[origin].mine, for_ms=60 * MINUTE)
+    assert blob in [one.blob for one in four.nodes[other].logbook.blobs.values()]
+    converged(four, [name for name in four.nodes if name != "n3"])
+
+
+def test_where_the_operator_is_gone_the_next_one_takes_over_and_the_old_one_follows(four):
+    operator = four.operator()
+    author = next(name for name in four.nodes if name != operator)
+    four.away(operator)
+    four.post(author, "said while the operator is gone")
+    assert four.run(lambda: four.group(author).view.terms.rules.operator != four.did(operator), for_ms=30 * MINUTE)
+    rest = [name for name in four.nodes if name != operator]
+    four.run(for_ms=3 * MINUTE)
+    converged(four, rest)
+    assert [one.author for one in four.entries(author)] == [four.did(author)]
+    assert four.heard(author, LogStalled)
+    four.back(operator)
+    four.run(for_ms=3 * MINUTE)
+    converged(four)
+    assert four.texts(operator)[-1] == "said while the operator is gone"
+
+
+def test_a_witness_that_is_put_out_is_replaced_and_whoever_comes_back_is_somebody_else(four):
+    before = four.group("n0").view.terms.rules
+    four.says("n1", RemoveMember(four.id, four.did("n3")))
+    four.run(for_ms=15 * MINUTE)
+    rules = four.group("n0").view.terms.rules
+    assert len(rules.witnesses) == 3 and rules.origin != before.origin
+    assert set(rules.witnesses) == {four.did(name) for name in ("n0", "n1", "n2")}
+    four.nodes["n3"].agent = replace(four.nodes["n3"].agent, groups={})
+    invitation = four.ask("n0", CreateInvitation(four.id, 3600, 1)).result.invitation
+    four.ask("n3", AcceptInvitation(invitation, "n3 again"))
+    four.run(for_ms=30 * MINUTE)
+    assert len(four.group("n3").view.terms.rules.witnesses) == 4
+    overdue(four, "n1", texts=["anew"])
+    four.run(for_ms=12 * MINUTE)
+    four.away("n1")
+    four.back("n3")
+    four.run(for_ms=3 * MINUTE)
+    assert four.texts("n3")[-1] == "anew"
+
+
+def test_a_profile_from_a_backup_neither_operates_nor_witnesses_what_it_did_before(four):
+    operator = four.operator()
+    name = next(name for name in four.nodes if name != operator)
+    for one in (operator, name):
+        four.restart(one, restored=True)
+        log = four.log(one)
+        assert log.retired and log.watched is None and log.operated is None
+    four.run(for_ms=10 * MINUTE)
+    four.post("n3", "somebody has lost something")
+    four.away("n0" if operator != "n0" else "n1")
+    four.run(for_ms=40 * MINUTE)
+    rules = four.group("n3").view.terms.rules
+    assert rules.operator != four.did(operator)
+    assert not four.log("n3").mine
+
+
+def test_everybody_keeps_accusations_and_what_is_said_against_them_and_sees_that_no_more_was(four):
+    accuser, accused = "n1", "n2"
+    assert four.ask(accuser, PostToLog(four.id, "accusation", b"accused")).result
+    four.run(for_ms=3 * MINUTE)
+    defence = b"x" * 150_000
+    assert four.ask(accused, PostToLog(four.id, "defence", defence, about="d" * 43)).result
+    four.run(for_ms=30 * MINUTE)
+    converged(four)
+    rules = four.group("n0").view.terms.rules
+    for name in four.nodes:
+        kinds = [one.kind for one in four.entries(name)]
+        assert kinds == ["accusation", "defence"]
+        four.entries(name)[1].check()
+        for blob in (b"accused", defence):
+            assert four.nodes[name].logbook.blob(four.id, b64url(sha256(blob))) == blob
+        notes = [parse_note(note.encode()) for _, _, note in four.nodes[name].logbook.notes[four.id, rules.origin]]
+        filed = rules.quorum.time_ms(notes[0])
+        assert max(map(rules.quorum.whole_ms, notes)) >= filed + rules.window_ms
+        assert len(notes) <= 4
+        assert four.heard(name, Logged)
+    entry = entry_of("defence", four.did(accused), defence, "d" * 43)
+    assert four.entries("n0")[1].hash == entry.hash
