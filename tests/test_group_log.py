@@ -6,12 +6,39 @@ from msgspec.structs import replace
 from tests.test_members import Ruled
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
-from zerochat.evidence.note import parse_note
-from zerochat.evidence.witness import entry_of, parse_entry
+from zerochat.evidence.merkle import Frontier
+from zerochat.evidence.note import cosignature, parse_checkpoint, parse_note
+from zerochat.evidence.witness import checkpoint, entry_of, is_split, parse_entry
+from zerochat.group.effects import Dispatch
+from zerochat.group.ledger import following, talk
 from zerochat.group.ledger.adopting import current
 from zerochat.group.membership import Policy
-from zerochat.group.notices import Logged, LogStalled, TermsSet
-from zerochat.group.stimuli import AcceptInvitation, CreateGroup, CreateInvitation, PostToLog, RemoveMember, SendPost
+from zerochat.group.notices import Logged, LogSplit, LogStalled, TermsSet
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    CreateGroup,
+    CreateInvitation,
+    Moment,
+    PostToLog,
+    Received,
+    RemoveMember,
+    SendPost,
+)
+from zerochat.group.turn import Turn
+from zerochat.group.wire.logs import (
+    LOG_BLOB,
+    LOG_LINE,
+    LOG_PIECE,
+    LOG_POST,
+    LOG_WANT,
+    LogLineBody,
+    LogPieceBody,
+    LogPostBody,
+    LogWantBody,
+    PostedBody,
+    packed,
+)
+from zerochat.sim import SIMULATED_PACKERS
 
 MINUTE = 60_000
 
@@ -271,3 +298,198 @@ def test_everybody_keeps_accusations_and_what_is_said_against_them_and_sees_that
         assert four.heard(name, Logged)
     entry = entry_of("defence", four.did(accused), defence, "d" * 43)
     assert four.entries("n0")[1].hash == entry.hash
+
+
+# --- who lies -------------------------------------------------------------------------------------------------------
+
+
+def said(world, name, to, kind, body):
+    """A message of this member's to another one, whatever it says."""
+    turn = Turn(world.nodes[name].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    assert talk.say(turn, world.id, world.did(to), kind, body)
+    (sent,) = (effect for effect in turn.effects if isinstance(effect, Dispatch))
+    link = world.group(to).peers[world.did(name)].link
+    return Received(link, sent.envelope)
+
+
+def tell(world, name, to, kind, body):
+    world.hear(to, said(world, name, to, kind, body))
+
+
+def two_logs(world, operator):
+    """Two checkpoints of one length by the operator of the log in force, with the entry below each."""
+    group, log = world.group(operator), world.log(operator)
+    found = []
+    for number in range(2):
+        record = entry_of("close", group.me, b"log %d" % number).record()
+        frontier = log.followed.frontier.with_entry(record)
+        found.append((record, checkpoint(log.rules.origin, frontier, group.seed)))
+    return found
+
+
+def test_an_operator_that_shows_a_witness_two_logs_is_convicted_and_replaced(four):
+    operator = four.operator()
+    witness, other, reader = (name for name in four.nodes if name != operator)
+    origin = four.log(operator).rules.origin
+    (one, first), (two, second) = two_logs(four, operator)
+    for name in (witness, other):
+        for number in range(2):
+            blob = packed(b"log %d" % number)
+            body = LogPostBody(four.id, origin, [PostedBody((one, two)[number].decode(), blob)])
+            tell(four, operator, name, LOG_POST, body)
+    tell(four, operator, witness, LOG_PIECE, LogPieceBody(four.id, origin, 0, [one.decode()], first.written()))
+    tell(four, operator, other, LOG_PIECE, LogPieceBody(four.id, origin, 0, [two.decode()], second.written()))
+    four.run(for_ms=2_000)
+    tell(four, operator, witness, LOG_PIECE, LogPieceBody(four.id, origin, 0, [two.decode()], second.written()))
+    (told,) = four.heard(witness, LogSplit)
+    assert told.operator == four.did(operator)
+    assert is_split(parse_note(told.one.encode()), parse_note(told.other.encode()), told.operator)
+    assert four.group(witness).logs[origin].split == (told.one, told.other), "and it is kept"
+    four.restart(witness)
+    assert four.group(witness).logs[origin].split == (told.one, told.other)
+    frontier = four.group(witness).logs[origin].watched.frontier
+    tell(four, operator, witness, LOG_PIECE, LogPieceBody(four.id, origin, 0, [two.decode()], second.written()))
+    assert len(four.heard(witness, LogSplit)) == 1 and four.group(witness).logs[origin].watched.frontier == frontier
+    four.run(for_ms=15 * MINUTE)
+    rules = four.group(reader).view.terms.rules
+    assert rules.origin != origin and rules.operator != four.did(operator)
+    overdue(four, reader, away=other, texts=["a log without that one"])
+    four.run(for_ms=14 * MINUTE)
+    assert [one.author for one in four.entries(witness)] == [four.did(reader)]
+
+
+def test_no_two_logs_are_believed_whatever_the_operator_shows(four):
+    operator = four.operator()
+    others = [name for name in four.nodes if name != operator]
+    origin = four.log(operator).rules.origin
+    branches = two_logs(four, operator)
+    for number, name in enumerate(others):
+        record, note = branches[number % 2]
+        content = packed(b"log %d" % (number % 2))
+        tell(four, operator, name, LOG_POST, LogPostBody(four.id, origin, [PostedBody(record.decode(), content)]))
+        tell(four, operator, name, LOG_PIECE, LogPieceBody(four.id, origin, 0, [record.decode()], note.written()))
+    four.run(for_ms=5_000)
+    assert {four.group(name).logs[origin].watched.frontier.root() for name in others} == {
+        parse_checkpoint(note.text).root for _, note in branches
+    }
+    assert {four.group(name).logs[origin].followed.frontier.size for name in others} == {0}
+    lines = [cosignature(note.text, four.group(operator).seed, four.now // 1000) for _, note in branches]
+    for (record, note), line in zip(branches, lines, strict=True):  # its own line, and nobody else's
+        piece = LogPieceBody(four.id, origin, 0, [record.decode()], note.with_line(line).written())
+        tell(four, operator, others[0], LOG_PIECE, piece)
+    assert four.group(others[0]).logs[origin].followed.frontier.size == 0
+
+
+def test_a_witness_that_cosigns_something_else_is_passed_over(four):
+    operator = four.operator()
+    liar, author, away = (name for name in four.nodes if name != operator)
+    overdue(four, author, away=away)
+    four.run(for_ms=14 * MINUTE)
+    assert four.records(author), "with the liar and the two others"
+    origin, state = four.log(operator).rules.origin, four.log(operator).operated
+    elsewhere = checkpoint(origin, Frontier().with_entry(b"x"), four.group(operator).seed)
+    for line in (
+        cosignature(elsewhere.text, four.group(liar).seed, four.now // 1000),
+        cosignature(state.whole.text, four.group(author).seed, four.now // 1000),
+        "no line",
+        "",
+    ):
+        tell(four, liar, operator, LOG_LINE, LogLineBody(four.id, origin, 10**9, line))
+        assert four.log(operator).operated == state
+    tell(four, liar, author, LOG_LINE, LogLineBody(four.id, origin, 1, "no line"))
+    four.run(for_ms=1_000)
+    four.back(away)
+    converged(four)
+
+
+def test_whoever_is_no_witness_has_no_line():
+    five = Accountable(5)
+    rules = five.group("n0").view.terms.rules
+    assert len(rules.witnesses) == 4
+    outsider = next(name for name in five.nodes if five.did(name) not in rules.witnesses)
+    before = five.log(five.operator())
+    tell(five, outsider, five.operator(), LOG_LINE, LogLineBody(five.id, rules.origin, 0, ""))
+    assert five.log(five.operator()) == before and five.nodes[five.operator()].dropped["dropped Refused"] == 1
+    overdue(five, outsider, away=outsider)
+    overdue(five, "n0", away=next(name for name in ("n1", "n2", "n3") if name != five.operator()))
+    five.run(for_ms=14 * MINUTE)
+    five.back(*five.gone)
+    five.run(for_ms=20 * MINUTE)
+    converged(five)
+    assert five.records(outsider) == five.records("n0")
+
+
+@pytest.mark.parametrize("to", ["operator", "witness"])
+def test_a_flood_fills_a_bounded_place(four, to):
+    operator = four.operator()
+    rogue = next(name for name in four.nodes if name != operator)
+    whom = operator if to == "operator" else next(name for name in four.nodes if name not in (operator, rogue))
+    origin = four.log(whom).rules.origin
+    four.away(*(name for name in four.nodes if name not in (rogue, whom)))
+    for number in range(0, 3 * 64, 8):
+        posts = []
+        for place in range(number, number + 8):
+            blob = b"%d" % place
+            posts.append(PostedBody(entry_of("message", four.did(rogue), blob).record().decode(), packed(blob)))
+        tell(four, rogue, whom, LOG_POST, LogPostBody(four.id, origin, posts))
+        four.run(for_ms=10)
+    log = four.log(whom)
+    if log.operated is not None:
+        under_way = log.operated.frontier.size
+        assert len(log.operated.waiting) <= 64 and under_way <= 64
+    assert len(log.wanted) <= following.WANTED_MAX and len(log.mine) == 0
+    for record in (
+        entry_of("message", four.did(whom), b"in your name").record(),
+        entry_of("defence", four.did(rogue), b"no signature", "d" * 43).record(),
+    ):
+        before = four.log(whom).operated
+        tell(four, rogue, whom, LOG_POST, LogPostBody(four.id, origin, [PostedBody(record.decode())]))
+        four.run(for_ms=10)
+        assert before is None or four.log(whom).operated == before
+    tell(four, rogue, whom, LOG_POST, LogPostBody(four.id, "zerochat/log/none", [PostedBody("{}")]))
+    lied = entry_of("message", four.did(rogue), b"short")
+    post = LogPostBody(four.id, origin, [PostedBody(lied.record().decode(), packed(b"something else"))])
+    tell(four, rogue, whom, LOG_POST, post)
+    assert four.nodes[whom].logbook.blob(four.id, lied.hash) is None
+
+
+def test_bytes_that_nobody_has_asked_for_are_passed_over(four):
+    operator = four.operator()
+    name = next(one for one in four.nodes if one != operator)
+    origin = four.log(name).rules.origin
+    record = entry_of("close", four.did(operator), b"unasked").record()
+    before = four.nodes[name].agent
+    tell(
+        four, operator, name, LOG_BLOB, LogPostBody(four.id, origin, [PostedBody(record.decode(), packed(b"unasked"))])
+    )
+    assert four.nodes[name].logbook.blob(four.id, parse_entry(record).hash) is None
+    assert four.nodes[name].agent == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        LogWantBody("g" * 43, "zerochat/log/x"),
+        LogWantBody("", "zerochat/log/x", after=3),
+        LogWantBody("", "ORIGIN", after=2**53 - 1),
+        LogWantBody("", "ORIGIN", records=["{}"]),
+        LogWantBody("", "ORIGIN", after=0, records=[]),
+    ],
+    ids=str,
+)
+def test_questions_that_make_no_sense_change_nothing(four, body):
+    group, origin = body.group or four.id, four.log("n1").rules.origin
+    before = four.nodes["n1"].agent
+    body = replace(body, group=group, origin=origin if body.origin == "ORIGIN" else body.origin)
+    tell(four, "n2", "n1", LOG_WANT, body)
+    assert four.nodes["n1"].agent == before
+
+
+def test_words_about_a_log_are_refused_where_there_is_none():
+    world = Ruled(2, keys="sender-key")
+    before = world.nodes["n1"].agent
+    turn = Turn(world.nodes["n0"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    assert talk.say(turn, world.id, world.group("n1").me, LOG_WANT, LogWantBody(world.id, "zerochat/log/x", 0))
+    (sent,) = (effect for effect in turn.effects if isinstance(effect, Dispatch))
+    world.hear("n1", Received(world.group("n1").peers[world.group("n0").me].link, sent.envelope))
+    assert world.nodes["n1"].agent == before and world.nodes["n1"].dropped["dropped Refused"] == 1
