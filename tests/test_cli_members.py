@@ -176,12 +176,14 @@ def test_a_kind_of_group_is_its_keys_in_a_word(run, crew) -> None:
     for line in ("new g --kind signed", "new g --kind classic-single", "new g --keys sender-key --kind signed"):
         assert run(line)[0] == 0
     assert [params.keys for params in of(crew, "new")] == ["sender-key", "pairwise-single", "sender-key"]
-    code, _, err = run("new g --kind accountable")
-    assert code == 2 and "a judge. Take `signed`" in err
+    assert run("new g --kind accountable")[0] == 0
+    made = of(crew, "new")
+    assert [(one.keys, one.accountability) for one in made[-1:]] == [("sender-key", "ledger")]
+    assert {one.accountability for one in made[:-1]} == {"acks"}
     code, _, err = run("new g --kind signed --keys pairwise-multi")
     assert code == 2 and "has the keys `sender-key`, and not `pairwise-multi`" in err
-    assert len(of(crew, "new")) == 3, "what is refused is not asked for"
-    assert tuple(MODES) == plain.KEYS and set(plain.KINDS.values()) == set(MODES)
+    assert len(of(crew, "new")) == 4, "what is refused is not asked for"
+    assert tuple(MODES) == plain.KEYS and {keys for keys, _ in plain.KINDS.values()} == set(MODES)
     assert {keys for keys, mode in MODES.items() if mode.signs} == set(plain.SIGNS)
 
 

@@ -16,10 +16,14 @@ REMOVE_RULES: Final = ("anyone", "admins", "quorum")
 ROLE_RULES: Final = ("flat", "admins")
 AGREEMENT_RULES: Final = ("permissive", "strict")
 KEYS: Final = ("pairwise-multi", "pairwise-single", "sender-key")
-KINDS: Final = {"classic-multi": "pairwise-multi", "classic-single": "pairwise-single", "signed": "sender-key"}
-"""Keys and accountability in one word: by that, the keys. You see who has your messages in each; where it is `signed`,
-you can show it too."""
-LATER_KINDS: Final = ("accountable",)
+KINDS: Final = {
+    "classic-multi": ("pairwise-multi", "acks"),
+    "classic-single": ("pairwise-single", "acks"),
+    "signed": ("sender-key", "acks"),
+    "accountable": ("sender-key", "ledger"),
+}
+"""Keys and accountability in one word. You see who has your messages in each; where it is `signed`, you can show it
+too; and where it is `accountable`, what somebody has not acknowledged in time stands in a log that members witness."""
 SIGNS: Final = ("sender-key",)
 """The keys under which whoever says something signs it."""
 QUORUM: Final = 2
@@ -34,7 +38,11 @@ _KEYS: Final = {
     "sender-key": "a key for each author; one envelope for all, with its author's signature",
 }
 _PATHS: Final = {"mesh": "every member is connected with every other"}
-_ACCOUNTABILITY: Final = {"acks": "you see who has your messages"}
+_ACCOUNTABILITY: Final = {
+    "acks": "you see who has your messages",
+    "ledger": "you see who has your messages, and have that signed; what is not acknowledged in time stands in a log that"
+    " members witness",
+}
 _JOIN: Final = {
     "invited": "anybody with an invitation gets in",
     "ask": "anybody with an invitation may ask, and gets in when whoever made it says yes",
@@ -99,19 +107,22 @@ def settled(
     )
 
 
-def keys_for(kind: str | None, keys: str | None) -> str:
-    """The keys of a group that somebody wants by one word or the other, or by neither. Raises BadRules."""
-    if kind in LATER_KINDS:
-        raise BadRules(
-            why=f"no version has groups that are `{kind}` yet, with a log that outsiders keep and a judge. Take"
-            " `signed`: what is said there is signed, and so is who has it"
-        )
-    if kind is not None:
-        _one_of("kind of group", kind, tuple(KINDS))
-        if keys not in (None, KINDS[kind]):
-            raise BadRules(why=f"a group that is `{kind}` has the keys `{KINDS[kind]}`, and not `{keys}`")
-        return KINDS[kind]
-    return keys or KEYS[0]
+def kind_for(kind: str | None, keys: str | None) -> tuple[str, str]:
+    """The keys and the accountability of a group that somebody wants by one word or the other, or by neither. Raises
+    BadRules."""
+    if kind is None:
+        return keys or KEYS[0], "acks"
+    _one_of("kind of group", kind, tuple(KINDS))
+    if keys not in (None, KINDS[kind][0]):
+        raise BadRules(why=f"a group that is `{kind}` has the keys `{KINDS[kind][0]}`, and not `{keys}`")
+    return KINDS[kind]
+
+
+def check_accountability(accountability: str, keys: str) -> None:
+    """Raise BadRules where these do not go together."""
+    _one_of("kind of accountability", accountability, tuple(_ACCOUNTABILITY))
+    if accountability == "ledger" and keys not in SIGNS:
+        raise BadRules(why=f"a log with witnesses needs keys that sign (`{SIGNS[0]}`), and not `{keys}`")
 
 
 def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:

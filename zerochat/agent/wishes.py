@@ -104,8 +104,10 @@ def _new(params: schema.NewParams, agent: Agent) -> Command:
     )
     if params.keys not in MODES:
         raise BadRequest(why=f"there are no keys called {params.keys[:32]!a}, only {', '.join(MODES)}")
+    plain.check_accountability(params.accountability, params.keys)
     policy = Policy(**to_builtins(rules))
-    return CreateGroup(params.group, agent.label, _envelope(params.envelope), params.keys, policy)
+    made = params.group, agent.label, _envelope(params.envelope), params.keys, policy
+    return CreateGroup(*made, params.accountability)
 
 
 def _given(group: Group, rule: str) -> str:

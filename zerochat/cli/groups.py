@@ -51,12 +51,13 @@ def new(options: Options, out: Output) -> ExitCode:
         options.history_rule or "all",
         options.keepers,
     )
-    keys = plain.keys_for(options.kind, options.keys)
+    keys, accountability = plain.kind_for(options.kind, options.keys)
     with attached(options) as agent:
         group = agent.client.new(
             options.group,
             envelope=options.envelope,
             keys=keys,
+            accountability=accountability,
             join=rules.join,
             remove=rules.remove,
             quorum=rules.quorum,

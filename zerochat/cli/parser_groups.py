@@ -51,6 +51,7 @@ zerochat new hikers --removal quorum --quorum 3
 zerochat new crew --roles admins --join ask
 zerochat new news --keys pairwise-single --roles admins
 zerochat new board --kind signed
+zerochat new council --kind accountable
 zerochat new hikers --history last:50
 zerochat new hikers --envelope didcomm/v1
 """,
@@ -67,8 +68,8 @@ zerochat new hikers --envelope didcomm/v1
         "--kind",
         choices=("classic-multi", "classic-single", "signed", "accountable"),
         help="the same in a word: classic-multi and classic-single have pairwise keys, and nobody can prove what you"
-        " said; signed has sender keys, and what is said and who has it is signed; accountable, with a judge, is for a"
-        " later version",
+        " said; signed has sender keys, and what is said and who has it is signed; accountable has them too, and what"
+        " somebody has not acknowledged in time stands in a log that three members or more witness",
     )
     new.add_argument(
         "--join",

@@ -258,8 +258,9 @@ class GroupParams(Struct, frozen=True):
 
 class NewParams(Struct, frozen=True):
     """`group`: its name. `envelope`: `didcomm/v2` or `didcomm/v1`. `keys`: `pairwise-multi`, `pairwise-single` or
-    `sender-key`, where all that is said is signed. The others as in `PolicyInfo`; `remove` and `quorum` may be left to
-    the others. All of it is for good."""
+    `sender-key`, where all that is said is signed. `accountability`: `acks`; with keys that sign also `ledger`, a log
+    with witnesses. The others as in `PolicyInfo`; `remove` and `quorum` may be left to the others. All of it is for
+    good."""
 
     group: str
     envelope: str = "didcomm/v2"
@@ -271,6 +272,7 @@ class NewParams(Struct, frozen=True):
     agreement: str = "permissive"
     history: str = "all"
     keepers: int = 0
+    accountability: str = "acks"
 
 
 class InviteParams(Struct, frozen=True):
