@@ -40,8 +40,8 @@ _KEYS: Final = {
 _PATHS: Final = {"mesh": "every member is connected with every other"}
 _ACCOUNTABILITY: Final = {
     "acks": "you see who has your messages",
-    "ledger": "you see who has your messages, and have that signed; what is not acknowledged in time stands in a log that"
-    " members witness",
+    "ledger": "you see who has your messages, and have that signed; what is not acknowledged in time stands in a log"
+    " that members witness",
 }
 _JOIN: Final = {
     "invited": "anybody with an invitation gets in",

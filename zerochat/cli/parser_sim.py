@@ -21,6 +21,7 @@ zerochat sim --seeds 100000 --first 5000
 zerochat sim --seed 7 --trace
 zerochat sim --histories --seeds 200
 zerochat sim --byzantine --seeds 200
+zerochat sim --accountable --seeds 50
 """,
     )
     sim.add_argument("--seeds", type=positive, default=1000, metavar="N", help="how many to play (default: 1000)")
@@ -38,6 +39,13 @@ zerochat sim --byzantine --seeds 200
     )
     kinds.add_argument(
         "--byzantine", dest="kind", action="store_const", const="byzantine", help="with members who break the rules"
+    )
+    kinds.add_argument(
+        "--accountable",
+        dest="kind",
+        action="store_const",
+        const="accountable",
+        help="groups that keep a log, with witnesses who lie",
     )
     sim.add_argument("--loss", type=chance, metavar="P", help="how many of the frames get lost, 0 to 1")
     sim.add_argument("--twice", action="store_true", help="play each seed twice, and compare")

@@ -18,6 +18,7 @@ encrypted; elsewhere a transparent packer of the same shape stands in for them.
     byzantine   those in which some members break the rules, and what must hold for the others all the same
     adversary   a member that breaks the rules
     attacks     what it tries (forgeries.py: that of it which forges; hearsay.py: that which is about others' words)
+    accountable those of groups that keep a log, whose witnesses lie up to their bound (logbook.py: a disk's part)
     world       nodes, their network and their clock
     checks      what must hold of all nodes together
     node        one node, and what must hold of what it has kept (handed.py: of what others have handed it)
@@ -26,6 +27,7 @@ encrypted; elsewhere a transparent packer of the same shape stands in for them.
     batch       many of them, in several processes
 """
 
+from zerochat.sim.accountable import play_accountable
 from zerochat.sim.byzantine import play_byzantine
 from zerochat.sim.episode import play_episode
 from zerochat.sim.history import play
@@ -41,6 +43,7 @@ __all__ = [
     "Violation",
     "World",
     "play",
+    "play_accountable",
     "play_byzantine",
     "play_episode",
 ]

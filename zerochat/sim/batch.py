@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from zerochat.sim.accountable import play_accountable
 from zerochat.sim.beginnings import beginning_of, begun
 from zerochat.sim.byzantine import Tally, play_byzantine
 from zerochat.sim.episode import play_episode, script_of
@@ -20,7 +21,7 @@ from zerochat.sim.world import Faults, Violation, World
 
 CHUNK = 50
 """Episodes that a process plays before it says so: each takes some milliseconds."""
-Kind: TypeAlias = Literal["episodes", "histories", "byzantine"]
+Kind: TypeAlias = Literal["episodes", "histories", "byzantine", "accountable"]
 
 
 class Plan(Struct, frozen=True):
@@ -66,6 +67,8 @@ def _play(plan: Plan, seed: int, tally: Tally) -> World:
             return play_episode(seed, faults=plan.faults, say=say)
         case "byzantine":
             return play_byzantine(seed, faults=plan.faults, say=say, tally=tally)
+        case "accountable":
+            return play_accountable(seed, faults=plan.faults, say=say)
         case "histories":
             return play(seed, faults=plan.faults, say=say)
 

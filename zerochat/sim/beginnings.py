@@ -8,7 +8,7 @@ from msgspec import Struct
 from zerochat.group.membership import Policy
 from zerochat.group.modes import MODES
 from zerochat.group.stimuli import CreateGroup
-from zerochat.sim.doings import People, drawn_policy
+from zerochat.sim.doings import People, drawn_accountability, drawn_policy
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.world import Faults, Violation, World
 
@@ -25,6 +25,7 @@ class Beginning(Struct, frozen=True):
     keys: str
     policy: Policy
     envelope: str
+    accountability: str = "acks"
 
 
 def beginning_of(seed: int) -> Beginning:
@@ -35,7 +36,8 @@ def beginning_of(seed: int) -> Beginning:
     keys = list(MODES)[number % len(MODES)]
     policy = Policy() if number % 3 == 0 else drawn_policy(dice)
     members = dice.choice((2, 2, 2, 3, 3, 4))
-    return Beginning(members, keys, policy, f"didcomm/v{1 + number % 2}" if real else TransparentPacker.name)
+    envelope = f"didcomm/v{1 + number % 2}" if real else TransparentPacker.name
+    return Beginning(members, keys, policy, envelope, drawn_accountability(keys, f"beginning {number}"))
 
 
 @lru_cache(maxsize=KINDS + REAL_KINDS)
@@ -48,7 +50,7 @@ def begun(beginning: Beginning) -> World:
     names = list(world.nodes)[: beginning.members]
     people = People(world, random.Random(0), names)
     world.heed = people.heed
-    made = beginning.envelope, beginning.keys, beginning.policy
+    made = beginning.envelope, beginning.keys, beginning.policy, beginning.accountability
     world.ask(names[0], CreateGroup("sim", names[0], *made))
     for name in names[1:]:
         people.join(name, names)

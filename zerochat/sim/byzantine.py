@@ -35,7 +35,7 @@ from zerochat.group.stimuli import (
 )
 from zerochat.sim.adversary import HEARD_MAX, Adversary
 from zerochat.sim.attacks import ATTACKS
-from zerochat.sim.doings import People, drawn_policy
+from zerochat.sim.doings import People, drawn_accountability, drawn_policy
 from zerochat.sim.forgeries import Spoils
 from zerochat.sim.handed import check_bounds, check_handed, check_kept, check_word
 from zerochat.sim.node import Node, Violation, check_logs
@@ -402,7 +402,8 @@ def play_byzantine(
     keys, policy = dice.choice(list(MODES)), drawn_policy(dice)
     fate = random.Random(f"history {seed}")
     policy = replace(policy, history=fate.choice(("all", "all", "all", "none", "last:2", f"since:{EPOCH_MS + 30_000}")))
-    arena.ask(names[0], CreateGroup("sim", names[0], arena.envelope, keys, policy))
+    kept = drawn_accountability(keys, f"byzantine {seed}")
+    arena.ask(names[0], CreateGroup("sim", names[0], arena.envelope, keys, policy, kept))
     deeds = dice.randint(0, 5)
 
     def live(most: int) -> None:

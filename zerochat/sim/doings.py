@@ -9,6 +9,7 @@ from zerochat.group.effects import Answer, Effect, InvitationCreated, Refuse
 from zerochat.group.event import POST
 from zerochat.group.membership import (
     ADMIN,
+    LEDGER,
     OWNER,
     READER,
     WRITER,
@@ -19,6 +20,7 @@ from zerochat.group.membership import (
     may_vote,
 )
 from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule, RoleRule
+from zerochat.group.modes import MODES
 from zerochat.group.notices import JoinAsked, Notice
 from zerochat.group.saying import Delete, Edit, React, Topic
 from zerochat.group.stimuli import (
@@ -59,6 +61,11 @@ def drawn_policy(dice: random.Random) -> Policy:
         )
         if not policy.fault:
             return policy
+
+
+def drawn_accountability(keys: str, lot: str) -> str:
+    """Whether a group whose keys sign keeps a log. Drawn apart, so that all else goes on as it would have."""
+    return LEDGER if MODES[keys].signs and random.Random(f"log {lot}").random() < 0.5 else "acks"
 
 
 class People:

@@ -5,10 +5,15 @@
 
 from collections.abc import Collection, Sequence
 
+from zerochat.evidence.operator import WAITING_MAX
+from zerochat.evidence.witness import ENTRIES_MAX
 from zerochat.group.contact import member_link
 from zerochat.group.effects import Confirm, Effect, Remember
 from zerochat.group.event import CONTROL, POST, Event
 from zerochat.group.history.vouched import VOUCHED_MAX
+from zerochat.group.ledger.adopting import ENDED_MAX, LOGS_MAX
+from zerochat.group.ledger.following import WANTED_MAX
+from zerochat.group.ledger.posting import MINE_MAX
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import Received, Stimulus
 from zerochat.group.wire.run import RUN_BYTES_MAX, RUN_EVENTS_MAX
@@ -42,7 +47,10 @@ def check_word(who: str, node: Node, stimulus: Stimulus, before: Agent, effect: 
     told = isinstance(stimulus, Received) and stimulus.link == member_link(group.id, group.me, author)
     anchored = isinstance(effect, Remember) and effect.history and past is not None and past.anchored
     seq = effect.upto if isinstance(effect, Confirm) else effect.seq
-    signed = any(event.author == author and event.seq >= seq for event in group.control.values())
+    hashed = any(one.author == author and one.upto >= seq for one in node.signed)
+    signed = (hashed and former.logs != {}) or any(
+        event.author == author and event.seq >= seq for event in group.control.values()
+    )
     if not (told or anchored or signed or author in former.limbo):
         raise Violation(f"{who} takes somebody's word for that of {author}")
 
@@ -67,6 +75,14 @@ def check_handed(who: str, group: Group, asker: str, events: Sequence[Event]) ->
 
 def check_bounds(who: str, group: Group) -> None:
     """What others can have a node remember has limits."""
+    for log in group.logs.values():
+        waiting = len(log.operated.waiting) if log.operated is not None else 0
+        if waiting > WAITING_MAX or len(log.wanted) > WANTED_MAX + ENTRIES_MAX or len(log.mine) > MINE_MAX:
+            raise Violation(f"{who} remembers too much of a log")
+        if not set(log.rules.witnesses).issuperset(log.reached):
+            raise Violation(f"{who} remembers how far somebody is who is no witness")
+    if len(group.logs) > LOGS_MAX or len(group.ended) > ENDED_MAX:
+        raise Violation(f"{who} remembers too many logs")
     known = group.view.members.keys() | group.view.former.keys()
     found: list[Collection[str]] = [
         group.needs,

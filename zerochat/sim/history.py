@@ -7,7 +7,7 @@ from typing import TypedDict
 from zerochat.group.membership import Policy
 from zerochat.group.modes import MODES
 from zerochat.group.stimuli import CreateGroup
-from zerochat.sim.doings import People, drawn_policy
+from zerochat.sim.doings import People, drawn_accountability, drawn_policy
 from zerochat.sim.shortcuts import remembering
 from zerochat.sim.world import Faults, Violation, World
 
@@ -39,7 +39,9 @@ def play(
     world.heed = people.heed
     policy = Policy() if seed % 3 == 0 else drawn_policy(dice)
     keys = list(MODES)[seed % 7 % len(MODES)]
-    world.ask(names[0], CreateGroup("sim", names[0], world.envelope, keys, policy))
+    world.ask(
+        names[0], CreateGroup("sim", names[0], world.envelope, keys, policy, drawn_accountability(keys, f"{seed}"))
+    )
     deeds = dice.randint(0, 6)
 
     def pass_time(most: int) -> None:

@@ -42,6 +42,8 @@ class Logbook(Struct):
     """By group, stream and member: for what it has signed, of what was really said."""
     hashed: dict[tuple[str, str], bytes] = field(default_factory=dict)
     """Signed messages by their hashes."""
+    lies: bool = False
+    """It says that it holds whatever is asked for, and gives something else."""
     room: int = 1 << 60
     """Bytes for others' blobs."""
 
@@ -96,6 +98,10 @@ class Logbook(Struct):
         match what:
             case Unplaced(_, records):
                 return Records(tuple(one for one in records if one not in entries))
+            case Unheld() if self.lies:
+                return Hashes(())
+            case Bytes(_, records) if self.lies:
+                return Blobs(tuple((record, b"something else") for record in records))
             case Unheld():
                 lacking = [one for one in map(parse_entry, what.records) if not self._holds(group, one)]
                 return Hashes(tuple(dict.fromkeys(one.hash for one in lacking)), bool(lacking) and self.room < 1 << 60)

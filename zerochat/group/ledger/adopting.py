@@ -40,6 +40,12 @@ def current(group: Group) -> Log | None:
     return group.logs.get(terms.rules.origin) if terms is not None else None
 
 
+def is_current(group: Group, log: Log) -> bool:
+    """Whether this is the log by the terms in force."""
+    terms = group.view.terms
+    return terms is not None and terms.rules.origin == log.rules.origin
+
+
 def size_now(group: Group) -> int:
     """How many entries we have of that; 0 where there is none."""
     log = current(group)

@@ -18,7 +18,7 @@ from zerochat.evidence.witness import ENTRY_BYTES_MAX, Entry, entry_of
 from zerochat.group.effects import Changed, KeepBlob, LookUp
 from zerochat.group.find import find_group
 from zerochat.group.ledger import operating
-from zerochat.group.ledger.adopting import SOON_MS, current
+from zerochat.group.ledger.adopting import SOON_MS, current, is_current
 from zerochat.group.ledger.lookups import Bytes, Messages, Overdue, Owed
 from zerochat.group.ledger.talk import can_say, edit_log, say
 from zerochat.group.ledger.terms import NoLog
@@ -98,7 +98,7 @@ def look(turn: Turn, name: str, origin: str) -> None:
 def _owed(group: Group, log: Log) -> Iterator[Owed]:
     """To whom our stream is owed by this log: by the one in force to all who hear it, by one before to those who have
     not asked anew since."""
-    now = current(group) is log
+    now = is_current(group, log)
     digest = log.rules.digest
     for member, one in group.subscribers.items():
         if member in group.view.members and (now or one.rules == digest):

@@ -2,7 +2,7 @@
 
 from zerochat.group.effects import DropBlobs, Notify
 from zerochat.group.ledger import following, operating, posting, terms
-from zerochat.group.ledger.adopting import current, rules_now
+from zerochat.group.ledger.adopting import is_current, rules_now
 from zerochat.group.ledger.talk import can_say, edit_log, may_repeat
 from zerochat.group.ledger.witnessing import HELD_MS
 from zerochat.group.notices import LogStalled
@@ -62,7 +62,7 @@ def _follow(turn: Turn, name: str, origin: str) -> None:
     following.seek(turn, name, origin)
     following.read_on(turn, name, origin)
     waits = bool(log.mine) or _is_owed_a_look(turn, log)
-    if current(group) is not log:
+    if not is_current(group, log):
         waits = waits or turn.moment.random(1)[0] < OLD_LOT
     if waits and log.operated is None:
         whom = following.somebody(turn, name, log)

@@ -7,6 +7,7 @@ has led to nothing.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -58,8 +59,13 @@ def set_by_hand(turn: Turn, wanted: SetTerms) -> Changed:
     if not may_set_terms(group.view, group.me, body):
         why = "the owner and the admins say it" if ruled else "one of the witnesses operates it"
         raise NotTheseTerms(group=group.name, why=why)
-    log.append(turn, group.id, TERMS, to_builtins(body))
+    log.append(turn, group.id, TERMS, _as_json(body))
     return Changed(group.id)
+
+
+def _as_json(body: TermsBody) -> dict[str, Any]:
+    """As it is read back: with lists."""
+    return {**to_builtins(body), "witnesses": list(body.witnesses)}
 
 
 # --- by itself ------------------------------------------------------------------------------------------------------
@@ -81,7 +87,7 @@ def look(turn: Turn, name: str) -> None:
         return
     before, effects = turn.agent, len(turn.effects)
     try:
-        log.append(turn, name, TERMS, to_builtins(body))
+        log.append(turn, name, TERMS, _as_json(body))
     except RemoteError as error:  # we may have said more than we know, or the group has too many such events
         turn.agent = before
         del turn.effects[effects:]

@@ -1,0 +1,56 @@
+"""Histories of groups that keep a log (`zerochat/sim/accountable.py`): the log never forks for those who keep the rules,
+and whoever was away finds in it what was overdue."""
+
+import pytest
+
+from zerochat.evidence.witness import Quorum
+from zerochat.group.ledger import posting, witnessing
+from zerochat.group.ledger.lookups import Hashes
+from zerochat.sim import Violation, play_accountable
+from zerochat.sim.batch import Plan, play_all
+
+EVERYDAY = 3
+
+
+@pytest.mark.parametrize("seed", range(EVERYDAY))
+def test_nobody_honest_believes_two_logs_and_whoever_was_away_finds_all(seed):
+    play_accountable(seed)
+
+
+@pytest.mark.sim
+def test_the_same_of_many_more(budget):
+    plan = Plan(kind="accountable")
+    failed = [one.violation for one in play_all(plan, range(EVERYDAY, EVERYDAY + budget(12)), 2) if one.violation]
+    assert not failed
+
+
+def broken(seeds):
+    found = []
+    for seed in seeds:
+        try:
+            play_accountable(seed)
+        except Violation as violation:
+            found.append(str(violation))
+    return found
+
+
+# --- the simulator would notice -------------------------------------------------------------------------------------
+
+
+def test_it_would_notice_if_nothing_overdue_was_posted(monkeypatch):
+    monkeypatch.setattr(posting, "look", lambda turn, name, origin: None)
+    assert any("has not posted" in one for one in broken(range(2)))
+
+
+def test_it_would_notice_if_witnesses_cosigned_what_they_do_not_hold(monkeypatch):
+    real = witnessing.cosign
+    monkeypatch.setattr(
+        witnessing, "cosign", lambda turn, name, origin, what, _: real(turn, name, origin, what, Hashes(()))
+    )
+    monkeypatch.setattr(witnessing, "hold", lambda *_: None)
+    assert any("no honest witness holds" in one for one in broken(range(6)))
+
+
+def test_it_would_notice_if_a_minority_was_believed(monkeypatch):
+    monkeypatch.setattr(Quorum, "needed", property(lambda self: 1))
+    assert broken(range(12))
