@@ -1,4 +1,4 @@
-"""Histories of groups that keep a log (`zerochat/sim/accountable.py`): the log never forks for those who keep the rules,
+"""Histories of groups that keep a log (`sim/accountable.py`): the log never forks for those who keep the rules,
 and whoever was away finds in it what was overdue."""
 
 import pytest

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.test_members import Ruled
+from tests.test_streams import Signed
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
 from zerochat.evidence.merkle import Frontier
@@ -13,6 +14,7 @@ from zerochat.group.effects import Dispatch
 from zerochat.group.ledger import following, talk
 from zerochat.group.ledger.adopting import current
 from zerochat.group.membership import Policy
+from zerochat.group.modes.sender_key import is_signed
 from zerochat.group.notices import Logged, LogSplit, LogStalled, TermsSet
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -24,6 +26,7 @@ from zerochat.group.stimuli import (
     RemoveMember,
     SendPost,
 )
+from zerochat.group.streams import terms
 from zerochat.group.turn import Turn
 from zerochat.group.wire.logs import (
     LOG_BLOB,
@@ -493,3 +496,31 @@ def test_words_about_a_log_are_refused_where_there_is_none():
     (sent,) = (effect for effect in turn.effects if isinstance(effect, Dispatch))
     world.hear("n1", Received(world.group("n1").peers[world.group("n0").me].link, sent.envelope))
     assert world.nodes["n1"].agent == before and world.nodes["n1"].dropped["dropped Refused"] == 1
+
+
+def test_an_answer_that_comes_late_leads_nobody_back():
+    """Found by the search (accountable, seed 183): by new terms one asks anew, and goes on hearing meanwhile."""
+    two = Signed(2)
+    n0, n1 = two.group("n0"), two.group("n1")
+    turn = two.turn("n1")
+    terms.ask(turn, two.id, n0.me)
+    two.nodes["n1"].agent = turn.agent
+    asked = two.group("n1").asking[n0.me].statement
+    with_lost = two._frame
+    two._frame = lambda name, said: None if not is_signed(said.envelope) else with_lost(name, said)
+    two.hear("n0", Received(n0.peers[n1.me].link, two.utter("n1", "n0", say=[asked])))
+    answer = two.group("n0").subscribers[n1.me].accept
+    assert answer
+    two.ask("n0", SendPost(two.id, "heard before the answer"))
+    two.run(for_ms=1_000)
+    before = two.group("n1").streams[n0.me]
+    two.hear("n1", Received(n1.peers[n0.me].link, two.utter("n0", "n1", say=[answer])))
+    after = two.group("n1").streams[n0.me]
+    assert after.accept != before.accept and (after.head, after.chain, after.time) == (
+        before.head,
+        before.chain,
+        before.time,
+    )
+    two._frame = with_lost
+    two.post("n0", "and this one too")
+    assert two.texts("n1")[-2:] == ["heard before the answer", "and this one too"]

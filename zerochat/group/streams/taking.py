@@ -53,8 +53,10 @@ def hear_posted(turn: Turn, name: str, author: str, written: bytes) -> None:
     stream = group.streams.get(author)
     if message.publisher != did_key_bytes(author):
         raise Refused(why="a signed message of somebody else's")
-    if stream is None or author not in group.peers or message.alias != stream.alias or message.time <= stream.time:
+    if stream is None or author not in group.peers or message.alias != stream.alias:
         return
+    if message.time <= max(stream.time, 0 if message.before == stream.head else stream.accepted_at):
+        return  # it is here, or was said before we could hear the stream
     if message.before != stream.head:
         _hold(turn, name, author, message, written)
         return

@@ -71,7 +71,7 @@ def accept(turn: Turn, name: str, member: str, asked: Request) -> None:
         leads_there = b64url(there.written())
     after = group.fresh[0].seq - 1 if group.fresh else group.seq  # what is fresh goes out at the end of this turn
     given = Accept(
-        time=max(1, turn.now),
+        time=max(1, turn.now, stream.time),  # all that was said before has a `T` that is no greater
         request=asked.digest,
         publisher=group.me,
         subscriber=member,
