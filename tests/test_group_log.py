@@ -7,6 +7,7 @@ from tests.test_members import Ruled
 from tests.test_streams import Signed
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
+from zerochat.evidence.handshake import Close, parse_statement
 from zerochat.evidence.merkle import Frontier
 from zerochat.evidence.note import cosignature, parse_checkpoint, parse_note
 from zerochat.evidence.witness import checkpoint, entry_of, is_split, parse_entry
@@ -250,6 +251,14 @@ def test_a_witness_that_is_put_out_is_replaced_and_whoever_comes_back_is_somebod
     rules = four.group("n0").view.terms.rules
     assert len(rules.witnesses) == 3 and rules.origin != before.origin
     assert set(rules.witnesses) == {four.did(name) for name in ("n0", "n1", "n2")}
+    for name in ("n0", "n1", "n2"):
+        entries = four.nodes[name].logbook.entries[four.id, before.origin]
+        closes = [four.nodes[name].logbook.blob(four.id, parse_entry(record).hash) for record in entries]
+        said = [parse_statement(close) for close in closes]
+        assert {one.by for one in said} == {four.did(one) for one in ("n0", "n1", "n2")}, (
+            "each ends what n3 heard of it"
+        )
+        assert all(isinstance(one, Close) for one in said)
     four.nodes["n3"].agent = replace(four.nodes["n3"].agent, groups={})
     invitation = four.ask("n0", CreateInvitation(four.id, 3600, 1)).result.invitation
     four.ask("n3", AcceptInvitation(invitation, "n3 again"))
@@ -498,7 +507,7 @@ def test_words_about_a_log_are_refused_where_there_is_none():
     assert world.nodes["n1"].agent == before and world.nodes["n1"].dropped["dropped Refused"] == 1
 
 
-def test_an_answer_that_comes_late_leads_nobody_back():
+def test_an_answer_that_comes_late_leads_nobody_back(monkeypatch):
     """Found by the search (accountable, seed 183): by new terms one asks anew, and goes on hearing meanwhile."""
     two = Signed(2)
     n0, n1 = two.group("n0"), two.group("n1")
@@ -506,8 +515,8 @@ def test_an_answer_that_comes_late_leads_nobody_back():
     terms.ask(turn, two.id, n0.me)
     two.nodes["n1"].agent = turn.agent
     asked = two.group("n1").asking[n0.me].statement
-    with_lost = two._frame
-    two._frame = lambda name, said: None if not is_signed(said.envelope) else with_lost(name, said)
+    real = two._frame
+    monkeypatch.setattr(two, "_frame", lambda name, said: is_signed(said.envelope) and real(name, said))
     two.hear("n0", Received(n0.peers[n1.me].link, two.utter("n1", "n0", say=[asked])))
     answer = two.group("n0").subscribers[n1.me].accept
     assert answer
@@ -521,6 +530,6 @@ def test_an_answer_that_comes_late_leads_nobody_back():
         before.chain,
         before.time,
     )
-    two._frame = with_lost
+    monkeypatch.undo()
     two.post("n0", "and this one too")
     assert two.texts("n1")[-2:] == ["heard before the answer", "and this one too"]

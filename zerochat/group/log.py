@@ -28,7 +28,7 @@ from zerochat.group.event import (
 )
 from zerochat.group.files import keeping
 from zerochat.group.history import regain, vouched
-from zerochat.group.ledger import adopting
+from zerochat.group.ledger import adopting, mine
 from zerochat.group.membership import (
     LEDGER,
     ancestors,
@@ -329,6 +329,8 @@ def _take_effect(turn: Turn, name: str, event: Event) -> None:
         peers.meet(turn, name, did)
     for did in sorted(before.view.members.keys() - view.members.keys() - {before.me}):
         own.somebody_went(turn, name)
+        if view.ledger:
+            mine.end(turn, name, did)
         peers.part(turn, name, did)
         turn.timer("need", name, sync.RETRY_MS, keep=True)  # it repeats nothing any more
     if event.type == REMOVE and remove_of(event).member == before.me and before.me in view.members:

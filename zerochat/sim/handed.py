@@ -13,7 +13,7 @@ from zerochat.group.event import CONTROL, POST, Event
 from zerochat.group.history.vouched import VOUCHED_MAX
 from zerochat.group.ledger.adopting import ENDED_MAX, LOGS_MAX
 from zerochat.group.ledger.following import WANTED_MAX
-from zerochat.group.ledger.posting import MINE_MAX
+from zerochat.group.ledger.mine import CLOSES_MAX, MINE_MAX
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import Received, Stimulus
 from zerochat.group.wire.run import RUN_BYTES_MAX, RUN_EVENTS_MAX
@@ -77,7 +77,7 @@ def check_bounds(who: str, group: Group) -> None:
     """What others can have a node remember has limits."""
     for log in group.logs.values():
         waiting = len(log.operated.waiting) if log.operated is not None else 0
-        if waiting > WAITING_MAX or len(log.wanted) > WANTED_MAX + ENTRIES_MAX or len(log.mine) > MINE_MAX:
+        if waiting > WAITING_MAX or len(log.wanted) > WANTED_MAX + ENTRIES_MAX or len(log.mine) > MINE_MAX + CLOSES_MAX:
             raise Violation(f"{who} remembers too much of a log")
         if not set(log.rules.witnesses).issuperset(log.reached):
             raise Violation(f"{who} remembers how far somebody is who is no witness")

@@ -9,26 +9,23 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from zerochat.crypto.encoding import b64url
-from zerochat.crypto.primitives import sha256
 from zerochat.errors import LocalError, NotAMember
 from zerochat.evidence.case import DEFENCE_BYTES_MAX
 from zerochat.evidence.messages import TIME_BYTES, TIME_MAX
-from zerochat.evidence.witness import ENTRY_BYTES_MAX, Entry, entry_of
-from zerochat.group.effects import Changed, KeepBlob, LookUp
+from zerochat.evidence.witness import ENTRY_BYTES_MAX, entry_of
+from zerochat.group.effects import Changed, LookUp
 from zerochat.group.find import find_group
 from zerochat.group.ledger import operating
-from zerochat.group.ledger.adopting import SOON_MS, current, is_current
+from zerochat.group.ledger.adopting import current, is_current
 from zerochat.group.ledger.lookups import Bytes, Messages, Overdue, Owed
+from zerochat.group.ledger.mine import MINE_MAX, add, keep
 from zerochat.group.ledger.talk import can_say, edit_log, say
 from zerochat.group.ledger.terms import NoLog
-from zerochat.group.state import Group, Log, Mine
+from zerochat.group.state import Group, Log
 from zerochat.group.stimuli import PostToLog
 from zerochat.group.turn import Turn
 from zerochat.group.wire.logs import LOG_POST, LogPostBody, PostedBody, fits, portions
 
-MINE_MAX = 256
-"""Entries of ours that wait for a place, of one log. What does not go in waits in the journal."""
 DUE_MAX = 64
 """Of these, as many are posted at once: an operator takes no more of one member."""
 AGAIN_MS, AGAIN_MS_MAX = 15_000, 600_000
@@ -137,26 +134,6 @@ def owe_no_more(turn: Turn, name: str) -> None:
 
 
 # --- entries that wait ----------------------------------------------------------------------------------------------
-
-
-def add(turn: Turn, name: str, origin: str, entry: Entry, blob: bytes) -> bool:
-    """Keep an entry of ours until it has its place, and what it speaks of; False: too many wait."""
-    if not keep(turn, name, origin, entry):
-        return False
-    turn.say(KeepBlob(name, entry.hash, turn.group(name).me, blob, turn.now))
-    return True
-
-
-def keep(turn: Turn, name: str, origin: str, entry: Entry) -> bool:
-    """The same where what it speaks of is here already."""
-    log, record = turn.group(name).logs[origin], entry.record()
-    key = b64url(sha256(record))
-    if key not in log.mine:
-        if len(log.mine) >= MINE_MAX:
-            return False
-        edit_log(turn, name, origin, mine={**log.mine, key: Mine(record, turn.now)})
-        turn.timer("log", name, SOON_MS)
-    return True
 
 
 def say_again(turn: Turn, name: str, origin: str) -> None:

@@ -126,7 +126,7 @@ def _hear_accept(turn: Turn, name: str, sender: str, said: Accept) -> bool:
         return False  # one of us has not heard of the terms in force; it is said again, and then by those
     stream = _begun(group, sender, said, turn.now)
     if known is not None and known.alias == stream.alias and known.time >= said.time:
-        # The answer has come late, and we have heard more by the one before: the author knows that, and says it no more.
+        # It has come late, and we have heard more by the one before: the author knows that, and says it no more.
         stream = replace(stream, head=known.head, chain=known.chain, time=known.time, ack=known.ack)
     rest = {did: one for did, one in group.asking.items() if did != sender}
     turn.edit(name, streams={**group.streams, sender: stream}, asking=rest)

@@ -1,0 +1,52 @@
+"""Entries of ours that wait for their place in a log; and that a subscription to our stream is over, which is one."""
+
+from zerochat.crypto.encoding import b64url
+from zerochat.crypto.primitives import sha256
+from zerochat.evidence.handshake import Close
+from zerochat.evidence.witness import Entry, entry_of
+from zerochat.group.effects import KeepBlob, KeepStatement
+from zerochat.group.ledger.adopting import SOON_MS, digest_of, replaced
+from zerochat.group.ledger.talk import edit_log
+from zerochat.group.state import Mine
+from zerochat.group.turn import Turn
+
+MINE_MAX = 256
+"""Of one log. What does not go in waits in the journal."""
+CLOSES_MAX = 64
+"""And so many more that say that a subscription is over: nothing else makes up for these."""
+
+
+def add(turn: Turn, name: str, origin: str, entry: Entry, blob: bytes) -> bool:
+    """Keep an entry of ours until it has its place, and what it speaks of; False: too many wait."""
+    if not keep(turn, name, origin, entry):
+        return False
+    turn.say(KeepBlob(name, entry.hash, turn.group(name).me, blob, turn.now))
+    return True
+
+
+def keep(turn: Turn, name: str, origin: str, entry: Entry, most: int = MINE_MAX) -> bool:
+    """The same where what it speaks of is here already."""
+    log, record = turn.group(name).logs[origin], entry.record()
+    key = b64url(sha256(record))
+    if key not in log.mine:
+        if len(log.mine) >= most:
+            return False
+        edit_log(turn, name, origin, mine={**log.mine, key: Mine(record, turn.now)})
+        turn.timer("log", name, SOON_MS)
+    return True
+
+
+def end(turn: Turn, name: str, member: str) -> None:
+    """A member has gone: its subscription is over as soon as the log has that, and what it was to get until now is owed
+    still."""
+    group = turn.group(name)
+    one = group.subscribers.get(member)
+    origin = next((origin for origin, log in group.logs.items() if one and digest_of(log.rules) == one.rules), None)
+    if one is None or origin is None:
+        return
+    replaced(turn, name, member, one)
+    said = Close(time=max(1, turn.now), accept=one.digest, by=group.me).signed(group.seed)
+    entry = entry_of("close", group.me, said.written())
+    if keep(turn, name, origin, entry, MINE_MAX + CLOSES_MAX):
+        turn.say(KeepStatement(name, member, "close", said.digest, said.written(), turn.now))
+        turn.say(KeepBlob(name, entry.hash, group.me, said.written(), turn.now))
