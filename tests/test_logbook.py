@@ -13,10 +13,20 @@ from zerochat.crypto.encoding import b64url, canonical_json
 from zerochat.crypto.primitives import sha256
 from zerochat.evidence.case import Rules
 from zerochat.evidence.merkle import Frontier
-from zerochat.evidence.messages import ack, data
+from zerochat.evidence.messages import ack, data, parse_ack
 from zerochat.evidence.note import cosignature
 from zerochat.evidence.witness import checkpoint, entry_of, witness_did
-from zerochat.group.effects import DropBlobs, Forget, KeepAck, KeepBlob, KeepEntries, KeepLog, KeepMessage, KeepNote
+from zerochat.group.effects import (
+    DropBlobs,
+    Forget,
+    KeepAck,
+    KeepBlob,
+    KeepEntries,
+    KeepLog,
+    KeepMessage,
+    KeepNote,
+    SealAcks,
+)
 from zerochat.group.ledger.lookups import (
     Blobs,
     Bytes,
@@ -186,6 +196,23 @@ def test_what_is_overdue_is_what_somebody_has_not_signed_for(journal, monkeypatc
     monkeypatch.setattr(logbook_, "OVERDUE_MAX", 2)
     assert overdue(Owed("did:c", 0, ever)) == Messages(tuple(messages[:2]), 20)
     assert overdue(Owed("did:c", 0, ever), after=20, upto=35) == Messages((messages[2],), 35)
+
+
+def test_what_was_signed_by_a_subscription_that_is_over_stays(journal):
+    """Of each stretch of a stream one acknowledgement is kept, and a later one would take its place."""
+    kept = stream(6)
+    book = keep(journal, *kept)
+
+    def acknowledge(one: KeepMessage) -> None:
+        said = ack(READER, data(bytes(32), one.time, ALIAS, b"x", b"b" * 64), 99).written()
+        keep(journal, KeepAck("g", "did:a", ALIAS, one.time, one.signature, said))
+
+    owed = Overdue(ALIAS, 0, 60, (Owed("did:a", 0, 30), Owed("did:a", 30, 1 << 50)))
+    acknowledge(kept[1])
+    keep(journal, SealAcks("g", "did:a", ALIAS, 30), SealAcks("g", "did:a", ALIAS, 30))
+    acknowledge(kept[5])
+    assert book.answer("g", RULES.origin, owed) == Messages((kept[2].message,), 60)
+    assert [parse_ack(one).time for one in journal.signed.acks_of("g", ALIAS, 10).values()] == [20]
 
 
 def test_a_group_that_is_forgotten_leaves_nothing(journal):

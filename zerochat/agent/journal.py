@@ -115,6 +115,7 @@ from zerochat.group.effects import (
     Refute,
     Remember,
     Remembered,
+    SealAcks,
 )
 from zerochat.group.event import ANNOUNCE, TOPIC
 from zerochat.group.history.policy import Entry
@@ -531,7 +532,7 @@ class Journal:
                         touched |= dict.fromkeys(about for (about,) in refuted)
                     case Receipt():
                         self._note(one)
-                    case KeepMessage() | KeepStatement() | KeepAck():
+                    case KeepMessage() | KeepStatement() | KeepAck() | SealAcks():
                         self.signed.keep(one)
                     case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
                         self.logbook.keep(one)

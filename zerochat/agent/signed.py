@@ -12,7 +12,7 @@ import apsw
 from msgspec import Struct
 
 from zerochat.crypto.veil import Veiled
-from zerochat.group.effects import KeepAck, KeepMessage, KeepStatement
+from zerochat.group.effects import KeepAck, KeepMessage, KeepStatement, SealAcks
 
 RECALL_BYTES_MAX: Final = 256 * 1024
 """Of messages in one answer to a `Recall`."""
@@ -67,6 +67,10 @@ WHERE group_id = ?1 AND alias = ?3 AND time = ?4 AND signature = ?5 LIMIT 1
 ON CONFLICT (group_id, alias, member, stretch) DO UPDATE SET time = excluded.time, ack = excluded.ack
 WHERE excluded.time > acks.time
 """  # noqa: S608  # the number is ours
+_SEAL = """
+UPDATE acks SET stretch = -1 - time WHERE group_id = ? AND member = ? AND alias = ? AND time <= ? AND stretch >= 0
+"""
+"""What is in no stretch any more is never replaced."""
 _ACKS = "SELECT member, ack FROM acks WHERE group_id = ? AND alias = ? AND time >= ? ORDER BY member, time"
 """What a member has signed counts only of what was really said."""
 _SINCE = """
@@ -117,7 +121,7 @@ class Signed:
     def __init__(self, connection: apsw.Connection, faults: Callable[[], AbstractContextManager[None]]) -> None:
         self._db, self._faults = connection, faults
 
-    def keep(self, one: KeepMessage | KeepStatement | KeepAck) -> None:
+    def keep(self, one: KeepMessage | KeepStatement | KeepAck | SealAcks) -> None:
         """Within a turn's transaction."""
         match one:
             case KeepMessage():
@@ -127,6 +131,9 @@ class Signed:
                 self._db.execute(_STATE, (one.group, one.digest, one.member, one.says, one.statement, one.at))
             case KeepAck():
                 self._db.execute(_ACKNOWLEDGE, (one.group, one.member, one.alias, one.time, one.of, one.ack))
+
+            case SealAcks():
+                self._db.execute(_SEAL, (one.group, one.member, one.alias, one.upto))
 
     def forget(self, group: str) -> None:
         """Within a turn's transaction."""

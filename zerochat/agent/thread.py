@@ -78,6 +78,7 @@ from zerochat.group.effects import (
     Remember,
     Remembered,
     Repeated,
+    SealAcks,
     SetTimer,
     StoreParts,
 )
@@ -593,7 +594,7 @@ class AgentThread(threading.Thread):
                     self._files.forget(group)
                 case Remember() | Repeated() | Confirm() | Refute() | Receipt():
                     pass
-                case KeepMessage() | KeepStatement() | KeepAck():
+                case KeepMessage() | KeepStatement() | KeepAck() | SealAcks():
                     pass
                 case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
                     pass

@@ -253,6 +253,17 @@ class KeepAck(Struct, frozen=True):
     """As it stands in `evidence/messages.py`."""
 
 
+class SealAcks(Struct, frozen=True):
+    """A member's subscription to our stream is over: what it has signed of that stays as it is, whatever it signs
+    later."""
+
+    group: str
+    member: str
+    alias: bytes
+    upto: int
+    """`T` of the last message by that subscription."""
+
+
 class KeepLog(Struct, frozen=True):
     """Keep that there is a log of a group, and by what rules."""
 
@@ -315,6 +326,7 @@ Remembered: TypeAlias = (
     | KeepMessage
     | KeepStatement
     | KeepAck
+    | SealAcks
     | KeepLog
     | KeepEntries
     | KeepNote
@@ -591,6 +603,7 @@ Effect: TypeAlias = (
     | KeepMessage
     | KeepStatement
     | KeepAck
+    | SealAcks
     | KeepLog
     | KeepEntries
     | KeepNote

@@ -31,6 +31,7 @@ from zerochat.group.effects import (
     Refute,
     Remember,
     Remembered,
+    SealAcks,
 )
 from zerochat.group.event import CONTROL, POST
 from zerochat.group.history import compare
@@ -117,7 +118,7 @@ class Node(Struct):
                 ):
                     self.acks[group, member] = effect
                     self.logbook.acknowledged(effect)
-            case KeepStatement():
+            case KeepStatement() | SealAcks():
                 pass
             case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
                 self.logbook.keep(effect)

@@ -47,6 +47,7 @@ from zerochat.group.effects import (
     Remember,
     Reply,
     Revoke,
+    SealAcks,
     SetTimer,
 )
 from zerochat.group.engine import step
@@ -285,6 +286,8 @@ class World(Checks):
                 node.remember(effect)
             case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
                 node.remember(effect)
+            case SealAcks():
+                pass  # all acknowledgements are kept here (`logbook.py`)
             case LookUp():
                 self._later(0, node.name, node.look_up(effect))
             case Admit():

@@ -9,7 +9,7 @@ from zerochat.evidence.case import Rules
 from zerochat.evidence.operator import Operated
 from zerochat.evidence.reader import Followed
 from zerochat.evidence.witness import Watched
-from zerochat.group.effects import KeepLog, Notify
+from zerochat.group.effects import KeepLog, Notify, SealAcks
 from zerochat.group.membership import Terms, View
 from zerochat.group.notices import TermsSet
 from zerochat.group.state import Ended, Group, Log, Subscriber
@@ -103,6 +103,7 @@ def replaced(turn: Turn, name: str, member: str, one: Subscriber) -> None:
     group = turn.group(name)
     if group.view.ledger and group.stream is not None and one.begun < group.stream.time:
         ended = Ended(member, one.rules, one.begun, group.stream.time)
+        turn.say(SealAcks(name, member, group.stream.alias, group.stream.time))
         turn.edit(name, ended=(*group.ended, ended)[-ENDED_MAX:])
 
 
