@@ -6,6 +6,7 @@ from fuzzing.evidence import Case, Entries, Note, Signed, Statements
 from fuzzing.files import Archive, Backup, Secrets, Settings, State
 from fuzzing.group import Bodies, Events, Frames, Hearing, Negentropy
 from fuzzing.local import Control, Pasted
+from fuzzing.logs import Logs
 from fuzzing.mediators import Post
 from fuzzing.messages import Forward, PlainV1, PlainV2, Protocols
 from fuzzing.proofs import Proof
@@ -18,7 +19,7 @@ _ALL: tuple[Target, ...] = (
     *(Link(), Code(), OutOfBand(), Did()),
     *(PlainV2(), PlainV1(), Protocols(), Forward()),
     *(Jws(), Jwe(), Rfc0019(), Layers()),
-    *(Events(), Bodies(), Frames(), Negentropy(), Hearing(), Streams(), Post()),
+    *(Events(), Bodies(), Frames(), Negentropy(), Hearing(), Streams(), Logs(), Post()),
     *(Signed(), Statements(), Note(), Entries(), Case(), Proof()),
     *(Json(), Encodings(), Compressed(), Screen()),
     *(Zmtp(), Line(), Ride()),
@@ -57,6 +58,7 @@ SLICE = {
     "pasted": 8_000,
     "member": 6_000,
     "stream": 6_000,
+    "log": 30_000,
     "backup": 5_000,
     "archive": 4_000,
     "mediator": 6_000,
