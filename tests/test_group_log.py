@@ -43,6 +43,7 @@ from zerochat.group.wire.logs import (
     packed,
 )
 from zerochat.sim import SIMULATED_PACKERS
+from zerochat.sim.logbook import Logbook
 
 MINUTE = 60_000
 
@@ -310,6 +311,35 @@ def test_everybody_keeps_accusations_and_what_is_said_against_them_and_sees_that
         assert four.heard(name, Logged)
     entry = entry_of("defence", four.did(accused), defence, "d" * 43)
     assert four.entries("n0")[1].hash == entry.hash
+
+
+def test_a_newcomer_follows_the_log_and_fetches_no_words_from_before_its_time(monkeypatch):
+    five = Accountable(5)
+    rules = five.group("n0").view.terms.rules
+    guest = next(name for name in five.nodes if five.did(name) not in rules.witnesses)
+    overdue(five, "n0", away=guest)
+    five.run(for_ms=14 * MINUTE)
+    assert len(five.records("n0")) == 3
+    five.says("n0", RemoveMember(five.id, five.did(guest)))
+    five.back(guest)
+    five.run(for_ms=5 * MINUTE)
+    assert five.group("n0").view.terms.rules == rules, "nobody who witnesses has gone"
+    five.nodes[guest].agent = replace(five.nodes[guest].agent, groups={})
+    five.nodes[guest].logbook = Logbook()
+    asked, real = [], following.want
+
+    def want(turn, name, origin, records):
+        asked.extend(map(parse_entry, records))
+        real(turn, name, origin, records)
+
+    monkeypatch.setattr(following, "want", want)
+    invitation = five.ask("n0", CreateInvitation(five.id, 3600, 1)).result.invitation
+    five.ask(guest, AcceptInvitation(invitation, "anew"))
+    five.run(for_ms=5 * MINUTE)
+    converged(five)
+    assert len(five.records(guest)) >= 4 and five.log(guest).past >= 3
+    assert [one.kind for one in asked if one.kind == "message"] == []
+    assert [one for one in asked if one.kind == "close"], "but what ends a subscription everybody keeps"
 
 
 # --- who lies -------------------------------------------------------------------------------------------------------

@@ -71,11 +71,15 @@ def take(turn: Turn, name: str, origin: str, sender: str, old: int, records: Seq
         edit_log(turn, name, origin, followed=replace(followed, note=note), shown_at=at)
         turn.say(Notify(Logged(name, origin, (), here)))
         return True
-    fresh = tuple(records[here - old :])
+    fresh, group = tuple(records[here - old :]), turn.group(name)
+    me = group.view.known(group.me)
+    before = me is not None and log.rules.quorum.time_ms(note) <= me.joined
     _grown(turn, name, origin, said.size, fresh)
     filed = any(parse_entry(record).kind == "accusation" for record in fresh)
     window = log.rules.quorum.time_ms(note) + log.rules.window_ms if filed else 0
     edit_log(turn, name, origin, followed=followed, shown_at=at, refresh_at=max(log.refresh_at, window))
+    if before:
+        edit_log(turn, name, origin, past=said.size)
     turn.say(KeepNote(name, origin, said.size, at, note.written()))
     read_on(turn, name, origin)
     return True
@@ -141,14 +145,15 @@ def lacking(turn: Turn, name: str, origin: str, found: Lacking) -> None:
     if found.upto <= log.read:
         return
     edit_log(turn, name, origin, read=found.upto)
-    want(turn, name, origin, [record for record in found.records if _is_useful(group, record)])
+    old = found.upto <= log.past
+    want(turn, name, origin, [record for record in found.records if _is_useful(group, record, old=old)])
     read_on(turn, name, origin)
 
 
-def _is_useful(group: Group, record: bytes) -> bool:
+def _is_useful(group: Group, record: bytes, *, old: bool) -> bool:
     """Whether we could do something with what an entry speaks of: a message that nobody can open here is of none."""
     entry = parse_entry(record)
-    return witnessing.may_be_held(entry) and (entry.kind != "message" or entry.author in group.streams)
+    return witnessing.may_be_held(entry) and (entry.kind != "message" or (entry.author in group.streams and not old))
 
 
 def want(turn: Turn, name: str, origin: str, records: Sequence[bytes]) -> None:

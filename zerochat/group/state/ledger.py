@@ -45,6 +45,8 @@ class Log(Struct, frozen=True):
     """What we fetch, by the hash of the bytes."""
     read: int = 0
     """So many of its entries we have looked at for something that we lack."""
+    past: int = 0
+    """So many of them were there before we came: messages among these nobody here could open."""
     alias: bytes = b""
     """The stream of ours of which `posted` tells."""
     posted: int = 0
