@@ -53,6 +53,7 @@ CREATE TABLE telemetry_names (
 ) STRICT;
 """
 """Empty unless somebody has asked for it (`telemetry/store.py`)."""
+_LOGBOOK: Final = HASHED + LOGBOOK_SCHEMA
 _MIGRATIONS: Final = {
     2: f"""
 ALTER TABLE events ADD COLUMN vouched TEXT NOT NULL DEFAULT '';
@@ -76,7 +77,7 @@ WHERE type IN ('edit', 'delete', 'react') AND json_valid(CAST(record AS TEXT))
     4: STREAM_SCHEMA,
     5: _TELEMETRY,
     6: SIGNED_SCHEMA,
-    7: HASHED + LOGBOOK_SCHEMA,
+    7: _LOGBOOK,
 }
 FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS, {3: wordindex.build})
 
@@ -105,8 +106,7 @@ CREATE TABLE events (
 {STREAM_SCHEMA}
 {_TELEMETRY}
 {SIGNED_SCHEMA}
-{HASHED}
-{LOGBOOK_SCHEMA}
+{_LOGBOOK}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
