@@ -508,6 +508,25 @@ def test_bytes_that_nobody_has_asked_for_are_passed_over(four):
     assert four.nodes[name].agent == before
 
 
+def test_whoever_asks_the_author_for_the_bytes_behind_its_entry_gets_them(four):
+    author, asker = (name for name in four.nodes if name not in (four.operator(), "n3"))
+    assert four.ask(author, PostToLog(four.id, "close", b"by its author")).result
+    four.run(for_ms=3 * MINUTE)
+    (record,) = four.records(asker)
+    four.nodes[asker].logbook.blobs.clear()
+    origin = four.log(asker).rules.origin
+    four.away("n3", four.operator())
+    turn = Turn(four.nodes[asker].agent, Moment(four.now, four.dice.randbytes), SIMULATED_PACKERS)
+    following.want(turn, four.id, origin, [record])
+    four.nodes[asker].agent = turn.agent
+    for effect in turn.effects:
+        four._perform(four.nodes[asker], effect)
+    before = four.group(author).peers[four.did(asker)].conduct
+    four.run(for_ms=2_000)
+    assert four.nodes[asker].logbook.blob(four.id, parse_entry(record).hash) == b"by its author"
+    assert not four.log(asker).wanted and four.group(author).peers[four.did(asker)].conduct.bytes < before.bytes
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -212,7 +212,7 @@ class Logbook:
                 return self._unheld(group, what)
             case Piece(_, after, limit):
                 return self._piece(group, origin, after, limit)
-            case Bytes(_, records):
+            case Bytes(records=records):
                 return self._bytes(group, records)
             case Unread():
                 return self._unread(group, origin, what)

@@ -100,7 +100,7 @@ class Logbook(Struct):
                 return Records(tuple(one for one in records if one not in entries))
             case Unheld() if self.lies:
                 return Hashes(())
-            case Bytes(_, records) if self.lies:
+            case Bytes(records=records) if self.lies:
                 return Blobs(tuple((record, b"something else") for record in records))
             case Unheld():
                 lacking = [one for one in map(parse_entry, what.records) if not self._holds(group, one)]
@@ -112,7 +112,7 @@ class Logbook(Struct):
                     return Stretch(tuple(entries[after : after + limit]), "")
                 size, note = found
                 return Stretch(tuple(entries[after:size]), note) if size - after <= limit else Stretch((), "")
-            case Bytes(_, records):
+            case Bytes(records=records):
                 return self._bytes(group, records)
             case Unread(me, after, limit):
                 looked = entries[after : after + limit]

@@ -4,6 +4,7 @@ from zerochat.didcomm.message import Message
 from zerochat.errors import Refused, RemoteError
 from zerochat.evidence.note import parse_note
 from zerochat.evidence.witness import ENTRIES_MAX, parse_entry
+from zerochat.group import conduct
 from zerochat.group.effects import LookUp, Measure
 from zerochat.group.ledger import following, operating, posting, witnessing
 from zerochat.group.ledger.lookups import (
@@ -133,8 +134,8 @@ def looked_up(turn: Turn, said: LookedUp) -> None:
             _held(turn, name, origin, what, hashes)
         case Piece() as what, Stretch() as stretch:
             _piece(turn, name, origin, what, stretch)
-        case Bytes(members), Blobs(found):
-            _blobs(turn, name, origin, members, found)
+        case Bytes() as what, Blobs(found):
+            _blobs(turn, name, origin, what, found)
         case Unread(), Lacking() as lacking:
             following.lacking(turn, name, origin, lacking)
         case Overdue() as what, Messages() as messages:
@@ -183,13 +184,11 @@ def hand_round(turn: Turn, name: str, origin: str, old: int, records: tuple[byte
         operating.hand_out(turn, name, origin, member, old, records, note)
 
 
-def _blobs(
-    turn: Turn, name: str, origin: str, members: tuple[str, ...], found: tuple[tuple[bytes, bytes], ...]
-) -> None:
-    """Give the bytes behind entries to who lacks them, or is to hold them."""
-    me = turn.group(name).me
+def _blobs(turn: Turn, name: str, origin: str, what: Bytes, found: tuple[tuple[bytes, bytes], ...]) -> None:
+    """Give the bytes behind entries to who is to hold them, or has asked: then it counts as if it had sent them."""
     posts = [PostedBody(record.decode(), packed(blob)) for record, blob in found]
-    for member in members:
+    for member in what.members:
         for portion in portions(posts):
-            kind = LOG_POST if all(parse_entry(one.record.encode()).author == me for one in portion) else LOG_BLOB
-            say(turn, name, member, kind, LogPostBody(name, origin, portion))
+            said = say(turn, name, member, LOG_POST if what.posted else LOG_BLOB, LogPostBody(name, origin, portion))
+            if said and not what.posted:
+                conduct.charge(turn, name, member, sum(len(one.blob) for one in portion))

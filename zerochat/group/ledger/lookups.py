@@ -43,6 +43,8 @@ class Bytes(Struct, frozen=True):
     """Who are to get them."""
     records: tuple[bytes, ...]
     """The entries that speak of them."""
+    posted: bool = False
+    """They are ours, and we post them; else the members have asked for them."""
 
 
 class Unread(Struct, frozen=True):

@@ -155,7 +155,7 @@ def say_again(turn: Turn, name: str, origin: str) -> None:
             say(turn, name, log.rules.operator, LOG_POST, LogPostBody(name, origin, portion))
     witnesses = tuple(did for did in log.rules.witnesses if did != group.me and can_say(turn, name, did))
     if witnesses:
-        turn.say(LookUp(name, origin, Bytes(witnesses, records)))
+        turn.say(LookUp(name, origin, Bytes(witnesses, records, posted=True)))
     again = {key: replace(one, tries=one.tries + 1, at=turn.now + _pause(one.tries)) for key, one in due.items()}
     edit_log(turn, name, origin, mine={**log.mine, **again})
 
