@@ -6,7 +6,8 @@ from tests.test_journal import KEY, Tree
 from zerochat.agent import signed
 from zerochat.agent.journal import Journal
 from zerochat.evidence.messages import ack, data
-from zerochat.group.effects import Forget, KeepAck, KeepMessage, KeepStatement
+from zerochat.evidence.rivals import Pair
+from zerochat.group.effects import Forget, KeepAck, KeepMessage, KeepRival, KeepStatement
 
 AUTHOR, READER = bytes([1]) * 32, bytes([2]) * 32
 ALIAS = b"a" * 16
@@ -96,3 +97,50 @@ def test_statements_stand_in_their_order_and_a_group_that_is_forgotten_leaves_no
     journal.commit(Tree("t"), [Forget("g")])
     assert not journal.signed.statements("g", "did:reader")
     assert not journal.signed.lacking("g", "did:author", ALIAS, 0, 9)
+
+
+# --- what convicts its author -----------------------------------------------------------------------------------------
+
+
+def rival(time: int, before: bytes, sealed: bytes = b"\x01other", beside: bytes = b"", seed: bytes = AUTHOR):
+    said = data(seed, time, ALIAS, sealed, before)
+    place = ALIAS, said.time, said.before, said.signature
+    return KeepRival("g", "did:author", *place, said.written(), at=7, beside=beside)
+
+
+def test_of_two_messages_in_one_place_both_are_kept_and_of_each_author_one_pair(journal: Journal):
+    kept = stream(5)
+    journal.commit(Tree("t"), kept)
+    forks = [rival(25, kept[1].before), rival(99, kept[3].before)]
+    for one in forks:
+        journal.commit(Tree("t"), [one])
+    (found,) = journal.signed.rivals("g")
+    assert (found.author, found.at) == ("did:author", 7)
+    assert found.pair == Pair("fork", kept[1].message, forks[0].message)
+    assert not journal.signed.rivals("h")
+
+
+def test_a_message_that_is_not_later_than_the_last_one_is_kept_beside_it(journal: Journal):
+    kept = stream(3)
+    later = rival(30, kept[-1].signature)
+    journal.commit(Tree("t"), [*kept, rival(31, kept[-1].signature), later])
+    assert [one.pair for one in journal.signed.rivals("g")] == [Pair("clock", kept[-1].message, later.message)]
+
+
+def test_what_came_once_more_or_of_another_stream_convicts_nobody(journal: Journal):
+    kept = stream(3)
+    journal.commit(Tree("t"), kept)
+    again = [KeepRival("g", "did:author", ALIAS, m.time, m.before, m.signature, m.message, at=7) for m in kept]
+    said = data(AUTHOR, 5, b"b" * 16, b"\x01other", kept[0].before)
+    elsewhere = KeepRival("g", "did:author", b"b" * 16, 5, said.before, said.signature, said.written(), at=7)
+    unknown = rival(5, b"?" * 64)
+    journal.commit(Tree("t"), [*again, elsewhere, unknown])
+    assert not journal.signed.rivals("g")
+
+
+def test_two_that_are_not_kept_are_compared_with_each_other_and_go_with_the_group(journal: Journal):
+    one = rival(5, b"?" * 64)
+    journal.commit(Tree("t"), [rival(6, b"?" * 64, beside=one.message), rival(4, one.signature, beside=one.message)])
+    assert {found.pair.says for found in journal.signed.rivals("g")} == {"fork", "clock"}
+    journal.commit(Tree("t"), [Forget("g")])
+    assert not journal.signed.rivals("g")

@@ -9,8 +9,9 @@ from zerochat.crypto.primitives import x25519_public
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
 from zerochat.evidence.handshake import Accept, Confirm, Request, Subscription, parse_statement
 from zerochat.evidence.messages import Data, data, parse_ack, parse_data
+from zerochat.evidence.rivals import Pair
 from zerochat.group import clock, conduct, outbox, sync
-from zerochat.group.effects import Dispatch, KeepAck, KeepMessage, KeepStatement, Publish
+from zerochat.group.effects import Dispatch, KeepAck, KeepMessage, KeepRival, KeepStatement, Publish
 from zerochat.group.event import Event, load_event
 from zerochat.group.membership import Policy
 from zerochat.group.modes.sender_key import (
@@ -439,3 +440,71 @@ def test_a_clock_that_is_set_back_leaves_nobody_waiting_for_a_year(three):
             pass
     turn.moment = Moment(three.now + conduct.STATEMENT_EVERY_MS, turn.moment.random)
     assert conduct.spend_statement(turn, three.id, member)
+
+
+# --- two words in one place -------------------------------------------------------------------------------------------
+
+
+def heard(three, *messages):
+    """What n1 wants kept when it hears these as n0's, and what it knows then."""
+    turn, before = three.turn("n1"), three.group("n1")
+    for message in messages:
+        taking.hear(turn, three.id, three.did("n0"), message.written())
+    after = turn.group(three.id)
+    assert (after.streams, after.chains) == (before.streams, before.chains)
+    return [one for one in turn.effects if isinstance(one, KeepRival)], after.early.get(three.did("n0"))
+
+
+def signed_by(three, time, before, sealed=b"\x01" * 40):
+    own = three.group("n0").stream
+    return data(three.group("n0").seed, time, own.alias, sealed, before)
+
+
+def test_another_word_in_a_place_that_is_taken_changes_nothing_and_is_kept(three):
+    three.post("n0", "one")
+    three.post("n0", "two")
+    own, (*_, one, two) = three.group("n0").stream, three.messages("n1", "n0")
+    early, late = signed_by(three, one.time - 1, one.before), signed_by(three, own.time + 9, two.before)
+    again = parse_data(one.message)
+    (first, third), held = heard(three, early, parse_data(two.message), again)
+    assert (first.message, first.before, third.message) == (early.written(), one.before, one.message)
+    assert held is None
+    (kept,), held = heard(three, late)
+    assert kept.message == late.written() and held is not None
+    three._perform(three.nodes["n1"], kept)
+    assert three.nodes["n1"].rivals[three.id, three.did("n0")] == Pair("fork", two.message, late.written())
+
+
+def test_a_time_that_goes_back_changes_nothing_and_is_kept(three):
+    three.post("n0", "one")
+    own = three.group("n0").stream
+    back = signed_by(three, own.time, own.head)
+    (kept,), held = heard(three, back)
+    assert held is None
+    three._perform(three.nodes["n1"], kept)
+    assert three.nodes["n1"].rivals[three.id, three.did("n0")].says == "clock"
+
+
+def test_of_two_that_wait_for_one_message_the_first_waits_on_and_both_are_kept(three):
+    three.post("n0", "one")
+    own = three.group("n0").stream
+    one, other = (signed_by(three, own.time + n, b"?" * 64, bytes([1, n]) * 20) for n in (8, 9))
+    kept, held = heard(three, one, other, one, signed_by(three, one.time, other.signature))
+    assert held.messages[b"?" * 64] == one.written() and len(held.messages) == 2
+    assert [(rival.message, rival.beside) for rival in kept if rival.beside] == [
+        (other.written(), one.written()),
+    ]
+    kept, _ = heard(three, one, signed_by(three, one.time, one.signature))
+    assert kept[-1].beside == one.written(), "it is not later than the one that it names"
+
+
+def test_nobody_who_is_honest_is_ever_compared_to_its_harm(three):
+    real = three.faults
+    three.faults = replace(real, loss=0.4)
+    for n in range(20):
+        three.ask(f"n{n % 3}", SendPost(three.id, f"{n}"))
+        three.run(for_ms=700)
+    three.faults = real
+    three.run(for_ms=60_000)
+    assert all(len(three.texts(name)) == len(three.texts("n0")) for name in three.nodes)
+    assert not any(node.rivals for node in three.nodes.values())

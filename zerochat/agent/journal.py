@@ -110,6 +110,7 @@ from zerochat.group.effects import (
     KeepLog,
     KeepMessage,
     KeepNote,
+    KeepRival,
     KeepStatement,
     Receipt,
     Refute,
@@ -532,7 +533,7 @@ class Journal:
                         touched |= dict.fromkeys(about for (about,) in refuted)
                     case Receipt():
                         self._note(one)
-                    case KeepMessage() | KeepStatement() | KeepAck() | SealAcks():
+                    case KeepMessage() | KeepStatement() | KeepAck() | SealAcks() | KeepRival():
                         self.signed.keep(one)
                     case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
                         self.logbook.keep(one)

@@ -7,7 +7,7 @@ from msgspec import Struct
 from zerochat.agent import wordindex
 from zerochat.agent.database import Format
 from zerochat.agent.logbook import LOGBOOK_SCHEMA
-from zerochat.agent.signed import HASHED, SIGNED_SCHEMA
+from zerochat.agent.signed import HASHED, RIVALS_SCHEMA, SIGNED_SCHEMA
 from zerochat.agent.stream.tables import STREAM_SCHEMA
 from zerochat.crypto.veil import Veiled
 from zerochat.group.effects import Remember
@@ -77,7 +77,7 @@ WHERE type IN ('edit', 'delete', 'react') AND json_valid(CAST(record AS TEXT))
     4: STREAM_SCHEMA,
     5: _TELEMETRY,
     6: SIGNED_SCHEMA,
-    7: _LOGBOOK,
+    7: _LOGBOOK + RIVALS_SCHEMA,
 }
 FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS, {3: wordindex.build})
 
@@ -107,6 +107,7 @@ CREATE TABLE events (
 {_TELEMETRY}
 {SIGNED_SCHEMA}
 {_LOGBOOK}
+{RIVALS_SCHEMA}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """

@@ -12,7 +12,8 @@ import apsw
 from msgspec import Struct
 
 from zerochat.crypto.veil import Veiled
-from zerochat.group.effects import KeepAck, KeepMessage, KeepStatement, SealAcks
+from zerochat.evidence.rivals import Pair, contradiction
+from zerochat.group.effects import KeepAck, KeepMessage, KeepRival, KeepStatement, SealAcks
 
 RECALL_BYTES_MAX: Final = 256 * 1024
 """Of messages in one answer to a `Recall`."""
@@ -56,9 +57,22 @@ ALTER TABLE signed ADD COLUMN hash BLOB NOT NULL DEFAULT x'';
 CREATE INDEX signed_by_hash ON signed (group_id, hash) WHERE hash <> x'';
 """
 """Of a message that may stand in a group's log, by which hash it stands there (`logbook.py`); of others, none."""
+RIVALS_SCHEMA: Final = """
+CREATE INDEX signed_by_before ON signed (before);
+CREATE TABLE rivals (
+    group_id TEXT NOT NULL,
+    author TEXT NOT NULL,
+    says TEXT NOT NULL,
+    one BLOB NOT NULL,
+    other BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (group_id, author, says)
+) STRICT, WITHOUT ROWID;
+"""
+"""Two signed messages of one author that cannot both be, the first pair of each kind; and how they are found."""
 STRETCH: Final = 64
 """Events."""
-_TABLES: Final = ("signed", "statements", "acks")
+_TABLES: Final = ("signed", "statements", "acks", "rivals")
 _KEEP = "INSERT OR IGNORE INTO signed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _STATE = "INSERT OR IGNORE INTO statements VALUES (?, ?, ?, ?, ?, ?)"
 _ACKNOWLEDGE = f"""
@@ -76,6 +90,13 @@ _ACKS = "SELECT member, ack FROM acks WHERE group_id = ? AND alias = ? AND time 
 _SINCE = """
 SELECT upto, message FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time > ? ORDER BY time LIMIT ?
 """
+_BESIDE = """
+SELECT message FROM signed WHERE before = ?4 AND group_id = ?1 AND author = ?2 AND alias = ?3
+UNION ALL
+SELECT * FROM (SELECT message FROM signed WHERE group_id = ?1 AND author = ?2 AND alias = ?3 ORDER BY time DESC LIMIT 1)
+"""
+"""What a message may contradict: what names the same one before it, and the last one, which it may name itself."""
+_CONVICT = "INSERT OR IGNORE INTO rivals VALUES (?, ?, ?, ?, ?, ?)"
 _COLUMNS = "author, alias, time, before, signature, upto, message, key"
 _WITH = f"""
 SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND upto >= ? AND length(key) > 0
@@ -84,6 +105,15 @@ ORDER BY upto, time LIMIT 1
 _STREAM = f"""
 SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time >= ? ORDER BY time LIMIT ?
 """  # noqa: S608
+
+
+class Rivals(Struct, frozen=True):
+    """Two signed messages of one author that cannot both be."""
+
+    author: str
+    pair: Pair
+    at: int
+    """When the second one came, UTC ms."""
 
 
 class Kept(Veiled, frozen=True):
@@ -121,7 +151,7 @@ class Signed:
     def __init__(self, connection: apsw.Connection, faults: Callable[[], AbstractContextManager[None]]) -> None:
         self._db, self._faults = connection, faults
 
-    def keep(self, one: KeepMessage | KeepStatement | KeepAck | SealAcks) -> None:
+    def keep(self, one: KeepMessage | KeepStatement | KeepAck | SealAcks | KeepRival) -> None:
         """Within a turn's transaction."""
         match one:
             case KeepMessage():
@@ -131,9 +161,18 @@ class Signed:
                 self._db.execute(_STATE, (one.group, one.digest, one.member, one.says, one.statement, one.at))
             case KeepAck():
                 self._db.execute(_ACKNOWLEDGE, (one.group, one.member, one.alias, one.time, one.of, one.ack))
-
             case SealAcks():
                 self._db.execute(_SEAL, (one.group, one.member, one.alias, one.upto))
+            case KeepRival():
+                self._compare(one)
+
+    def _compare(self, one: KeepRival) -> None:
+        others: Any = [(one.beside,)]
+        if not one.beside:
+            others = self._db.execute(_BESIDE, (one.group, one.author, one.alias, one.before)).fetchall()
+        for (other,) in others:
+            if found := contradiction(bytes(other), one.message):
+                self._db.execute(_CONVICT, (one.group, one.author, found.says, found.one, found.other, one.at))
 
     def forget(self, group: str) -> None:
         """Within a turn's transaction."""
@@ -189,3 +228,11 @@ class Signed:
                 (group, member),
             ).fetchall()
         return [Stated(*row) for row in rows]
+
+    def rivals(self, group: str) -> list[Rivals]:
+        """What convicts members of having said two things in one place, or of a time that went back."""
+        with self._faults():
+            rows: Any = self._db.execute(
+                "SELECT author, says, one, other, at FROM rivals WHERE group_id = ? ORDER BY author, says", (group,)
+            ).fetchall()
+        return [Rivals(author, Pair(says, one, other), at) for author, says, one, other, at in rows]

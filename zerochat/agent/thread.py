@@ -64,6 +64,7 @@ from zerochat.group.effects import (
     KeepLog,
     KeepMessage,
     KeepNote,
+    KeepRival,
     KeepStatement,
     LookUp,
     Measure,
@@ -594,7 +595,7 @@ class AgentThread(threading.Thread):
                     self._files.forget(group)
                 case Remember() | Repeated() | Confirm() | Refute() | Receipt():
                     pass
-                case KeepMessage() | KeepStatement() | KeepAck() | SealAcks():
+                case KeepMessage() | KeepStatement() | KeepAck() | SealAcks() | KeepRival():
                     pass
                 case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
                     pass

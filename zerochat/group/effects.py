@@ -317,6 +317,26 @@ class DropBlobs(Struct, frozen=True):
     before: int
 
 
+class KeepRival(Veiled, frozen=True):
+    """Keep a signed message that was not taken in, where it contradicts one that is kept, or the one `beside` it: it
+    has the same place in the stream, or is not later than the one that it names. Of each author and kind the first such
+    pair is enough, and no other one is kept."""
+
+    VEILED = ("message", "beside")
+
+    group: str
+    author: str
+    alias: bytes
+    time: int
+    before: bytes
+    signature: bytes
+    message: bytes
+    at: int
+    """When it came, UTC milliseconds."""
+    beside: bytes = b""
+    """Another message of the stream that is not kept either; empty: compare it with those that are."""
+
+
 Remembered: TypeAlias = (
     Remember
     | Confirm
@@ -332,6 +352,7 @@ Remembered: TypeAlias = (
     | KeepNote
     | KeepBlob
     | DropBlobs
+    | KeepRival
 )
 """What goes into the journal with the turn that says it."""
 
@@ -610,6 +631,7 @@ Effect: TypeAlias = (
     | KeepBlob
     | DropBlobs
     | LookUp
+    | KeepRival
     | Recall
     | Fetch
     | Compare

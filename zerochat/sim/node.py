@@ -9,6 +9,7 @@ from msgspec.structs import asdict, replace
 
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.didcomm.endpoint import Endpoint
+from zerochat.evidence.rivals import Pair, contradiction
 from zerochat.group.effects import (
     Admit,
     Compare,
@@ -24,6 +25,7 @@ from zerochat.group.effects import (
     KeepLog,
     KeepMessage,
     KeepNote,
+    KeepRival,
     KeepStatement,
     LookUp,
     Recall,
@@ -76,6 +78,8 @@ class Node(Struct):
     """The messages of our own streams, and of those that we hear."""
     acks: dict[tuple[str, str], KeepAck] = field(default_factory=dict)
     """By group and member: its last signed acknowledgement of our stream."""
+    rivals: dict[tuple[str, str], Pair] = field(default_factory=dict)
+    """By group and author: two signed messages of its that cannot both be."""
 
     logbook: Logbook = field(default_factory=Logbook)
     """What is kept of groups' logs."""
@@ -122,12 +126,21 @@ class Node(Struct):
                 pass
             case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
                 self.logbook.keep(effect)
+            case KeepRival():
+                self._compare(effect)
             case Forget(group):
                 self.log = [row for row in self.log if row.group != group]
                 self.receipts = [one for one in self.receipts if one.group != group]
                 self.signed = [one for one in self.signed if one.group != group]
                 self.acks = {key: one for key, one in self.acks.items() if key[0] != group}
                 self.logbook.forget(group)
+                self.rivals = {key: one for key, one in self.rivals.items() if key[0] != group}
+
+    def _compare(self, one: KeepRival) -> None:
+        stream = (kept.message for kept in self.signed if (kept.group, kept.author) == (one.group, one.author))
+        for other in (one.beside,) if one.beside else stream:
+            if found := contradiction(other, one.message):
+                self.rivals.setdefault((one.group, one.author), found)
 
     def recall(self, asked: Recall) -> Recalled:
         """What the journal reads back of what we have said."""

@@ -39,6 +39,9 @@ def check_streams(seed: int, nodes: Sequence[Node], honest: Collection[str]) -> 
             if (kept := (one.message, one.key, one.signature, one.before, one.time)) not in looked_at:
                 _check_message(seed, node, one)
                 looked_at.add(kept)
+        for _, author in node.rivals:
+            if author in honest:
+                raise Violation(f"seed {seed}: {node.name} could convict {author}, which is honest")
         for (_, member), last in node.acks.items():
             ack = parse_ack(last.ack)
             if ack.subscriber != did_key_bytes(member):

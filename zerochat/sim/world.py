@@ -32,6 +32,7 @@ from zerochat.group.effects import (
     KeepLog,
     KeepMessage,
     KeepNote,
+    KeepRival,
     KeepStatement,
     LookUp,
     Measure,
@@ -282,7 +283,9 @@ class World(Checks):
                     self.say(f"{self.told_time()} {told(node, notice, who_is(self.nodes))}")
             case Dispatch(link, envelope):
                 self._dispatch(node, link, envelope)
-            case Remember() | Confirm() | Refute() | Receipt() | Forget() | KeepMessage() | KeepStatement() | KeepAck():
+            case Remember() | Confirm() | Refute() | Receipt() | Forget():
+                node.remember(effect)
+            case KeepMessage() | KeepStatement() | KeepAck() | KeepRival():
                 node.remember(effect)
             case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
                 node.remember(effect)

@@ -2,6 +2,10 @@
 
 What comes too early waits in a bounded place; what does not fit there is dropped, for the log repairs. A message is
 taken in whole or not at all: once the key has moved on, nothing opens it again.
+
+What is not taken in is looked at once more, for it may contradict what was: two messages that name the same one before
+them, or one that is not later than the one it names, convict their author (`evidence/judge.py`, E1 and E2). Such a pair
+goes to the journal; nothing else comes of it.
 """
 
 from msgspec.structs import replace
@@ -9,8 +13,9 @@ from msgspec.structs import replace
 from zerochat.crypto.encoding import did_key_bytes
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
 from zerochat.evidence.messages import Data, parse_data
+from zerochat.evidence.rivals import ALIAS, TIME, contradiction
 from zerochat.group import log, sync
-from zerochat.group.effects import KeepMessage, Measure
+from zerochat.group.effects import KeepMessage, KeepRival, Measure
 from zerochat.group.modes.sender_key import KEY_BYTES, moved_on, wrapped_key
 from zerochat.group.state import Early, Group, Stream
 from zerochat.group.streams.own import hash_of
@@ -43,6 +48,8 @@ def hear(turn: Turn, name: str, sender: str, written: bytes) -> None:
     elif message.time > stream.time:
         _take(turn, name, sender, stream, message)
         follow(turn, name, sender)
+    elif message.signature != stream.head:
+        _doubt(turn, name, sender, message, written)
 
 
 def hear_posted(turn: Turn, name: str, author: str, written: bytes) -> None:
@@ -68,10 +75,23 @@ def hear_posted(turn: Turn, name: str, author: str, written: bytes) -> None:
 def _hold(turn: Turn, name: str, sender: str, message: Data, written: bytes) -> None:
     group = turn.group(name)
     held = group.early.get(sender, Early()).messages
+    rival = next((one for one in held.values() if contradiction(one, written)), None)
+    if rival is not None:
+        _doubt(turn, name, sender, message, written, rival)
+    elif message.before not in held:
+        _doubt(turn, name, sender, message, written)
+    if message.before in held:
+        return  # the same once more, or another one in its place
     if len(held) < EARLY_MAX and sum(map(len, held.values())) + len(written) <= EARLY_BYTES_MAX:
         turn.edit(name, early={**group.early, sender: Early({**held, message.before: written})})
     else:
         turn.say(Measure("dropped", "EarlyFull"))
+
+
+def _doubt(turn: Turn, name: str, sender: str, message: Data, written: bytes, beside: bytes = b"") -> None:
+    """Have it compared with what is kept."""
+    place = message.alias, message.time, message.before, message.signature
+    turn.say(KeepRival(name, sender, *place, written, turn.now, beside))
 
 
 def follow(turn: Turn, name: str, sender: str) -> None:
@@ -103,7 +123,7 @@ def follow(turn: Turn, name: str, sender: str) -> None:
 
 def _later(written: bytes, stream: Stream) -> bool:
     """Whether a message that waits may still find its place."""
-    return int.from_bytes(written[:8], "big") > stream.time and written[40:56] == stream.alias
+    return int.from_bytes(written[TIME], "big") > stream.time and written[ALIAS] == stream.alias
 
 
 def _take(turn: Turn, name: str, sender: str, stream: Stream, message: Data, *, itself: bool = True) -> None:
