@@ -1,12 +1,12 @@
 """The journal: what one profile knows, in one encrypted SQLite file that survives a power cut.
 
-It holds seven things. The *checkpoint* is the core's state, in parts (`checkpoint.py`). The *log* is every event that
+It holds eight things. The *checkpoint* is the core's state, in parts (`checkpoint.py`). The *log* is every event that
 was delivered, in the order of delivery. The *receipts* say since when a member is known to have what. The *stream* is
 what bots read, and how far they have come (`stream/store.py`). The *signed* messages of some groups stand beside the
-log (`signed.py`), and so does the *logbook* of those groups whose log has witnesses (`logbook.py`). *meta* is what the
-agent itself must know before there is a state. A turn's state and events are written in one transaction, and what
-`commit` has returned from is on disk: nothing is sent or shown before. Besides, whoever has asked for it has
-*telemetry* there (`telemetry/store.py`).
+log (`signed.py`), and so do the *logbook* of those groups whose log has witnesses (`logbook.py`) and the *cases* in
+which we are one of the two (`casebook.py`). *meta* is what the agent itself must know before there is a state. A turn's
+state and events are written in one transaction, and what `commit` has returned from is on disk: nothing is sent or
+shown before. Besides, whoever has asked for it has *telemetry* there (`telemetry/store.py`).
 
 An event may have come from somebody else than its author: it is *vouched* for by whoever handed it over, until the
 author's own word confirms it or refutes it. A refuted event stays in the log for whoever wants to look into it
@@ -29,6 +29,7 @@ import msgspec
 from msgspec import Struct
 
 from zerochat.agent import wordindex
+from zerochat.agent.casebook import Casebook
 from zerochat.agent.checkpoint import Unreadable, assemble, changes, parts_of
 from zerochat.agent.database import (
     BUSY_MS,
@@ -200,6 +201,8 @@ class Journal:
         """The streams of groups whose keys sign."""
         self.logbook = Logbook(connection, self._faults)
         """The logs of groups that are accountable."""
+        self.cases = Casebook(connection, self._faults, self._transaction)
+        """Whom we have accused, and who has accused us."""
         self._telemetry: TelemetryStore | None = None
         self._written: object | None = None
         """The state that the checkpoint on disk is, as long as `_read`; by identity, the base of what changes."""
@@ -562,6 +565,7 @@ class Journal:
         self.stream.forget(group)
         self.signed.forget(group)
         self.logbook.forget(group)
+        self.cases.forget(group)
         self._receipts = {key: count for key, count in self._receipts.items() if key[0] != group}
 
     def _note(self, one: Receipt) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from zerochat.agent import wordindex
+from zerochat.agent.casebook import CASES_SCHEMA
 from zerochat.agent.database import Format
 from zerochat.agent.logbook import LOGBOOK_SCHEMA
 from zerochat.agent.signed import HASHED, RIVALS_SCHEMA, SIGNED_SCHEMA
@@ -77,7 +78,7 @@ WHERE type IN ('edit', 'delete', 'react') AND json_valid(CAST(record AS TEXT))
     4: STREAM_SCHEMA,
     5: _TELEMETRY,
     6: SIGNED_SCHEMA,
-    7: _LOGBOOK + RIVALS_SCHEMA,
+    7: _LOGBOOK + RIVALS_SCHEMA + CASES_SCHEMA,
 }
 FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS, {3: wordindex.build})
 
@@ -108,6 +109,7 @@ CREATE TABLE events (
 {SIGNED_SCHEMA}
 {_LOGBOOK}
 {RIVALS_SCHEMA}
+{CASES_SCHEMA}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """

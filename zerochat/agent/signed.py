@@ -107,6 +107,13 @@ SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AN
 """  # noqa: S608
 
 
+_LAST_BEFORE = f"""
+SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time < ? ORDER BY time DESC LIMIT 1
+"""  # noqa: S608
+_BEHIND = f"SELECT {_COLUMNS} FROM signed WHERE before = ? AND group_id = ? AND author = ? AND alias = ? LIMIT 1"  # noqa: S608
+_STATEMENT = "SELECT digest, member, says, statement, at FROM statements WHERE group_id = ? AND digest = ?"
+
+
 class Rivals(Struct, frozen=True):
     """Two signed messages of one author that cannot both be."""
 
@@ -196,15 +203,32 @@ class Signed:
     def carrier(self, group: str, author: str, place: int) -> Kept | None:
         """The message that brought an author's event in this place of its chain, if there is one: a later one may stand
         for it, which whoever opens it sees."""
-        with self._faults():
-            row: Any = self._db.execute(_WITH, (group, author, place)).fetchone()
-        return Kept(*row) if row else None
+        return self._one(_WITH, (group, author, place))
 
     def stream(self, group: str, author: str, alias: bytes, since: int = 0, limit: int = -1) -> list[Kept]:
         """A stream from the message with this time on, in its order; at most `limit` of it (-1: all)."""
         with self._faults():
             rows: Any = self._db.execute(_STREAM, (group, author, alias, since, limit)).fetchall()
         return [Kept(*row) for row in rows]
+
+    def last_before(self, group: str, author: str, alias: bytes, time: int) -> Kept | None:
+        """The last message of a stream that is earlier than this time."""
+        return self._one(_LAST_BEFORE, (group, author, alias, time))
+
+    def behind(self, group: str, author: str, alias: bytes, signature: bytes) -> Kept | None:
+        """The message of a stream that names the one with this signature as the one before it."""
+        return self._one(_BEHIND, (signature, group, author, alias))
+
+    def statement(self, group: str, digest: str) -> Stated | None:
+        """What was said about a subscription, by its digest."""
+        with self._faults():
+            row: Any = self._db.execute(_STATEMENT, (group, digest)).fetchone()
+        return Stated(*row) if row else None
+
+    def _one(self, query: str, bindings: tuple[Any, ...]) -> Kept | None:
+        with self._faults():
+            row: Any = self._db.execute(query, bindings).fetchone()
+        return Kept(*row) if row else None
 
     def acks(self, group: str, alias: bytes) -> dict[str, bytes]:
         """By member: its last acknowledgement of a stream of ours."""

@@ -10,7 +10,7 @@ accuser's last message refuted the accusation, although a later one may be missi
 Two kinds of guilt need no waiting: two messages in one place, and a time that does not grow.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import Final
@@ -239,19 +239,7 @@ class _Delivery:
         return [defence for written in once if (defence := _defence(written, self.accusation.digest))]
 
     def _counted(self) -> set[str]:
-        """The hashes of the defences that count: of those that the publisher has signed, and that are not too long, the
-        first."""
-        counted: set[str] = set()
-        for entry in map(parse_entry, self.missing.span.entries):
-            if (entry.kind, entry.about) != ("defence", self.accusation.digest) or entry.size > DEFENCE_BYTES_MAX:
-                continue
-            if entry.author == self.subscription.request.publisher and entry.hash not in counted:
-                with suppress(RemoteError):
-                    entry.check()
-                    counted.add(entry.hash)
-            if len(counted) == DEFENCES_MAX:
-                break
-        return counted
+        return set(counting(self.missing.span.entries, self.subscription.request.publisher, self.accusation.digest))
 
     def _shown(self) -> bool:
         """Whether these are the entries of the log up to a checkpoint after the time for defending."""
@@ -383,6 +371,22 @@ class _Delivery:
             self.accusation.missing,
         )
         return same and earlier.time >= self._due and earlier.since <= receipt.index < self.index
+
+
+def counting(entries: Iterable[bytes], publisher: str, about: str) -> list[str]:
+    """The hashes of the defences among these entries of a log that count against one accusation: of those that the
+    publisher has signed, and that are not too long, the first. Raises Malformed."""
+    counted: dict[str, None] = {}
+    for entry in map(parse_entry, entries):
+        if (entry.kind, entry.about) != ("defence", about) or entry.size > DEFENCE_BYTES_MAX:
+            continue
+        if entry.author == publisher and entry.hash not in counted:
+            with suppress(RemoteError):
+                entry.check()
+                counted[entry.hash] = None
+        if len(counted) == DEFENCES_MAX:
+            break
+    return list(counted)
 
 
 def _defence(written: bytes, about: str) -> Defence | None:

@@ -1,0 +1,353 @@
+"""Cases between members of one group: what is missing is found, accused of and answered for, and everybody makes the
+same of it."""
+
+import pytest
+from msgspec.structs import replace
+
+from tests.shelf import Shelf
+from tests.test_journal import KEY, Tree
+from tests.test_streams import Signed
+from zerochat.agent.casebook import Kept
+from zerochat.agent.cases import links, making
+from zerochat.agent.cases.dockets import against_us, parse_docket
+from zerochat.agent.cases.grounds import defence, parse_accusation
+from zerochat.agent.cases.links import (
+    AccusedAlready,
+    NotAccountable,
+    NothingMissing,
+    SubscriptionEnded,
+    TooEarly,
+    accuse,
+)
+from zerochat.agent.cases.making import NotFiled, case_of, judged
+from zerochat.agent.journal import Journal
+from zerochat.crypto.encoding import b64url
+from zerochat.errors import RemoteError
+from zerochat.evidence.case import Acknowledged, Closed, Ended, Posted, Repeated, parse_case, parse_defence
+from zerochat.evidence.handshake import Close
+from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, OPEN, REPEATED, UPHELD, VOID, judge
+from zerochat.evidence.messages import parse_data
+from zerochat.group.effects import KeepStatement
+from zerochat.group.state import Early
+from zerochat.group.stimuli import SendPost
+from zerochat.group.streams import terms
+
+MINUTE = 60_000
+DUE = 15 * MINUTE
+"""Longer than what a publisher may take, with both clocks off."""
+
+
+class Court(Signed):
+    """Three members who have agreed to be judged by one log, and what each keeps in its journal."""
+
+    def __init__(self, folder, shelf):
+        self.shelf, self.held_back = shelf, set()
+        super().__init__(3)
+        self.folder, self.journals = folder, {}
+
+    def _frame(self, name, stimulus):
+        if (name, stimulus.envelope[-64:]) not in self.held_back:
+            super()._frame(name, stimulus)
+
+    def withhold(self, text, whom="n1", by="n0"):
+        """A post that is brought to everybody but one, and one behind it that all get. Returns what was withheld."""
+        own = self.group(by).stream
+        taken = super()._frame
+        lost = []
+
+        def drop(name, stimulus):
+            before = own.head in stimulus.envelope[-128:-64]
+            if name == whom and before:
+                lost.append(stimulus.envelope)
+                self.held_back.add((whom, stimulus.envelope[-64:]))
+            else:
+                taken(name, stimulus)
+
+        self._frame = drop  # type: ignore[method-assign]
+        try:
+            self.ask(by, SendPost(self.id, text))
+            self.run(for_ms=300)
+        finally:
+            del self._frame
+        assert lost
+        self.ask(by, SendPost(self.id, text + " and more"))
+        self.run(for_ms=3_000)
+        return lost[0]
+
+    def journal(self, name):
+        """What somebody has kept by now, on disk."""
+        if name not in self.journals:
+            self.journals[name] = Journal.create(self.folder / f"{name}.db", KEY)
+        self.journals[name].commit(Tree(name), self.kept.pop(name, []))
+        return self.journals[name]
+
+    def accuse(self, by="n1", whom="n0", at=None):
+        group = self.group(by)
+        return accuse(self.journal(by), self.shelf, group, self.did(whom), self.now if at is None else at)
+
+    def file(self, docket, after_ms=0):
+        said = docket.accusation
+        self.shelf.post(self.now + after_ms, "accusation", said.by, said.written())
+
+    def answer(self, docket, by="n0"):
+        """What the accused makes of it, and posts."""
+        ours = against_us(self.journal(by), self.group(by), docket.accusation)
+        if ours is None:
+            return None
+        written = defence(self.journal(by), self.shelf, self.group(by), self.shelf.rules, ours)
+        if written is not None:
+            self.shelf.post(self.now + MINUTE, "defence", self.did(by), written, docket.digest, self.group(by).seed)
+            return type(parse_defence(written).ground)
+        return None
+
+    def verdict(self, docket):
+        """Of the whole case, from its file alone, and of whoever has the docket from its bytes."""
+        self.shelf.tick(self.now + self.shelf.rules.window_ms + 2 * MINUTE)
+        case = case_of(self.shelf, self.id, self.shelf.rules, parse_docket(docket.written()))
+        found = judge(parse_case(case.written()))
+        assert judged(self.shelf, self.id, self.shelf.rules, docket).findings == found.findings
+        return found.delivery
+
+    def later(self, ms=DUE):
+        """Time goes by, in which nobody does anything."""
+        self.now += ms
+
+
+@pytest.fixture
+def court(tmp_path, monkeypatch):
+    shelf = Shelf()
+    monkeypatch.setattr(terms, "NO_RULES", shelf.rules.digest)
+    found = Court(tmp_path, shelf)
+    shelf.post(found.now, "message", found.did("n2"), b"something else")
+    found.says("n0", SendPost(found.id, "a first one"))
+    yield found
+    for journal in found.journals.values():
+        journal.close()
+
+
+def test_whoever_withholds_a_message_is_upheld_to_have_done_so(court):
+    court.withhold("for some")
+    assert "for some and more" not in court.texts("n1"), "it waits for the one before"
+    court.later()
+    docket = court.accuse()
+    assert (docket.accused, docket.accusation.by) == (court.did("n0"), court.did("n1"))
+    assert docket.accusation.since == 1 and not docket.reopened
+    with pytest.raises(NotFiled):
+        case_of(court.shelf, court.id, court.shelf.rules, docket)
+    assert judged(court.shelf, court.id, court.shelf.rules, docket).delivery == OPEN
+    court.file(docket)
+    assert judged(court.shelf, court.id, court.shelf.rules, docket).delivery == OPEN
+    assert court.answer(docket) is None, "there is nothing to be said for it"
+    assert court.verdict(docket) == UPHELD
+
+
+def test_nothing_is_missing_between_honest_members(court):
+    for n in range(4):
+        court.says("n0", SendPost(court.id, f"{n}"))
+    court.later()
+    with pytest.raises(NothingMissing, match="n0 has said to you in friends"):
+        court.accuse()
+    with pytest.raises(NothingMissing):
+        court.accuse(by="n0", whom="n2")
+
+
+def test_nobody_is_accused_before_it_is_time(court):
+    court.withhold("for some")
+    came = parse_data(next(iter(court.group("n1").early[court.did("n0")].messages.values())))
+    due = came.time + 14 * MINUTE
+    with pytest.raises(TooEarly, match="until 20"):
+        court.accuse(at=due - 1)
+    assert court.accuse(at=due).accusation.time == due
+
+
+def test_whoever_has_agreed_to_no_rules_is_not_accused(court, monkeypatch):
+    court.withhold("for some")
+    court.later()
+    monkeypatch.setattr(court.shelf, "rules", replace(court.shelf.rules, skew_ms=5))
+    with pytest.raises(NotAccountable):
+        court.accuse()
+
+
+def test_nobody_is_accused_twice_of_the_same(court):
+    court.withhold("for some")
+    court.later()
+    docket, said = court.accuse(), court.accuse().accusation
+    kept = Kept(docket.digest, court.shelf.rules.origin, said.by, docket.accused, docket.written(), "", "", court.now)
+    court.journal("n1").cases.begin(court.id, kept, said.accept, said.message)
+    with pytest.raises(AccusedAlready):
+        court.accuse()
+    assert court.journal("n1").cases.all(court.id) == [kept]
+    court.journal("n1").cases.answered(court.id, docket.digest, "posted")
+    court.journal("n1").cases.answered(court.id, docket.digest, "closed")
+    court.journal("n1").cases.told(court.id, docket.digest, UPHELD)
+    changed = court.journal("n1").cases.one(court.id, docket.digest)
+    assert changed == replace(kept, answers="posted closed ", told=UPHELD)
+
+
+def test_what_was_in_the_log_in_time_was_not_withheld(court):
+    link = court.withhold("for some")
+    court.shelf.post(court.now + 9 * MINUTE, "message", court.did("n0"), link)
+    court.later()
+    docket = court.accuse()
+    court.file(docket)
+    assert court.answer(docket) is Posted
+    assert court.verdict(docket) == DISMISSED
+
+
+def test_what_was_in_the_log_too_late_is_not_claimed(court):
+    link = court.withhold("for some")
+    court.shelf.post(court.now + 16 * MINUTE, "message", court.did("n0"), link)
+    court.later(20 * MINUTE)
+    docket = court.accuse()
+    court.file(docket)
+    assert court.answer(docket) is None
+    assert court.verdict(docket) == UPHELD
+
+
+def test_who_accuses_and_has_acknowledged_it_is_a_false_accuser(court, monkeypatch):
+    """An accuser that lies: it has all of this."""
+    for text in ("one", "two", "three"):
+        court.says("n0", SendPost(court.id, text))
+    court.later()
+    group, (*_, came, last) = court.group("n1"), court.messages("n1", "n0")
+    assert last.before == came.signature
+    lying = replace(group, early={court.did("n0"): Early({came.before: came.message})})
+    with pytest.raises(NothingMissing):
+        accuse(court.journal("n1"), court.shelf, lying, court.did("n0"), court.now)
+    monkeypatch.setattr(links, "_is_here", lambda *_: False)
+    docket = accuse(court.journal("n1"), court.shelf, lying, court.did("n0"), court.now)
+    court.file(docket)
+    assert court.answer(docket) is Acknowledged
+    assert court.verdict(docket) == FALSE_ACCUSATION
+
+
+def test_what_a_publisher_has_ended_in_the_log_it_does_not_owe(court, monkeypatch):
+    accept = court.group("n1").streams[court.did("n0")].accept
+    close = Close(time=court.now, accept=accept, by=court.did("n0")).signed(court.group("n0").seed)
+    court.shelf.post(court.now, "close", close.by, close.written())
+    court.later(MINUTE)
+    court.withhold("for some")
+    court.later()
+    with pytest.raises(SubscriptionEnded):
+        court.accuse()
+    monkeypatch.setattr(links, "_ended", lambda *_: False)
+    docket = court.accuse()
+    court.file(docket)
+    assert court.answer(docket) is Ended
+    assert court.verdict(docket) == DISMISSED
+
+
+@pytest.mark.parametrize(("by", "ground", "verdict"), [("n1", Closed, DISMISSED), ("n2", None, UPHELD)])
+def test_what_a_subscriber_has_ended_itself_is_not_owed(court, by, ground, verdict):
+    accept = court.group("n1").streams[court.did("n0")].accept
+    close = Close(time=court.now, accept=accept, by=court.did(by)).signed(court.group(by).seed)
+    kept = KeepStatement(court.id, court.did("n1"), "close", close.digest, close.written(), court.now)
+    court.kept.setdefault("n0", []).append(kept)
+    court.withhold("for some")
+    court.later()
+    docket = court.accuse()
+    court.file(docket)
+    assert court.answer(docket) is ground
+    assert court.verdict(docket) == verdict
+
+
+def test_the_same_is_judged_once(court):
+    court.withhold("for some")
+    court.later()
+    first = court.accuse()
+    court.file(first)
+    court.later(MINUTE)
+    second = court.accuse()
+    court.file(second)
+    assert second.digest != first.digest
+    assert court.answer(first) is None
+    assert court.answer(second) is Repeated
+    assert court.verdict(second) == REPEATED
+    assert court.verdict(first) == UPHELD
+
+
+def test_an_accusation_of_something_else_is_nobodys(court):
+    court.withhold("for some")
+    court.later()
+    docket = court.accuse()
+    other = replace(docket.accusation, message="A" * 43).signed(court.group("n1").seed)
+    assert against_us(court.journal("n0"), court.group("n0"), other) is None
+    assert against_us(court.journal("n2"), court.group("n2"), docket.accusation) is None
+    assert against_us(court.journal("n0"), court.group("n0"), docket.accusation) == docket
+    assert parse_accusation(docket.accusation.written()) == docket.accusation
+    for blob in (b"", b"{}", docket.accusation.written()[:-1], replace(docket.accusation, since=9).written()):
+        assert parse_accusation(blob) is None
+
+
+def test_a_docket_that_was_changed_is_refused(court):
+    court.withhold("for some")
+    court.later()
+    docket = court.accuse()
+    docket.check()
+    assert parse_docket(docket.written()) == docket
+    request, accept, confirm = docket.subscription
+    for wrong in (
+        replace(docket, message=docket.message[:-1] + bytes([docket.message[-1] ^ 1])),
+        replace(docket, accusation=replace(docket.accusation, since=7)),
+        replace(docket, subscription=(request, accept, replace(confirm, time=1))),
+        replace(docket, reopened=(docket.subscription,)),
+    ):
+        with pytest.raises(RemoteError):
+            wrong.check()
+    for written in (b"", b"{}", b"[]", docket.written()[:-3]):
+        with pytest.raises(RemoteError):
+            parse_docket(written)
+
+
+def test_who_begins_anew_does_not_cover_what_was_withheld_before(court):
+    """The publisher loses its hold on the subscriber, which asks anew and acknowledges what comes then."""
+    court.withhold("for some")
+    alias = b64url(court.group("n0").stream.alias)
+    lost = court.group("n1").early
+    turn = court.turn("n1")
+    turn.edit(court.id, streams={did: one for did, one in court.group("n1").streams.items() if did != court.did("n0")})
+    court.nodes["n1"].agent = turn.agent
+    court.run(for_ms=20_000)
+    court.says("n0", SendPost(court.id, "after that"))
+    assert "after that" in court.texts("n1")
+    court.later()
+    group = replace(court.group("n1"), early=lost)
+    docket = accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
+    assert [one[1].alias for one in docket.reopened] == [alias]
+    assert docket.subscription[1].time < docket.reopened[0][1].time
+    court.file(docket)
+    assert court.answer(docket) is None, "what it has acknowledged there says nothing of before"
+    assert court.verdict(docket) == UPHELD
+
+
+def test_a_case_is_void_where_the_accuser_did_not_wait(court):
+    court.withhold("for some")
+    docket = court.accuse(at=court.now + DUE)
+    court.file(docket)
+    assert court.verdict(docket) == VOID
+
+
+def test_whoever_lacks_a_defence_knows_that_it_cannot_judge_yet(court):
+    link = court.withhold("for some")
+    court.shelf.post(court.now + 9 * MINUTE, "message", court.did("n0"), link)
+    court.later()
+    docket = court.accuse()
+    court.file(docket)
+    court.answer(docket)
+    kept = dict(court.shelf.blobs)
+    court.shelf.blobs.clear()
+    assert court.verdict(docket) == OPEN
+    court.shelf.blobs.update(kept)
+    assert court.verdict(docket) == DISMISSED
+
+
+def test_a_case_with_too_much_in_between_is_told(court, monkeypatch):
+    court.withhold("for some")
+    court.later()
+    docket = court.accuse()
+    court.file(docket)
+    monkeypatch.setattr(making, "ENTRIES_MAX", 1)
+    for n in range(2):
+        court.shelf.post(court.now + n, "message", court.did("n2"), b"%d" % n)
+    with pytest.raises(making.TooMuchInBetween):
+        case_of(court.shelf, court.id, court.shelf.rules, docket)

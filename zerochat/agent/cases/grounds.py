@@ -1,0 +1,138 @@
+"""What we can say for ourselves against an accusation, each as the judge wants it; nothing that it would not believe.
+
+One that holds is enough, and it is always given: an accusation that is void today may be shown to be in time by a later
+checkpoint. What cannot be shown is not claimed.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import msgspec
+
+from zerochat.agent.cases.book import Book, entries_from
+from zerochat.agent.cases.dockets import Docket
+from zerochat.agent.journal import Journal
+from zerochat.agent.signed import Kept
+from zerochat.crypto.encoding import b64url_bytes, strict_json
+from zerochat.errors import RemoteError
+from zerochat.evidence.case import (
+    DEFENCE_BYTES_MAX,
+    MESSAGES_MAX,
+    Accusation,
+    Acknowledged,
+    Closed,
+    Defence,
+    Ended,
+    Ground,
+    Posted,
+    Repeated,
+    Rules,
+)
+from zerochat.evidence.handshake import STATEMENT_BYTES_MAX, Close, Subscription, parse_statement
+from zerochat.evidence.messages import parse_ack, parse_data
+from zerochat.evidence.witness import entry_of, parse_entry
+from zerochat.group.state import Group
+
+
+def grounds(journal: Journal, book: Book, group: Group, rules: Rules, docket: Docket) -> Iterator[Ground]:
+    """All that holds, the strongest first: that the accuser had it, that it was there to be fetched, that it was not
+    owed, that it is judged elsewhere. `docket`: of an accusation of us."""
+    request, accept, _ = docket.subscription
+    alias = b64url_bytes(accept.alias)
+    came = parse_data(docket.message)
+    link = journal.signed.last_before(group.id, group.me, alias, came.time)
+    if link is not None and link.signature != came.before:
+        link = None
+    if link is not None:
+        yield from _acknowledged(journal, group, docket, link)
+        yield from _posted(book, group, rules, link)
+        yield from _ended(book, group, rules, docket, link)
+    for one in journal.signed.statements(group.id, request.subscriber):
+        said = parse_statement(one.statement) if one.says == "close" else None
+        mine = isinstance(said, Close) and (said.accept, said.by) == (accept.digest, request.subscriber)
+        if isinstance(said, Close) and mine and said.time <= came.time + rules.grace_ms:
+            yield Closed(said)
+    yield from _repeated(book, group, rules, docket)
+
+
+def defence(journal: Journal, book: Book, group: Group, rules: Rules, docket: Docket) -> bytes | None:
+    """The first ground that holds and is short enough to count, as it is posted."""
+    for ground in grounds(journal, book, group, rules, docket):
+        written = Defence(docket.digest, ground).written()
+        if len(written) <= DEFENCE_BYTES_MAX:
+            return written
+    return None
+
+
+def _acknowledged(journal: Journal, group: Group, docket: Docket, link: Kept) -> Iterator[Ground]:
+    """The accuser's first acknowledgement of it that is kept, with the way there, unless the two began anew between."""
+    ack = journal.signed.acks_of(group.id, link.alias, link.time).get(docket.accusation.by)
+    if ack is None:
+        return
+    said = parse_ack(ack)
+    chain = journal.signed.stream(group.id, group.me, link.alias, link.time, MESSAGES_MAX)
+    chain = [one for one in chain if one.time <= said.time]
+    begun = {Subscription(*one).head for one in docket.reopened}
+    if chain and chain[-1].signature == said.of and not begun & {one.signature for one in chain[:-1]}:
+        yield Acknowledged(tuple(one.message for one in chain), ack)
+
+
+def _posted(book: Book, group: Group, rules: Rules, link: Kept) -> Iterator[Ground]:
+    entry = entry_of("message", group.me, link.message)
+    receipt = book.receipt(group.id, rules.origin, entry.record())
+    with suppress(RemoteError):
+        if receipt is not None and receipt.posted_ms(entry, rules.quorum) <= link.time + rules.ack_ms + rules.grace_ms:
+            yield Posted(link.message, receipt.written())
+
+
+def _ended(book: Book, group: Group, rules: Rules, docket: Docket, link: Kept) -> Iterator[Ground]:
+    accept = docket.subscription[1]
+    for _, record in entries_from(book, group.id, rules.origin, 0):
+        if b'"kind":"close"' not in record:
+            continue
+        entry = parse_entry(record)
+        blob = book.blob(group.id, entry.hash) if entry.author == group.me else None
+        if blob is None or len(blob) > STATEMENT_BYTES_MAX:
+            continue
+        with suppress(RemoteError):
+            close, receipt = parse_statement(blob), book.receipt(group.id, rules.origin, record)
+            close.check()
+            mine = isinstance(close, Close) and (close.accept, close.by) == (accept.digest, group.me)
+            if isinstance(close, Close) and mine and receipt is not None:
+                if link.time > receipt.posted_ms(entry, rules.quorum):
+                    yield Ended(link.message, close, receipt.written())
+                return
+
+
+def _repeated(book: Book, group: Group, rules: Rules, docket: Docket) -> Iterator[Ground]:
+    """An earlier one of the same, unless that was void."""
+    now, came = docket.accusation, parse_data(docket.message)
+    mine = entry_of("accusation", now.by, now.written()).record()
+    for place, record in entries_from(book, group.id, rules.origin, 0):
+        if record == mine and place >= now.since:
+            return
+        if b'"kind":"accusation"' not in record:
+            continue
+        entry = parse_entry(record)
+        blob = book.blob(group.id, entry.hash) if entry.author == now.by else None
+        before = parse_accusation(blob) if blob is not None else None
+        if before is None or before.digest == now.digest:
+            continue
+        same = (before.by, before.accept, before.message, before.missing)
+        if same != (now.by, now.accept, now.message, now.missing):
+            continue
+        receipt = book.receipt(group.id, rules.origin, record)
+        due_ms = came.time + rules.ack_ms + rules.grace_ms
+        if receipt is not None and before.time >= due_ms and before.since <= receipt.index:
+            yield Repeated(before, receipt.written())
+            return
+
+
+def parse_accusation(blob: bytes) -> Accusation | None:
+    """The accusation behind an entry, if it is one and signed by who accuses."""
+    try:
+        found = msgspec.convert(strict_json(blob, STATEMENT_BYTES_MAX), Accusation)
+        found.check()
+    except (RemoteError, msgspec.ValidationError):
+        return None
+    return found if found.written() == blob else None

@@ -1,0 +1,147 @@
+"""What is missing in a member's stream, and accusing it of that.
+
+A message came that names one before it which never did. From its time on the publisher had ten minutes to deliver that
+or to post it in the log, and two clocks may be off: before that is over, nobody can accuse it (`evidence/judge.py`).
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from msgspec import Struct
+
+from zerochat.agent.cases.book import Book, entries_from, rules_of
+from zerochat.agent.cases.dockets import Docket, Statements, later_than, subscriptions
+from zerochat.agent.journal import Journal
+from zerochat.agent.stamp import timestamp
+from zerochat.crypto.encoding import b64url
+from zerochat.crypto.primitives import sha256
+from zerochat.errors import LocalError, RemoteError, Retry
+from zerochat.evidence.case import Accusation, Rules
+from zerochat.evidence.handshake import Close, Subscription, parse_statement
+from zerochat.evidence.messages import Data, parse_data
+from zerochat.evidence.witness import parse_entry
+from zerochat.group.membership.view import names
+from zerochat.group.state import Early, Group
+
+
+class NothingMissing(LocalError):
+    """Nothing is missing that {member} has said to you in {group}: every message here follows the one that it names."""
+
+
+class NotAccountable(LocalError):
+    """In {group} nobody has agreed to be judged by a log, so nobody can be accused. Groups that are made with
+    `--kind accountable` have one, as soon as they have three members."""
+
+
+class TooEarly(LocalError):
+    """Something that {member} has said is missing, and {member} still has time to deliver it or to put it into the log:
+    until {until}. After that you can accuse it."""
+
+    retry: ClassVar[Retry] = "later"
+
+
+class SubscriptionEnded(LocalError):
+    """{member} has put into the log that it does not write to you any more, before it sent what came last: so it did
+    not owe you what is missing."""
+
+
+class AccusedAlready(LocalError):
+    """You have accused {member} of this already: `zerochat cases {group}` shows what has come of it."""
+
+
+class Link(Struct, frozen=True):
+    """Something that is missing: what names it, and under which subscription it was owed."""
+
+    message: bytes
+    came: Data
+    subscription: Statements
+    rules: Rules | None
+    """None: the two have agreed to none."""
+
+    @property
+    def due_ms(self) -> int:
+        """From when on the publisher can be accused, by the subscriber's clock (UTC ms)."""
+        assert self.rules is not None
+        return self.came.time + self.rules.ack_ms + self.rules.grace_ms
+
+
+def missing_links(journal: Journal, book: Book, group: Group, member: str) -> Iterator[Link]:
+    """What is missing of a member's stream, the oldest first."""
+    known = subscriptions(journal, group, member, group.me)
+    for came, written in sorted(_early(group, member), key=lambda one: one[0].time):
+        # By the publisher's own clock: it was owed under the last subscription that had begun by then.
+        begun = [one for one in known if one[1].alias == b64url(came.alias) and one[1].time < came.time]
+        if begun and came.before != Subscription(*begun[-1]).head and not _is_here(journal, group, member, came):
+            yield Link(written, came, begun[-1], rules_of(book, group.id, begun[-1][1].rules))
+
+
+def _early(group: Group, member: str) -> Iterator[tuple[Data, bytes]]:
+    """What waits for an earlier message that nothing else here is."""
+    waiting = group.early.get(member, Early()).messages.values()
+    ends = {written[-64:] for written in waiting}
+    for written in waiting:
+        try:
+            came = parse_data(written)
+        except RemoteError:
+            continue
+        if came.before not in ends:
+            yield came, written
+
+
+def _is_here(journal: Journal, group: Group, member: str, came: Data) -> bool:
+    """Whether what this message names has come by now."""
+    before = journal.signed.last_before(group.id, member, came.alias, came.time)
+    return before is not None and before.signature == came.before
+
+
+def accuse(journal: Journal, book: Book, group: Group, member: str, now: int) -> Docket:
+    """An accusation of a member of what is missing the longest, signed, with what it speaks of; nothing is said or kept
+    yet. `now`: UTC ms. Raises NothingMissing, NotAccountable, TooEarly, SubscriptionEnded, AccusedAlready."""
+    name = names(group.view, [member])
+    refusal: LocalError | None = None
+    for link in missing_links(journal, book, group, member):
+        accept = link.subscription[1]
+        if link.rules is None:
+            refusal = refusal or NotAccountable(group=group.name)
+        elif now < link.due_ms:
+            refusal = refusal or TooEarly(member=name, until=timestamp(link.due_ms))
+        elif _ended(book, group, link):
+            refusal = refusal or SubscriptionEnded(member=name)
+        elif journal.cases.about(group.id, accept.digest, b64url(sha256(link.message))):
+            refusal = refusal or AccusedAlready(member=name, group=group.name)
+        else:
+            later = later_than(subscriptions(journal, group, member, group.me), link.subscription)
+            said = Accusation(
+                time=now,
+                by=group.me,
+                accept=accept.digest,
+                message=b64url(sha256(link.message)),
+                missing=b64url(link.came.before),
+                since=book.size(group.id, link.rules.origin),
+                reopened=tuple(one[1].digest for one in later),
+            ).signed(group.seed)
+            return Docket(said, link.message, link.subscription, later)
+    raise refusal or NothingMissing(member=name, group=group.name)
+
+
+def _ended(book: Book, group: Group, link: Link) -> bool:
+    """Whether the log had it from the publisher, before it sent what came, that the subscription is over."""
+    assert link.rules is not None
+    origin, accept = link.rules.origin, link.subscription[1]
+    for _, record in entries_from(book, group.id, origin, 0):
+        if b'"kind":"close"' not in record:
+            continue
+        entry = parse_entry(record)
+        blob = book.blob(group.id, entry.hash) if entry.author == accept.publisher else None
+        if blob is None:
+            continue
+        try:
+            close = parse_statement(blob)
+            close.check()
+            receipt = book.receipt(group.id, origin, record)
+            posted_ms = receipt.posted_ms(entry, link.rules.quorum) if receipt is not None else None
+        except RemoteError:
+            continue
+        if isinstance(close, Close) and close.accept == accept.digest and posted_ms is not None:
+            return posted_ms < link.came.time
+    return False
