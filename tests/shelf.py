@@ -1,4 +1,4 @@
-"""A group's log as whoever follows it has it, for tests of cases: in memory, cosigned by witnesses with right clocks."""
+"""A group's log as whoever follows it has it, for tests of cases: in memory, and its witnesses' clocks are right."""
 
 import random
 
@@ -46,15 +46,15 @@ class Shelf:
     def entries(self, group: str, origin: str, after: int, limit: int) -> list[bytes]:
         return self.ledger.records[after : after + limit]
 
-    def blob(self, group: str, hash: str) -> bytes | None:
-        found = self.blobs.get(hash)
-        assert found is None or b64url(sha256(found)) == hash
+    def blob(self, group: str, hash_: str) -> bytes | None:
+        found = self.blobs.get(hash_)
+        assert found is None or b64url(sha256(found)) == hash_
         return found
 
-    def receipt(self, group: str, origin: str, record: bytes) -> Receipt | None:
-        if record not in self.ledger.records:
+    def receipt(self, group: str, origin: str, record: bytes, since: int = 0) -> Receipt | None:
+        if record not in self.ledger.records[since:]:
             return None
-        place = self.ledger.records.index(record)
+        place = self.ledger.records.index(record, since)
         note = next(one for one in self.notes if parse_checkpoint(one.text).size > place)
         return receipt_for(Tree(self.ledger.records), place, note)
 

@@ -1,16 +1,18 @@
 """Cases between members of one group: what is missing is found, accused of and answered for, and everybody makes the
 same of it."""
 
+import logging
+
 import pytest
 from msgspec.structs import replace
 
 from tests.shelf import Shelf
 from tests.test_journal import KEY, Tree
 from tests.test_streams import Signed
-from zerochat.agent.casebook import Kept
-from zerochat.agent.cases import links, making
+from zerochat.agent.casebook import MADE, POSTED, Answer
+from zerochat.agent.cases import links, making, verdicts
 from zerochat.agent.cases.dockets import against_us, parse_docket
-from zerochat.agent.cases.grounds import defence, parse_accusation
+from zerochat.agent.cases.grounds import defences, parse_accusation
 from zerochat.agent.cases.links import (
     AccusedAlready,
     NotAccountable,
@@ -20,17 +22,31 @@ from zerochat.agent.cases.links import (
     accuse,
 )
 from zerochat.agent.cases.making import NotFiled, case_of, judged
+from zerochat.agent.counsel import Counsel, kept
 from zerochat.agent.journal import Journal
-from zerochat.crypto.encoding import b64url
+from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.errors import RemoteError
 from zerochat.evidence.case import Acknowledged, Closed, Ended, Posted, Repeated, parse_case, parse_defence
 from zerochat.evidence.handshake import Close
-from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, OPEN, REPEATED, UPHELD, VOID, judge
-from zerochat.evidence.messages import parse_data
-from zerochat.group.effects import KeepStatement
+from zerochat.evidence.judge import (
+    DISMISSED,
+    FALSE_ACCUSATION,
+    FORKED,
+    OPEN,
+    REPEATED,
+    TURNED_BACK,
+    UPHELD,
+    VOID,
+    judge,
+)
+from zerochat.evidence.messages import data, parse_data
+from zerochat.group import effects
+from zerochat.group.effects import Changed, KeepStatement, Remembered
+from zerochat.group.ledger.posting import NotForTheLog
 from zerochat.group.state import Early
-from zerochat.group.stimuli import SendPost
-from zerochat.group.streams import terms
+from zerochat.group.stimuli import Ask, PostToLog, Say, SendPost
+from zerochat.group.streams import taking, terms
+from zerochat.group.verdict import VERDICT_BYTES_MAX, BadVerdict, read_verdict
 
 MINUTE = 60_000
 DUE = 15 * MINUTE
@@ -41,9 +57,15 @@ class Court(Signed):
     """Three members who have agreed to be judged by one log, and what each keeps in its journal."""
 
     def __init__(self, folder, shelf):
-        self.shelf, self.held_back = shelf, set()
+        self.shelf, self.held_back, self.noted = shelf, set(), {}
         super().__init__(3)
+        self.counsels = {}
         self.folder, self.journals = folder, {}
+
+    def _perform(self, node, effect):
+        if isinstance(effect, Remembered):
+            self.noted.setdefault(node.name, []).append(effect)
+        super()._perform(node, effect)
 
     def _frame(self, name, stimulus):
         if (name, stimulus.envelope[-64:]) not in self.held_back:
@@ -78,7 +100,7 @@ class Court(Signed):
         """What somebody has kept by now, on disk."""
         if name not in self.journals:
             self.journals[name] = Journal.create(self.folder / f"{name}.db", KEY)
-        self.journals[name].commit(Tree(name), self.kept.pop(name, []))
+        self.journals[name].commit(Tree(name), self.noted.pop(name, []))
         return self.journals[name]
 
     def accuse(self, by="n1", whom="n0", at=None):
@@ -94,11 +116,38 @@ class Court(Signed):
         ours = against_us(self.journal(by), self.group(by), docket.accusation)
         if ours is None:
             return None
-        written = defence(self.journal(by), self.shelf, self.group(by), self.shelf.rules, ours)
-        if written is not None:
+        for _, written in defences(self.journal(by), self.shelf, self.group(by), self.shelf.rules, ours):
             self.shelf.post(self.now + MINUTE, "defence", self.did(by), written, docket.digest, self.group(by).seed)
             return type(parse_defence(written).ground)
         return None
+
+    def counsel(self, name):
+        """What the counsel of one of them wants to say, done."""
+        if name not in self.counsels:
+            self.counsels[name] = Counsel(self.journal(name), logging.getLogger("counsel"), self.shelf)
+        self.journal(name)
+        asks = self.counsels[name].review(self.nodes[name].agent, self.now + len(self.counsels) * 10**9)
+        for ask in asks:
+            if isinstance(ask.command, PostToLog):
+                self.post_to_log(name, ask.command)
+                self.counsels[name].settle(effects.Answer(ask.ticket, Changed(self.id)))
+            else:
+                answer = self.ask(name, ask.command)
+                self.counsels[name].settle(effects.Answer(ask.ticket, answer.result))
+        self.run(for_ms=3_000)
+        return [ask.command for ask in asks]
+
+    def post_to_log(self, name, command):
+        seed = self.group(name).seed
+        self.shelf.post(self.now, command.kind, self.did(name), command.blob, command.about, seed)
+
+    def counsel_of_all(self):
+        return {name: self.counsel(name) for name in self.nodes}
+
+    def known(self, name):
+        """What somebody knows of the cases: who is accused of them, and what came of each."""
+        names = {self.did(one): one for one in self.nodes}
+        return [(names.get(one.accused, ""), one.verdict) for one in self.journal(name).cases.all(self.id)]
 
     def verdict(self, docket):
         """Of the whole case, from its file alone, and of whoever has the docket from its bytes."""
@@ -171,17 +220,22 @@ def test_whoever_has_agreed_to_no_rules_is_not_accused(court, monkeypatch):
 def test_nobody_is_accused_twice_of_the_same(court):
     court.withhold("for some")
     court.later()
-    docket, said = court.accuse(), court.accuse().accusation
-    kept = Kept(docket.digest, court.shelf.rules.origin, said.by, docket.accused, docket.written(), "", "", court.now)
-    court.journal("n1").cases.begin(court.id, kept, said.accept, said.message)
+    docket, cases = court.accuse(), court.journal("n1").cases
+    case = kept(docket.accusation, court.shelf.rules.origin, docket, court.now)
+    cases.begin(court.id, case)
     with pytest.raises(AccusedAlready):
         court.accuse()
-    assert court.journal("n1").cases.all(court.id) == [kept]
-    court.journal("n1").cases.answered(court.id, docket.digest, "posted")
-    court.journal("n1").cases.answered(court.id, docket.digest, "closed")
-    court.journal("n1").cases.told(court.id, docket.digest, UPHELD)
-    changed = court.journal("n1").cases.one(court.id, docket.digest)
-    assert changed == replace(kept, answers="posted closed ", told=UPHELD)
+    assert cases.all(court.id) == cases.open(court.id) == [case]
+    made = Answer("posted", b"blob", MADE)
+    cases.answer(court.id, docket.digest, made)
+    cases.answer(court.id, docket.digest, replace(made, state=POSTED))
+    assert cases.answers(court.id, docket.digest) == [replace(made, state=POSTED)]
+    cases.decided(court.id, docket.digest, UPHELD, court.did("n0"))
+    cases.told(court.id, docket.digest, UPHELD)
+    assert cases.one(court.id, docket.digest) == replace(case, verdict=UPHELD, told=UPHELD)
+    assert not cases.open(court.id)
+    cases.drop(court.id, docket.digest)
+    assert not cases.all(court.id) and court.accuse()
 
 
 def test_what_was_in_the_log_in_time_was_not_withheld(court):
@@ -204,21 +258,26 @@ def test_what_was_in_the_log_too_late_is_not_claimed(court):
     assert court.verdict(docket) == UPHELD
 
 
-def test_who_accuses_and_has_acknowledged_it_is_a_false_accuser(court, monkeypatch):
-    """An accuser that lies: it has all of this."""
+def test_who_accuses_and_has_acknowledged_it_is_a_false_accuser(court):
+    docket = lying(court)
+    court.file(docket)
+    assert court.answer(docket) is Acknowledged
+    assert court.verdict(docket) == FALSE_ACCUSATION
+
+
+def lying(court):
+    """The accusation of somebody who says that it lacks what it has acknowledged."""
     for text in ("one", "two", "three"):
         court.says("n0", SendPost(court.id, text))
     court.later()
     group, (*_, came, last) = court.group("n1"), court.messages("n1", "n0")
     assert last.before == came.signature
-    lying = replace(group, early={court.did("n0"): Early({came.before: came.message})})
+    group = replace(group, early={court.did("n0"): Early({came.before: came.message})})
     with pytest.raises(NothingMissing):
-        accuse(court.journal("n1"), court.shelf, lying, court.did("n0"), court.now)
-    monkeypatch.setattr(links, "_is_here", lambda *_: False)
-    docket = accuse(court.journal("n1"), court.shelf, lying, court.did("n0"), court.now)
-    court.file(docket)
-    assert court.answer(docket) is Acknowledged
-    assert court.verdict(docket) == FALSE_ACCUSATION
+        accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(links, "_is_here", lambda *_: False)
+        return accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
 
 
 def test_what_a_publisher_has_ended_in_the_log_it_does_not_owe(court, monkeypatch):
@@ -241,8 +300,8 @@ def test_what_a_publisher_has_ended_in_the_log_it_does_not_owe(court, monkeypatc
 def test_what_a_subscriber_has_ended_itself_is_not_owed(court, by, ground, verdict):
     accept = court.group("n1").streams[court.did("n0")].accept
     close = Close(time=court.now, accept=accept, by=court.did(by)).signed(court.group(by).seed)
-    kept = KeepStatement(court.id, court.did("n1"), "close", close.digest, close.written(), court.now)
-    court.kept.setdefault("n0", []).append(kept)
+    statement = KeepStatement(court.id, court.did("n1"), "close", close.digest, close.written(), court.now)
+    court.noted.setdefault("n0", []).append(statement)
     court.withhold("for some")
     court.later()
     docket = court.accuse()
@@ -351,3 +410,156 @@ def test_a_case_with_too_much_in_between_is_told(court, monkeypatch):
         court.shelf.post(court.now + n, "message", court.did("n2"), b"%d" % n)
     with pytest.raises(making.TooMuchInBetween):
         case_of(court.shelf, court.id, court.shelf.rules, docket)
+
+
+# --- what is done without being asked ---------------------------------------------------------------------------------
+
+
+def begun(court, by="n1", **more):
+    """Somebody accuses n0, as the verb does."""
+    docket = court.accuse(by=by, **more)
+    court.journal(by).cases.begin(court.id, kept(docket.accusation, court.shelf.rules.origin, docket, court.now))
+    return docket
+
+
+def test_an_honest_publisher_answers_by_itself_and_everybody_sees_that_it_has_not_cheated(court):
+    link = court.withhold("for some")
+    court.shelf.post(court.now + 9 * MINUTE, "message", court.did("n0"), link)
+    court.later()
+    docket = begun(court)
+    assert [type(one).__name__ for one in court.counsel("n1")] == ["PostToLog"], "the core has not heard of it yet"
+    (answer,) = court.counsel("n0")
+    assert (answer.kind, answer.about) == ("defence", docket.digest)
+    assert not court.counsel("n0") and not court.counsel("n1"), "nothing is said twice, and nothing is over"
+    assert court.known("n0") == court.known("n1") == [("n0", "")]
+    court.counsels.clear()
+    assert not court.counsel("n0"), "nor after a restart"
+    court.counsel("n2")
+    assert court.known("n2") == [("", "")], "whoever is neither of the two does not know yet what it is about"
+    court.later(25 * MINUTE)
+    court.shelf.tick(court.now)
+    (said,) = court.counsel("n1")
+    assert (said.what.outcome, said.what.against) == (DISMISSED, court.did("n0"))
+    assert court.counsel_of_all() == {"n0": [], "n1": [], "n2": []}
+    assert {name: court.known(name) for name in court.nodes} == {key: [("n0", DISMISSED)] for key in court.nodes}
+
+
+def test_whoever_cheats_is_found_out_by_everybody_itself(court):
+    court.withhold("for some")
+    court.later()
+    begun(court)
+    court.counsel("n1")
+    assert not court.counsel("n0"), "it has nothing to say for itself"
+    court.later(25 * MINUTE)
+    court.shelf.tick(court.now)
+    (said,) = court.counsel("n1")
+    assert said.what.outcome == UPHELD
+    court.counsel_of_all()
+    assert {name: court.known(name) for name in court.nodes} == {key: [("n0", UPHELD)] for key in court.nodes}
+
+
+def test_what_is_told_of_a_case_and_is_not_so_is_not_believed(court):
+    link = court.withhold("for some")
+    court.shelf.post(court.now + 9 * MINUTE, "message", court.did("n0"), link)
+    court.later()
+    docket = begun(court)
+    court.counsel("n1")
+    court.counsel("n0")
+    court.says("n1", Say(court.id, verdicts.verdict_on(docket, UPHELD)))
+    other = replace(verdicts.verdict_on(docket, UPHELD), against=court.did("n2"))
+    court.says("n1", Say(court.id, other))
+    court.says("n1", Say(court.id, replace(other, shown={"docket": "none"})))
+    court.counsel_of_all()
+    assert court.known("n2") == [("", "")], "the window is open"
+    court.later(25 * MINUTE)
+    court.shelf.tick(court.now)
+    court.counsel_of_all()
+    assert court.known("n2") == [("n0", DISMISSED)], "what it shows is enough to work it out"
+
+
+def test_a_defence_that_the_log_does_not_take_gives_way_to_the_next(court):
+    docket = lying(court)
+    court.file(docket)
+    link = parse_data(court.journal("n0").signed.behind(court.id, court.did("n0"), *place(docket)).message)
+    own = court.journal("n0").signed.last_before(court.id, court.did("n0"), link.alias, link.time)
+    court.shelf.post(own.time + MINUTE, "message", court.did("n0"), own.message)
+    counsel = Counsel(court.journal("n0"), logging.getLogger("counsel"), court.shelf)
+    grounds = []
+    settled = [
+        lambda ticket: counsel.settle(effects.Refuse(ticket, NotForTheLog(why="it is too long"))),
+        lambda ticket: counsel.fail(Ask(ticket, SendPost("", ""))),
+        lambda ticket: counsel.settle(effects.Answer(ticket, Changed(court.id))),
+    ]
+    for number, settle in enumerate(settled):
+        (ask,) = counsel.review(court.nodes["n0"].agent, court.now + 10**6 * number)
+        grounds.append(parse_defence(ask.command.blob).ground.__class__)
+        assert not counsel.review(court.nodes["n0"].agent, court.now + 10**9), "it waits for the answer"
+        settle(ask.ticket)
+    assert grounds == [Acknowledged, Posted, Posted]
+    assert not counsel.review(court.nodes["n0"].agent, court.now + 2 * 10**9)
+
+
+def place(docket):
+    return b64url_bytes(docket.subscription[1].alias), b64url_bytes(docket.accusation.missing)
+
+
+def test_two_words_in_one_place_are_told_by_whoever_has_both(court):
+    court.says("n0", SendPost(court.id, "one"))
+    one, own = court.messages("n1", "n0")[-1], court.group("n0").stream
+    other = data(court.group("n0").seed, own.time + 5, own.alias, one.message[56:-128], one.before)
+    taking_in(court, "n1", other.written())
+    (said,) = court.counsel("n1")
+    assert (said.what.outcome, said.what.against) == (FORKED, court.did("n0"))
+    assert not court.counsel("n1")
+    court.counsel_of_all()
+    assert {name: court.known(name) for name in court.nodes} == {key: [("n0", FORKED)] for key in court.nodes}
+    taking_in(court, "n2", other.written())
+    assert not court.counsel("n2"), "it is known"
+    false = replace(said.what, against=court.did("n2"))
+    court.says("n1", Say(court.id, false))
+    court.says("n1", Say(court.id, replace(said.what, outcome=TURNED_BACK)))
+    court.counsel_of_all()
+    assert court.known("n2") == [("n0", FORKED)]
+    (rivals,) = court.journal("n1").signed.rivals(court.id)
+    case = verdicts.case_of_two(court.journal("n1"), court.group("n1"), rivals)
+    assert case is not None and judge(parse_case(case.written())).guilty == [FORKED]
+
+
+def taking_in(court, name, written):
+    turn = court.turn(name)
+    taking.hear(turn, court.id, court.did("n0"), written)
+    for effect in turn.effects:
+        if isinstance(effect, Remembered):
+            court.noted.setdefault(name, []).append(effect)
+
+
+def test_a_verdict_that_is_none_is_not_said_and_not_read(court):
+    court.withhold("for some")
+    court.later()
+    good = verdicts.verdict_on(court.accuse(), UPHELD)
+    assert read_verdict(good.body) == good
+    for wrong in (
+        replace(good, outcome="guilty"),
+        replace(good, outcome=OPEN),
+        replace(good, of="x"),
+        replace(good, against="nobody"),
+        replace(good, shown={"docket": "x" * VERDICT_BYTES_MAX}),
+    ):
+        court.refuses("n1", Say(court.id, wrong), BadVerdict)
+        with pytest.raises(RemoteError):
+            read_verdict(wrong.body)
+    for body in ({}, {**good.body, "shown": []}, {**good.body, "of": 5}):
+        with pytest.raises(RemoteError):
+            read_verdict(body)
+
+
+def test_a_long_message_is_not_told_with_a_verdict_and_found_by_whoever_has_it(court):
+    court.withhold("for some" + "x" * 60_000)
+    court.later()
+    docket = court.accuse()
+    long = replace(docket, message=docket.message + bytes(VERDICT_BYTES_MAX))
+    told = verdicts.verdict_on(long, UPHELD)
+    assert told.shown["docket"]["message"] == ""
+    assert verdicts.docket_in(court.shelf, court.id, told) is None
+    court.shelf.blobs[docket.accusation.message] = docket.message
+    assert verdicts.docket_in(court.shelf, court.id, told) == docket

@@ -158,7 +158,9 @@ def test_a_defence_that_was_never_posted_does_not_count():
 def test_nothing_is_upheld_once_any_part_of_the_file_was_changed():
     case, missing = upheld_ones()[0].case, missing_of(upheld_ones()[0])
     request, accept, confirm = case.subscription
+    assert case.rules is not None
     changed = [
+        replace(case, rules=None),
         replace(case, rules=replace(case.rules, skew_ms=case.rules.skew_ms - 1)),
         replace(case, rules=replace(case.rules, witnesses=case.rules.witnesses[1:] + case.rules.witnesses[:1])),
         replace(case, subscription=(request, replace(accept, time=accept.time + 1), confirm)),
@@ -401,4 +403,5 @@ def test_what_was_accused_of_before_has_its_verdict_there_and_no_other():
 
 def test_whoever_has_not_the_suite_of_a_group_does_not_judge_it():
     case = upheld_ones()[0].case
+    assert case.rules is not None
     assert judge(replace(case, rules=replace(case.rules, suite="secp256k1"))).delivery == VOID

@@ -92,6 +92,8 @@ from zerochat.agent.rows import (
     STRETCH_BACK,
     TARGETS,
     UNSET,
+    VERDICTS,
+    VERDICTS_OF_ONE,
     WRITE,
     Held,
     Row,
@@ -466,6 +468,10 @@ class Journal:
         the last `REMARKS_OF_ONE` events."""
         wanted = json_list(posts)
         return self._rows(REMARKS, (group, wanted)) if wanted != "[]" else []
+
+    def verdicts(self, group: str) -> list[Row]:
+        """What members tell as verdicts, in order of arrival; of each the last `VERDICTS_OF_ONE`."""
+        return self._rows(VERDICTS, (group, VERDICTS_OF_ONE))
 
     def topics(self, group: str, spans: Iterable[tuple[str, int, int]]) -> list[Row]:
         """The last topic in each of these stretches of chains (author, after a place, up to another one)."""

@@ -46,6 +46,7 @@ from zerochat.group.event import (
     REMOVE,
     ROLE,
     TOPIC,
+    VERDICT,
     VOTE,
     load_event,
 )
@@ -57,6 +58,7 @@ from zerochat.group.outside.mediators import live_uri
 from zerochat.group.saying import Delete, Edit, Post, React, Topic, saying_of
 from zerochat.group.standing import Standing
 from zerochat.group.state import Agent, Connection, Group, Join
+from zerochat.group.verdict import Verdict
 
 _TYPES = {
     GENESIS: "group_created",
@@ -72,6 +74,7 @@ _TYPES = {
     REACT: "reacted",
     TOPIC: "topic_changed",
     ANNOUNCE: "commands_announced",
+    VERDICT: "verdict_told",
 }
 
 
@@ -213,17 +216,17 @@ def _body(record: Record, group: Group, stands: Standing) -> dict[str, Any]:
             case "label":
                 was = roster.label_before(group, record.author, record.lamport)
                 return {"did": record.author, "nick": label_of(record).label, "was": was}
-        return _said(record, stands)
+        return _said(record, stands, group)
     except Malformed:
         return {"text": "", "unreadable": True} if record.type == POST else {"unreadable": True}
 
 
-def _said(record: Record, stands: Standing) -> dict[str, Any]:
+def _said(record: Record, stands: Standing, group: Group) -> dict[str, Any]:
     """The same of what is said. Of a message that was taken back no text is shown, neither the first one nor a later
     one. Raises Malformed."""
     if record.type == POST and (stands.deleted or stands.edited):
         return {"text": stands.text}
-    if record.type not in (POST, EDIT, DELETE, REACT, TOPIC, ANNOUNCE):
+    if record.type not in (POST, EDIT, DELETE, REACT, TOPIC, ANNOUNCE, VERDICT):
         return {}
     match saying_of(record):
         case Post(text) | Topic(text):
@@ -236,6 +239,8 @@ def _said(record: Record, stands: Standing) -> dict[str, Any]:
             return {"of": of, "emoji": emoji, "on": on}
         case Announcement() as announced:
             return announced.body
+        case Verdict(of, outcome, against):
+            return {"of": of, "outcome": outcome, "did": against, "nick": labels(group).get(against, "")}
 
 
 def group_info(agent: Agent, group: Group, topic: str = "") -> GroupInfo:

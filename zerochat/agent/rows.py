@@ -38,6 +38,9 @@ CREATE TABLE receipts (
 _TARGETS: Final = """
 CREATE INDEX events_about ON events (group_id, target, author, type, position) WHERE target <> '' AND refuted = 0;
 """
+_VERDICTS: Final = """
+CREATE INDEX events_verdicts ON events (group_id, seq) WHERE type = 'verdict' AND refuted = 0;
+"""
 _TELEMETRY: Final = """
 CREATE TABLE telemetry (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -78,7 +81,7 @@ WHERE type IN ('edit', 'delete', 'react') AND json_valid(CAST(record AS TEXT))
     4: STREAM_SCHEMA,
     5: _TELEMETRY,
     6: SIGNED_SCHEMA,
-    7: _LOGBOOK + RIVALS_SCHEMA + CASES_SCHEMA,
+    7: _LOGBOOK + RIVALS_SCHEMA + CASES_SCHEMA + _VERDICTS,
 }
 FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS, {3: wordindex.build})
 
@@ -110,6 +113,7 @@ CREATE TABLE events (
 {_LOGBOOK}
 {RIVALS_SCHEMA}
 {CASES_SCHEMA}
+{_VERDICTS}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
@@ -135,6 +139,14 @@ ORDER BY lamport, author, id LIMIT ?
 """  # noqa: S608
 ROWS_LIKE: Final = f"SELECT {COLUMNS} FROM events WHERE id >= ?1 AND id < ?1 || '{{' AND group_id = ?2 LIMIT ?3"  # noqa: S608
 """Ids are base64url, and `{` is behind all of its letters."""
+VERDICTS: Final = f"""
+SELECT {COLUMNS} FROM events WHERE seq IN (
+    SELECT seq FROM (
+        SELECT seq, row_number() OVER (PARTITION BY author ORDER BY position DESC) AS back FROM events
+        WHERE group_id = ? AND type = 'verdict' AND refuted = 0
+    ) WHERE back <= ?
+) ORDER BY seq
+"""  # noqa: S608
 LAST_OF: Final = f"""
 SELECT {COLUMNS} FROM events WHERE group_id = ? AND author = ? AND refuted = 0 AND type = ?
 ORDER BY position DESC, seq LIMIT 1
@@ -172,6 +184,8 @@ WHERE events.id = wanted AND +events.group_id = ?1 AND refuted = 0
 REMARKS_OF_ONE: Final = 32
 """Of what one member says of one kind about one post, the last so many events are looked at: nobody can make it long
 work to see how a post stands, whatever it sends, nor push out what somebody else has said."""
+VERDICTS_OF_ONE: Final = 32
+"""Of what one member tells as verdicts, the last so many are looked at."""
 REMARKS: Final = f"""
 WITH RECURSIVE
 kinds (kind) AS (VALUES ('delete'), ('edit'), ('react')),

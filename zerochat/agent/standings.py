@@ -15,7 +15,7 @@ from zerochat.agent.schema import Author, Event, Quote
 from zerochat.errors import LocalError, Malformed
 from zerochat.group.announcement import Announcement
 from zerochat.group.effects import Forget, Refute, Remember, Remembered
-from zerochat.group.event import ANNOUNCE, EDIT, POST, TOPIC
+from zerochat.group.event import ANNOUNCE, EDIT, POST, TOPIC, VERDICT
 from zerochat.group.event import Event as Record
 from zerochat.group.notices import Confirmed, Refuted
 from zerochat.group.saying import Post, Topic, saying_of
@@ -166,7 +166,7 @@ class Standings:
         several things is told anew once, behind the last of them."""
         news = [row for row in rows if not row.history]
         events = dict(zip((row.id for row in news), self.events(group, news, names, replayed=False), strict=True))
-        last = {row.target: row.id for row in rows if row.target not in ("", TOPIC, ANNOUNCE)}
+        last = {row.target: row.id for row in rows if row.target not in ("", TOPIC, ANNOUNCE) and row.type != VERDICT}
         after: dict[str, list[tuple[Row, Event]]] = {}
         for row, event in self._told(group, last, names):
             # Whoever has read a message that came later than this has read it as it stands now.

@@ -29,6 +29,7 @@ from zerochat.agent.address import EVERYWHERE, own_address, parse_listen, told
 from zerochat.agent.attention import Attention
 from zerochat.agent.clock import Clock
 from zerochat.agent.control import ControlServer
+from zerochat.agent.counsel import Counsel
 from zerochat.agent.desk import Desk
 from zerochat.agent.diary import LogFormat, handlers
 from zerochat.agent.files.room import FileRoom
@@ -308,6 +309,7 @@ class AgentThread(threading.Thread):
         with Journal.open(self._places.journal, self._key) as journal:
             self._journal = journal
             self._shares = Shares(journal)
+            self._counsel = Counsel(journal, self._log)
             label = (journal.meta_get("label") or b"").decode()
             self._agent = journal.load(Agent) or Agent(label)
             anew = not self._clock.recall(journal.meta_get("clock") or b"")
@@ -354,6 +356,7 @@ class AgentThread(threading.Thread):
                     if self._reload_asked.is_set():
                         self._reload()
                     self._tell_hooks()
+                    self._plead()
                 if self._drain_asked.is_set():
                     self._drain()
                 self._record(end=True)
@@ -431,6 +434,12 @@ class AgentThread(threading.Thread):
             self._hooked, events = self._desk.since(self._agent, self._hooked)
             if events:
                 self._hooks.hear(events, {group.id: group.me for group in self._agent.groups.values()})
+
+    def _plead(self) -> None:
+        """Answer accusations, and tell what has come of cases, in the next turn."""
+        if not self._pending:
+            with suppress(LocalError):  # the status says why
+                self._pending += self._counsel.review(self._agent, self._clock.now() - self._agent.leap)
 
     def _unneeded(self) -> bool:
         """Whether nobody has been there for so long that the profile shall be closed."""
@@ -542,6 +551,7 @@ class AgentThread(threading.Thread):
             self._settle("clock", self._clock.mark)
         if self._restored and any(isinstance(stimulus, Started) for stimulus in stimuli):
             self._warned()
+        self._counsel.hear(effects)
         self._speak(effects)
         if self._recorder is not None:
             steps, self._steps = self._steps, []
@@ -576,6 +586,7 @@ class AgentThread(threading.Thread):
         self._desk.stream.undone(error)
         for stimulus in stimuli:
             if isinstance(stimulus, Ask):
+                self._counsel.fail(stimulus)
                 self._desk.fail(stimulus, error, before)
             elif isinstance(stimulus, TimerFired):
                 self._set_timer(stimulus.key, RETRY_MS)
@@ -610,6 +621,8 @@ class AgentThread(threading.Thread):
                     self._fetch(effect)
                 case ReadParts() | StoreParts() | FinishFile() | DropFile():
                     self._files.perform(effect)
+                case Answer() | Refuse() if self._counsel.is_mine(effect.ticket):
+                    self._counsel.settle(effect)
                 case Answer() | Refuse():
                     answers.append(effect)
                 case Notify(notice):

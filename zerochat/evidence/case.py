@@ -189,7 +189,8 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """All there is to judge."""
 
     zcase: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
-    rules: Rules
+    rules: Rules | None = None
+    """None: the two have agreed to none, so nothing but `counts` can be judged."""
     subscription: tuple[Request, Accept, Confirm]
     missing: Missing | None = None
     counts: Annotated[tuple[Fork | Clock, ...], msgspec.Meta(max_length=8)] = ()

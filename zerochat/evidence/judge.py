@@ -86,7 +86,8 @@ def judge(case: Case, suite: Suite = ED25519) -> Judgement:
     """The judgement of a case, the same for everybody. Whatever is wrong with the file is a finding. `suite`: the one
     that the rules name; whoever has none but the usual one cannot judge by another."""
     made = Judgement()
-    if not made.say("suite", case.rules.suite == suite.name, f"The signatures are checked as {suite.name}."):
+    named = ED25519.name if case.rules is None else case.rules.suite
+    if not made.say("suite", named == suite.name, f"The signatures are checked as {suite.name}."):
         made.delivery = VOID if case.missing else ""
         return made
     try:
@@ -99,7 +100,10 @@ def judge(case: Case, suite: Suite = ED25519) -> Judgement:
         guilt = _fork(made, subscription, count) if isinstance(count, Fork) else _clock(made, subscription, count)
         if guilt and guilt not in made.guilty:
             made.guilty.append(guilt)
-    if case.missing is not None:
+    if case.missing is not None and case.rules is None:
+        made.say("rules", False, "The two have agreed to no rules.")
+        made.delivery = VOID
+    elif case.missing is not None and case.rules is not None:
         made.delivery = _Delivery(made, case.rules, subscription, case.missing).verdict()
     return made
 

@@ -40,6 +40,7 @@ suffice; Matrix has twenty for the same reason."""
 GENESIS, ADD, LEAVE, REMOVE, VOTE = "genesis", "add", "leave", "remove", "vote"
 ROLE, LABEL, TERMS = "role", "label", "terms"
 POST, EDIT, DELETE, REACT, TOPIC, ANNOUNCE = "post", "edit", "delete", "react", "topic", "announce"
+VERDICT = "verdict"
 """What is said, which has bodies of its own (`saying.py`)."""
 CONTROL = frozenset({GENESIS, ADD, LEAVE, REMOVE, VOTE, ROLE, LABEL, TERMS})
 """The types that say who is in the group, and as what, and who keeps its log: always signed, and given to everybody."""

@@ -1,5 +1,5 @@
-"""What is said in a group: a post, what becomes of it (an edit, a reaction, or that it is taken back), the topic, and
-what a bot announces of itself.
+"""What is said in a group: a post, what becomes of it (an edit, a reaction, or that it is taken back), the topic, what
+a bot announces of itself, and a verdict.
 
 Each is one value here, with its limits, and its body in the event record is written and read nowhere else. What we say
 ourselves is checked before it is said (`checked`). What others say is in the log whatever it is; a body that makes no
@@ -26,9 +26,11 @@ from zerochat.group.event import (
     REACT,
     RECORD_BYTES_MAX,
     TOPIC,
+    VERDICT,
     Event,
 )
 from zerochat.group.files.descriptor import File
+from zerochat.group.verdict import BadVerdict, Verdict, fault_of_verdict, read_verdict
 
 EMOJI_BYTES_MAX = 40
 """The longest that Unicode recommends has 35: two people of two colours, and what joins them."""
@@ -127,14 +129,14 @@ class Topic(Struct, frozen=True):
         return {"text": self.text}
 
 
-Saying: TypeAlias = Post | Edit | Delete | React | Topic | Announcement
+Saying: TypeAlias = Post | Edit | Delete | React | Topic | Announcement | Verdict
 
 
 # --- our own --------------------------------------------------------------------------------------------------------
 
 
 def checked(saying: Saying) -> Saying:
-    """The same, fit to be said. Raises PostTooLong, NotAnEmoji, BadTopic or BadAnnouncement."""
+    """The same, fit to be said. Raises PostTooLong, NotAnEmoji, BadTopic, BadAnnouncement or BadVerdict."""
     match saying:
         case Post(text) | Edit(text=text):
             _check_size(text, saying)
@@ -144,6 +146,8 @@ def checked(saying: Saying) -> Saying:
             raise BadTopic(why=why)
         case Announcement() if why := fault_of_announcement(saying):
             raise BadAnnouncement(why=why)
+        case Verdict() if why := fault_of_verdict(saying):
+            raise BadVerdict(why=why)
     return saying
 
 
@@ -253,6 +257,8 @@ def _read(event: Event) -> Saying:
             return Topic(text)
         case "announce":
             return read_announcement(body)
+        case "verdict":
+            return read_verdict(body)
     raise Malformed(why="nothing that is said")
 
 
@@ -287,14 +293,15 @@ def _is_id(value: object) -> TypeGuard[str]:
 
 
 def target_of(event: Event) -> str:
-    """What an event is about, by which the log finds it: the id of a post, `topic` or `announce`; empty for others."""
+    """What an event is about, by which the log finds it: the id of a post, the digest of an accusation, `topic`
+    or `announce`; empty for others."""
     if event.type in (TOPIC, ANNOUNCE):
         try:
             saying_of(event)
         except Malformed:
             return ""
         return event.type
-    if event.type in (EDIT, DELETE, REACT):
+    if event.type in (EDIT, DELETE, REACT, VERDICT):
         of = event.body.get("of")
         return of if _is_id(of) else ""
     return ""

@@ -21,6 +21,7 @@ from zerochat.group.ledger.lookups import Found, Lookup
 from zerochat.group.membership import Policy
 from zerochat.group.saying import Delete, Edit, React, Topic
 from zerochat.group.sharing import Sharing
+from zerochat.group.verdict import Verdict
 
 
 class Moment(Struct, frozen=True):
@@ -135,7 +136,7 @@ class Say(Struct, frozen=True):
     """Say something else than a post. Whether the post that it is about is there, whoever asks has looked up."""
 
     group: str
-    what: Edit | Delete | React | Topic | Announcement
+    what: Edit | Delete | React | Topic | Announcement | Verdict
 
 
 class GetFile(Struct, frozen=True):

@@ -24,11 +24,12 @@ class Book(Protocol):
     def entries(self, group: str, origin: str, after: int, limit: int) -> list[bytes]:
         """At most `limit` entries behind the first `after` ones, in their order."""
 
-    def blob(self, group: str, hash: str) -> bytes | None:
+    def blob(self, group: str, hash_: str) -> bytes | None:
         """The bytes behind an entry."""
 
-    def receipt(self, group: str, origin: str, record: bytes) -> Receipt | None:
-        """What shows that this entry is in the log, by the first whole checkpoint over its first place."""
+    def receipt(self, group: str, origin: str, record: bytes, since: int = 0) -> Receipt | None:
+        """What shows that this entry is in the log, by the first whole checkpoint over its first place from `since`
+        on."""
 
     def note_after(self, group: str, origin: str, at_ms: int) -> Note | None:
         """The first whole checkpoint that a quorum gives a time of `at_ms` (UTC milliseconds) or later."""

@@ -55,13 +55,13 @@ def grounds(journal: Journal, book: Book, group: Group, rules: Rules, docket: Do
     yield from _repeated(book, group, rules, docket)
 
 
-def defence(journal: Journal, book: Book, group: Group, rules: Rules, docket: Docket) -> bytes | None:
-    """The first ground that holds and is short enough to count, as it is posted."""
+def defences(journal: Journal, book: Book, group: Group, rules: Rules, docket: Docket) -> Iterator[tuple[str, bytes]]:
+    """The grounds that hold and are short enough to count, the strongest first: the name of each, and the defence as it
+    is posted."""
     for ground in grounds(journal, book, group, rules, docket):
         written = Defence(docket.digest, ground).written()
         if len(written) <= DEFENCE_BYTES_MAX:
-            return written
-    return None
+            yield str(type(ground).__struct_config__.tag), written
 
 
 def _acknowledged(journal: Journal, group: Group, docket: Docket, link: Kept) -> Iterator[Ground]:

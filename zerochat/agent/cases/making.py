@@ -30,7 +30,7 @@ def case_of(book: Book, group: str, rules: Rules, docket: Docket) -> Case:
     NotFiled and TooMuchInBetween."""
     said, origin, short = docket.accusation, rules.origin, docket.digest[:8]
     entry = entry_of("accusation", said.by, said.written())
-    receipt = book.receipt(group, origin, entry.record())
+    receipt = book.receipt(group, origin, entry.record(), said.since)
     last = book.last(group, origin)
     if receipt is None or last is None:
         raise NotFiled(case=short)

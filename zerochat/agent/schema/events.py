@@ -37,8 +37,8 @@ class Event(Struct, frozen=True, kw_only=True):
     """One event of a group's log.
 
     `type` is `group_created`, `member_joined`, `member_left`, `member_removed`, `removal_voted`, `role_changed`,
-    `member_renamed`, `message`, `message_edited`, `message_deleted`, `reacted`, `topic_changed` or
-    `commands_announced`, and `unknown` for what a later version may have written; a reader skips types that it does not
+    `member_renamed`, `message`, `message_edited`, `message_deleted`, `reacted`, `topic_changed`, `commands_announced`
+    or `verdict_told`, and `unknown` for what a later version may have written; a reader skips types that it does not
     know. A message says how it stands now, with all that has become of it since; whoever follows the log hears of that
     again with each `amended`.
     Lists are ordered by (`lamport`, `author.did`, `id`), the order that every member sees.
@@ -63,7 +63,9 @@ class Event(Struct, frozen=True, kw_only=True):
     {"did", "nick", "role"}. `member_renamed`: {"did", "nick", "was"}, the author's new name and the one before. Each
     `nick` is the name of that time. `message_edited`: {"of", "text"}, the id of the message and its new text.
     `message_deleted`: {"of"}. `reacted`: {"of", "emoji", "on"}; not `on`: taken back. `topic_changed`: {"text"}.
-    `commands_announced`: {"bot", "commands"}, what its author says of itself (`AnnounceParams`)."""
+    `commands_announced`: {"bot", "commands"}, what its author says of itself (`AnnounceParams`). `verdict_told`:
+    {"of", "outcome", "did", "nick"}, what its author says has come of a case, and against whom; `cases` says whether
+    that is so."""
     then: str = ""
     """What the author was called at that time, while `author.nick` is what it is called now; empty for what is said."""
     reply_to: str | None = None

@@ -46,4 +46,7 @@ def _quiet(event: Event) -> str | None:
         case "topic_changed":
             topic = printable_line(str(body.get("text", "")), TOPIC_CELLS_MAX)
             return f"changed the topic: {topic}" if topic.strip() else "took the topic away"
+        case "verdict_told":
+            outcome = printable_line(str(body.get("outcome", "")), TOPIC_CELLS_MAX)
+            return f"says that a case against {subject} came to this: {outcome}"
     return None

@@ -1,0 +1,258 @@
+"""Who looks after cases for a profile, without being asked: reads the logs of its groups for accusations, answers those
+against us, works out what comes of each, and tells that to the group where we are the one to tell it.
+
+It runs between turns, beside the core: what it wants to say goes in as a command like any other, and what it has to
+remember is on disk before. So a defence is made once, and posted with the same bytes after a restart: the log takes
+the same entry only once.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from zerochat.agent.casebook import MADE, POSTED, REFUSED, Answer, KeptCase
+from zerochat.agent.cases import verdicts
+from zerochat.agent.cases.book import PIECE, Book
+from zerochat.agent.cases.dockets import Docket, against_us, parse_docket
+from zerochat.agent.cases.grounds import defences, parse_accusation
+from zerochat.agent.journal import Journal
+from zerochat.crypto.encoding import b64url
+from zerochat.crypto.primitives import sha256
+from zerochat.errors import LocalError, RemoteError
+from zerochat.evidence.case import ENTRIES_MAX, Accusation, Rules
+from zerochat.evidence.judge import UPHELD
+from zerochat.evidence.witness import entry_of, parse_entry
+from zerochat.group.effects import Answer as Answered
+from zerochat.group.effects import Effect, KeepRival, Notify, Refuse, Remember
+from zerochat.group.event import VERDICT
+from zerochat.group.notices import Logged
+from zerochat.group.state import Agent, Group
+from zerochat.group.stimuli import Ask, PostToLog, Say
+
+EVERY_MS: Final = 20_000
+"""So often what is open is looked at anew: an acknowledgement may have come, or a window have closed."""
+FIRST_TICKET: Final = -1
+"""Its commands have tickets below zero, which no face has."""
+
+
+class Counsel:
+    """Owned by the agent thread."""
+
+    def __init__(self, journal: Journal, log: logging.Logger, book: Book | None = None) -> None:
+        self._journal, self._log = journal, log
+        self._book: Book = journal.logbook if book is None else book
+        self._next = FIRST_TICKET
+        self._asked: dict[int, tuple[str, str, str]] = {}
+        """By ticket: the group, the digest of the accusation, and the ground or verdict that was said."""
+        self._fresh: set[str] = set()
+        """Groups in which something has happened."""
+        self._due_ms = 0
+        self._begun = False
+
+    def hear(self, effects: Iterable[Effect]) -> None:
+        """What the core has said."""
+        for one in effects:
+            match one:
+                case Notify(Logged(group)):
+                    self._fresh.add(group)
+                case KeepRival(group):
+                    self._fresh.add(group)
+                case Remember() if one.type == VERDICT:
+                    self._fresh.add(one.group)
+
+    def is_mine(self, ticket: int) -> bool:
+        return ticket in self._asked
+
+    def settle(self, effect: Answered | Refuse) -> None:
+        """What has come of a command of ours."""
+        group, digest, said = self._asked.pop(effect.ticket)
+        try:
+            self._note(effect, group, digest, said)
+        except LocalError as error:  # it is done once more, which changes nothing
+            self._log.error("what was said to a case could not be noted: %s", error.code)
+
+    def fail(self, ask: Ask) -> None:
+        """A turn could not be remembered: what we asked in it has not happened."""
+        self._asked.pop(ask.ticket, None)
+
+    def _note(self, effect: Answered | Refuse, group: str, digest: str, said: str) -> None:
+        refused = isinstance(effect, Refuse)
+        if isinstance(effect, Refuse):
+            self._log.info("what was to be said to a case was refused: %s", effect.error.code)
+        answer = next((one for one in self._journal.cases.answers(group, digest) if one.ground == said), None)
+        if answer is not None:
+            for_good = refused and isinstance(effect, Refuse) and effect.error.retry == "never"
+            state = REFUSED if for_good else MADE if refused else POSTED
+            self._journal.cases.answer(group, digest, replace(answer, state=state))
+        elif said and not refused:
+            self._journal.cases.told(group, digest, said)
+
+    def review(self, agent: Agent, now: int) -> list[Ask]:
+        """What is to be said now (`now`: UTC ms). Raises what the journal raises, and has then done a part."""
+        everything = not self._begun or not 0 <= self._due_ms - now <= EVERY_MS
+        wanted = set(agent.groups) if everything else self._fresh & set(agent.groups)
+        self._fresh = set()
+        if everything:
+            self._begun, self._due_ms = True, now + EVERY_MS
+        asks: list[Ask] = []
+        for name in sorted(wanted):
+            group = agent.groups[name]
+            if group.mode.signs and group.state == "active":
+                asks += self._group(group, now)
+        return asks
+
+    def _group(self, group: Group, now: int) -> Iterator[Ask]:
+        for rules in self._book.origins(group.id):
+            self._read(group, rules, now)
+        told = verdicts.told_in(self._journal, group)
+        for case in self._journal.cases.open(group.id):
+            yield from self._case(group, case, told)
+        yield from self._convict(group, told, now)
+
+    # --- accusations in the log -------------------------------------------------------------------------------------
+
+    def _read(self, group: Group, rules: Rules, now: int) -> None:
+        """Look through what is new in a log. What has not come here yet is waited for, but not for ever."""
+        read, size = self._journal.cases.read(group.id, rules.origin), self._book.size(group.id, rules.origin)
+        reached = read
+        while reached < size:
+            waits = False
+            for record in self._book.entries(group.id, rules.origin, reached, min(PIECE, size - reached)):
+                if b'"kind":"accusation"' in record and not self._file(group, rules, record, now):
+                    waits = size - reached <= ENTRIES_MAX
+                    if waits:
+                        break
+                reached += 1
+            else:
+                continue
+            if waits:
+                break
+        if reached != read:
+            self._journal.cases.note_read(group.id, rules.origin, reached)
+
+    def _file(self, group: Group, rules: Rules, record: bytes, now: int) -> bool:
+        """Keep an accusation that is in the log; False: what it says has not come here yet."""
+        entry = parse_entry(record)
+        blob = self._book.blob(group.id, entry.hash)
+        if blob is None:
+            return False
+        accusation = parse_accusation(blob)
+        if accusation is not None and accusation.by == entry.author:
+            ours = against_us(self._journal, group, accusation)
+            self._journal.cases.begin(group.id, kept(accusation, rules.origin, ours, now))
+        return True
+
+    # --- one case ---------------------------------------------------------------------------------------------------
+
+    def _case(self, group: Group, case: KeptCase, told: list[verdicts.Told]) -> Iterator[Ask]:
+        docket = self._docket(group, case, told)
+        rules = next((one for one in self._book.origins(group.id) if one.origin == case.origin), None)
+        if docket is None or rules is None:
+            return
+        if case.accused == group.me and not case.verdict:
+            yield from self._defend(group, rules, docket)
+        if case.accuser == group.me and not case.verdict:
+            yield from self._post_again(group, rules, docket)
+        outcome = case.verdict or verdicts.worked_out(self._book, group.id, docket)
+        if outcome and not case.verdict:
+            self._journal.cases.decided(group.id, case.digest, outcome, docket.accused)
+            if outcome == UPHELD:
+                self._log.warning("a case was upheld: somebody has withheld a message")
+        if outcome and case.told != outcome and case.accuser == group.me:
+            yield self._ask(group, case.digest, outcome, Say(group.id, verdicts.verdict_on(docket, outcome)))
+        elif outcome and case.told != outcome:
+            self._journal.cases.told(group.id, case.digest, outcome)  # it is not for us to tell
+
+    def _docket(self, group: Group, case: KeptCase, told: list[verdicts.Told]) -> Docket | None:
+        """What a case is about, as far as that is known here."""
+        if case.docket:
+            try:
+                return parse_docket(case.docket)
+            except RemoteError:
+                return None
+        found = (verdicts.docket_in(self._book, group.id, one.verdict) for one in told if one.verdict.of == case.digest)
+        return next((one for one in found if one is not None), None)
+
+    def _defend(self, group: Group, rules: Rules, docket: Docket) -> Iterator[Ask]:
+        """Answer with the best ground that goes into the log; one that was made goes there as it is."""
+        known = {one.ground: one for one in self._journal.cases.answers(group.id, docket.digest)}
+        if any(one.state == POSTED for one in known.values()) or self._waits(group.id, docket.digest):
+            return
+        answer = next((one for one in known.values() if one.state == MADE), None)
+        if answer is None:
+            for ground, blob in defences(self._journal, self._book, group, rules, docket):
+                if ground not in known:
+                    answer = Answer(ground, blob, MADE)
+                    self._journal.cases.answer(group.id, docket.digest, answer)
+                    break
+        if answer is not None:
+            command = PostToLog(group.id, "defence", answer.blob, docket.digest, rules.origin)
+            yield self._ask(group, docket.digest, answer.ground, command)
+
+    def _post_again(self, group: Group, rules: Rules, docket: Docket) -> Iterator[Ask]:
+        """An accusation of ours that is not in the log, and that the core may never have heard of."""
+        said = docket.accusation
+        record = entry_of("accusation", said.by, said.written()).record()
+        log = group.logs.get(rules.origin)
+        waits = log is not None and b64url(sha256(record)) in log.mine
+        here = self._book.receipt(group.id, rules.origin, record, said.since) is not None
+        if not waits and not here and not self._waits(group.id, docket.digest):
+            command = PostToLog(group.id, "accusation", said.written(), origin=rules.origin)
+            yield self._ask(group, docket.digest, "", command)
+
+    # --- two messages that cannot both be ---------------------------------------------------------------------------
+
+    def _convict(self, group: Group, told: list[verdicts.Told], now: int) -> Iterator[Ask]:
+        """Take in what others show, and tell what nobody has shown yet and we have seen ourselves."""
+        known = {(one.accused, one.verdict) for one in self._journal.cases.all(group.id) if not one.origin}
+        for one in told:
+            against = one.verdict.against, one.verdict.outcome
+            if against not in known and verdicts.convicted(one.verdict, group.id) == one.verdict.outcome:
+                self._keep_convicted(group, one.verdict.of, one.author, against, now)
+                self._journal.cases.told(group.id, one.verdict.of, one.verdict.outcome)
+                known.add(against)
+        for rivals in self._journal.signed.rivals(group.id):
+            outcome, digest = verdicts.outcome_of(rivals.pair), verdicts.digest_of(rivals.pair)
+            if (rivals.author, outcome) not in known:
+                self._keep_convicted(group, digest, group.me, (rivals.author, outcome), now)
+                self._log.warning("a member has signed two messages that cannot both be: %s", outcome)
+            case = self._journal.cases.one(group.id, digest)
+            if case is None or case.told or self._waits(group.id, digest):
+                continue
+            verdict = verdicts.verdict_of_two(self._journal, group, rivals)
+            if verdict is None:
+                self._journal.cases.told(group.id, digest, outcome)  # whoever wants to show it has a file
+            else:
+                yield self._ask(group, digest, outcome, Say(group.id, verdict))
+
+    def _keep_convicted(self, group: Group, digest: str, by: str, against: tuple[str, str], now: int) -> None:
+        accused, outcome = against
+        self._journal.cases.begin(group.id, KeptCase(digest, "", by, accused, "", "", b"", now))
+        self._journal.cases.decided(group.id, digest, outcome, accused)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _waits(self, group: str, digest: str) -> bool:
+        """Whether something that was asked about this case is not settled."""
+        return any((one, of) == (group, digest) for one, of, _ in self._asked.values())
+
+    def _ask(self, group: Group, digest: str, said: str, command: PostToLog | Say) -> Ask:
+        ticket, self._next = self._next, self._next - 1
+        self._asked[ticket] = group.id, digest, said
+        return Ask(ticket, command)
+
+
+def kept(accusation: Accusation, origin: str, docket: Docket | None, now: int) -> KeptCase:
+    """An accusation as the journal keeps it. `docket`: where we are one of the two."""
+    return KeptCase(
+        accusation.digest,
+        origin,
+        accusation.by,
+        docket.accused if docket is not None else "",
+        accusation.accept,
+        accusation.message,
+        docket.written() if docket is not None else b"",
+        now,
+    )
