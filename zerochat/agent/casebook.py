@@ -12,6 +12,8 @@ from typing import Any, Final
 import apsw
 from msgspec import Struct
 
+from zerochat.evidence.judge import FORKED, TURNED_BACK, UPHELD
+
 CASES_SCHEMA: Final = """
 CREATE TABLE cases (
     group_id TEXT NOT NULL,
@@ -22,6 +24,7 @@ CREATE TABLE cases (
     accept TEXT NOT NULL,
     message TEXT NOT NULL,
     docket BLOB NOT NULL,
+    filed INTEGER NOT NULL,
     verdict TEXT NOT NULL,
     told TEXT NOT NULL,
     at INTEGER NOT NULL,
@@ -44,11 +47,13 @@ CREATE TABLE cases_read (
 """
 _TABLES: Final = ("cases", "answers", "cases_read")
 _BEGIN: Final = """
-INSERT INTO cases VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, '', '', ?9)
-ON CONFLICT (group_id, digest) DO UPDATE SET accused = excluded.accused, docket = excluded.docket
-WHERE cases.accused = '' AND excluded.accused <> ''
+INSERT INTO cases VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, '', '', ?10)
+ON CONFLICT (group_id, digest) DO UPDATE SET filed = max(cases.filed, excluded.filed),
+    accused = iif(cases.accused = '', excluded.accused, cases.accused),
+    docket = iif(length(cases.docket) = 0, excluded.docket, cases.docket)
 """
-_COLUMNS: Final = "digest, origin, accuser, accused, accept, message, docket, at, verdict, told"
+_COLUMNS: Final = "digest, origin, accuser, accused, accept, message, docket, at, filed, verdict, told"
+_GUILTY: Final = ", ".join(f"'{one}'" for one in (UPHELD, FORKED, TURNED_BACK))
 MADE, POSTED, REFUSED = "made", "posted", "refused"
 """What has become of an answer: it is kept here, the core has it, or it does not go into the log."""
 
@@ -71,6 +76,8 @@ class KeptCase(Struct, frozen=True):
     """What it is about (`cases/dockets.py`), where we are one of the two; else empty."""
     at: int
     """When it was made, or came here, UTC ms."""
+    filed: int = 0
+    """When the log had it at the latest, UTC ms; 0: it is not there."""
     verdict: str = ""
     """What came of it, as we have worked it out; empty: it is open."""
     told: str = ""
@@ -106,9 +113,9 @@ class Casebook:
     # --- cases ------------------------------------------------------------------------------------------------------
 
     def begin(self, group: str, one: KeptCase) -> None:
-        """Keep a case, once; and who is accused, and of what, as soon as that is known."""
-        place = one.digest, one.origin, one.accuser, one.accused, one.accept, one.message, one.docket, one.at
-        self._write(_BEGIN, (group, *place))
+        """Keep a case, once; who is accused of what, and when it was filed, as soon as that is known."""
+        place = one.digest, one.origin, one.accuser, one.accused, one.accept, one.message, one.docket
+        self._write(_BEGIN, (group, *place, one.filed, one.at))
 
     def decided(self, group: str, digest: str, verdict: str, accused: str) -> None:
         """Note what has come of a case, and against whom it was."""
@@ -132,6 +139,10 @@ class Casebook:
     def open(self, group: str) -> list[KeptCase]:
         """Those of which nothing has come yet, or of which we have not told the group what."""
         return self._found("WHERE group_id = ? AND (verdict = '' OR verdict <> told) ORDER BY at, digest", (group,))
+
+    def guilty(self, group: str) -> list[KeptCase]:
+        """Those in which somebody was found guilty."""
+        return self._found(f"WHERE group_id = ? AND verdict IN ({_GUILTY}) ORDER BY at, digest", (group,))
 
     def one(self, group: str, digest: str) -> KeptCase | None:
         return next(iter(self._found("WHERE group_id = ? AND digest = ?", (group, digest))), None)

@@ -25,6 +25,8 @@ from zerochat.agent.schema import (
     Acked,
     Announced,
     AnnouncedCommand,
+    CaseInfo,
+    CasePart,
     ConsumerInfo,
     Copied,
     DeliveryReport,
@@ -503,6 +505,27 @@ class Client:
         """The lines of a proof of a message, or, without one, the next ones of that of an author's whole stream."""
         lines: ProofLines = self.call("proof", group=group, id=event_id, author=author, after=after)
         return lines
+
+    def accuse(self, group: str, member: str) -> CaseInfo:
+        """Accuse a member of what is missing in its stream the longest."""
+        case: CaseInfo = self.call("accuse", group=group, member=member)
+        return case
+
+    def cases(self, group: str) -> list[CaseInfo]:
+        """The cases of a group, the oldest first."""
+        cases: list[CaseInfo] = self.call("cases", group=group)
+        return cases
+
+    def case(self, group: str, case: str) -> bytes:
+        """A case as a file has it."""
+        first: CasePart = self.call("case", group=group, case=case)
+        text, part = first.text, first
+        while len(text) < part.size:
+            part = self.call("case", group=group, case=case, after=len(text))
+            if part.digest != first.digest:  # the log has grown meanwhile
+                return self.case(group, case)
+            text += part.text
+        return text.encode()
 
     def import_page(self, group: str, records: Sequence[bytes], *, back: bool = False) -> Imported:
         """Have the agent take in what it lacks of these records; `back`: they go from the newest to the oldest."""

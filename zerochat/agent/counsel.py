@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from zerochat.agent.casebook import MADE, POSTED, REFUSED, Answer, KeptCase
 from zerochat.agent.cases import verdicts
 from zerochat.agent.cases.book import PIECE, Book
-from zerochat.agent.cases.dockets import Docket, against_us, parse_docket
+from zerochat.agent.cases.dockets import Docket, against_us
 from zerochat.agent.cases.grounds import defences, parse_accusation
 from zerochat.agent.journal import Journal
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
-from zerochat.errors import LocalError, RemoteError
+from zerochat.errors import LocalError
 from zerochat.evidence.case import ENTRIES_MAX, Accusation, Rules
 from zerochat.evidence.judge import UPHELD
 from zerochat.evidence.witness import entry_of, parse_entry
@@ -61,6 +61,10 @@ class Counsel:
                     self._fresh.add(group)
                 case Remember() if one.type == VERDICT:
                     self._fresh.add(one.group)
+
+    def heed(self, group: str) -> None:
+        """Look at this group soon."""
+        self._fresh.add(group)
 
     def is_mine(self, ticket: int) -> bool:
         return ticket in self._asked
@@ -141,13 +145,15 @@ class Counsel:
         accusation = parse_accusation(blob)
         if accusation is not None and accusation.by == entry.author:
             ours = against_us(self._journal, group, accusation)
-            self._journal.cases.begin(group.id, kept(accusation, rules.origin, ours, now))
+            receipt = self._book.receipt(group.id, rules.origin, record, accusation.since)
+            filed = receipt.posted_ms(entry, rules.quorum) if receipt is not None else 0
+            self._journal.cases.begin(group.id, replace(kept(accusation, rules.origin, ours, now), filed=filed))
         return True
 
     # --- one case ---------------------------------------------------------------------------------------------------
 
     def _case(self, group: Group, case: KeptCase, told: list[verdicts.Told]) -> Iterator[Ask]:
-        docket = self._docket(group, case, told)
+        docket = verdicts.docket_of(self._book, group.id, case, told)
         rules = next((one for one in self._book.origins(group.id) if one.origin == case.origin), None)
         if docket is None or rules is None:
             return
@@ -164,16 +170,6 @@ class Counsel:
             yield self._ask(group, case.digest, outcome, Say(group.id, verdicts.verdict_on(docket, outcome)))
         elif outcome and case.told != outcome:
             self._journal.cases.told(group.id, case.digest, outcome)  # it is not for us to tell
-
-    def _docket(self, group: Group, case: KeptCase, told: list[verdicts.Told]) -> Docket | None:
-        """What a case is about, as far as that is known here."""
-        if case.docket:
-            try:
-                return parse_docket(case.docket)
-            except RemoteError:
-                return None
-        found = (verdicts.docket_in(self._book, group.id, one.verdict) for one in told if one.verdict.of == case.digest)
-        return next((one for one in found if one is not None), None)
 
     def _defend(self, group: Group, rules: Rules, docket: Docket) -> Iterator[Ask]:
         """Answer with the best ground that goes into the log; one that was made goes there as it is."""

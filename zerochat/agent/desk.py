@@ -110,6 +110,8 @@ class Desk:
     """None: there are no settings."""
     telemetry: Callable[[str, Struct], Struct] | None = None
     """Answers what is asked about it; None: there is none."""
+    heed: Callable[[str], None] = lambda group: None
+    """Have the counsel look at this group's cases soon."""
     reload: Callable[[], None] = lambda: None
     """Have the settings read again."""
     _tickets: dict[int, tuple[int, Request, Command]] = field(default_factory=dict)
@@ -210,6 +212,12 @@ class Desk:
                 self.server.respond(
                     client, request.id, proofs.proof(self.journal, find_group(agent, params.group), params)
                 )
+            case schema.AccuseParams() | schema.CaseParams():
+                self.server.respond(client, request.id, self._case(find_group(agent, params.group), agent, params))
+            case schema.GroupParams(wanted) if request.method == "cases":
+                from zerochat.agent.cases.shown import infos
+
+                self.server.respond(client, request.id, infos(self.journal, find_group(agent, wanted)))
             case schema.GroupParams(wanted) if request.method == "ledger":
                 self.server.respond(client, request.id, ledger.ledger(self.journal, find_group(agent, wanted)))
             case schema.SetParams():
@@ -268,6 +276,17 @@ class Desk:
             case _:
                 return wishes.command_of(request.method, params, agent, int(time.time()))
         return None
+
+    def _case(self, group: Group, agent: Agent, params: schema.AccuseParams | schema.CaseParams) -> Struct:
+        from zerochat.agent.cases import shown
+
+        if isinstance(params, schema.CaseParams):
+            return shown.part(self.journal, group, params)
+        if self.ending:
+            raise AgentStopping
+        begun = shown.begin(self.journal, group, params, int(time.time() * 1000) - agent.leap)
+        self.heed(group.id)
+        return begun
 
     def _refuse(self, client: int, request: Request, error: LocalError) -> None:
         self.server.refuse_error(client, request.id, error)
@@ -403,7 +422,14 @@ class Desk:
 
     def _members(self, agent: Agent, group: Group) -> list[schema.MemberInfo]:
         said = {did: one.what for did, one in self.log.announced(group).items()}
-        return report.member_infos(agent, group, said)
+        return report.member_infos(agent, group, said, self._guilty(group))
+
+    def _guilty(self, group: Group) -> dict[str, list[str]]:
+        if not group.mode.signs:
+            return {}
+        from zerochat.agent.cases import shown
+
+        return shown.guilty(self.journal, group)
 
     def group_info(self, agent: Agent, group: Group) -> schema.GroupInfo:
         return report.group_info(agent, group, self.log.topic(group))

@@ -308,8 +308,14 @@ def unacknowledged(group: Group) -> int:
     return max(behind, default=0)
 
 
-def member_infos(agent: Agent, group: Group, announced: Mapping[str, Announcement] | None = None) -> list[MemberInfo]:
-    """The members in the order in which they joined. `announced`: what each says of itself, by DID."""
+def member_infos(
+    agent: Agent,
+    group: Group,
+    announced: Mapping[str, Announcement] | None = None,
+    guilty: Mapping[str, list[str]] | None = None,
+) -> list[MemberInfo]:
+    """The members in the order in which they joined. By DID, `announced`: what each says of itself; `guilty`: what
+    cases against it have come to."""
     found, now, forked, keepers = [], int(time.time() * 1000), agreement.forked(group), group.view.keepers
     whole = completeness(group, (), 0)
     missing = {gap.author: gap.missing for gap in whole.gaps} if whole else {}
@@ -345,6 +351,7 @@ def member_infos(agent: Agent, group: Group, announced: Mapping[str, Announcemen
                 unconfirmed=did in group.quarantine,
                 arrived=not seating.never_arrived(group, did, now),
                 keeper=group.view.policy.keepers > 0 and did in keepers,
+                guilty=(guilty or {}).get(did, []),
                 may=roster.deeds(group, did),
             )
         )

@@ -333,6 +333,7 @@ class AgentThread(threading.Thread):
                 self._transport, self._server, self._postman, self._files = transport, server, postman, files
                 self._desk = Desk(server, journal, self.status, postman.lend, files, self._places, self._telemetry)
                 self._desk.reload = self._reload_asked.set
+                self._desk.heed = self._counsel.heed
                 ports = transport.bind()
                 for name, asked, port in zip(("pair_port", "queue_port"), (pair_port, queue_port), ports, strict=True):
                     if not asked:

@@ -147,6 +147,10 @@ def run_verb(options: Options, out: "Output") -> int:
             from zerochat.cli import evidence
 
             verbs = {"proof": evidence.proof, "verify-proof": evidence.verify_proof, "judge": evidence.judge}
+        case "accuse" | "cases" | "case":
+            from zerochat.cli import accusing
+
+            verbs = {"accuse": accusing.accuse, "cases": accusing.cases, "case": accusing.case}
         case "files":
             from zerochat.cli.files import files
 

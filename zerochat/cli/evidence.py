@@ -54,7 +54,7 @@ def counted(messages: int, signers: int) -> str:
 def proof(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
         page = agent.client.proof(options.group, options.event, options.member or "")
-        with _written(options.path or "-") as file:
+        with written(options.path or "-") as file:
             messages, signers, left_out = _write(page, file)
             while page.last is not None:
                 page = agent.client.proof(options.group, "", options.member or "", page.last)
@@ -78,7 +78,7 @@ def _write(page: ProofLines, file: IO[bytes]) -> tuple[int, int, int]:
 
 
 @contextmanager
-def _written(path: str) -> Iterator[IO[bytes]]:
+def written(path: str) -> Iterator[IO[bytes]]:
     """A new file for its owner alone, whole or not at all."""
     if path == "-":
         yield sys.stdout.buffer

@@ -1,10 +1,11 @@
-"""The grammar of the verbs about evidence: what is proven by signatures, to whoever has only the file."""
+"""The grammar of the verbs about evidence: what is proven by signatures, to whoever has only the file, and accusing
+somebody who has withheld a message."""
 
 from zerochat.cli.grammar import Parser, Verbs, add_verb, group_argument
 
 
 def add_evidence(verbs: "Verbs[Parser]") -> None:
-    """Declare the verbs proof, verify-proof and judge."""
+    """Declare the verbs proof, verify-proof, accuse, cases, case and judge."""
     proof = add_verb(
         verbs,
         "proof",
@@ -49,6 +50,52 @@ zerochat verify-proof message.zproof --format jsonl | jq .signers
 """,
     )
     verify.add_argument("path", metavar="FILE", help="a file that `zerochat proof` has written, or -")
+    accuse = add_verb(
+        verbs,
+        "accuse",
+        "accuse a member who has withheld a message",
+        "Say in the group's log that something is missing in what NAME has said to you: a message came that names\n"
+        "one before it, and that never did, neither from NAME nor from the log, in all the time that there was for\n"
+        "it. NAME's agent answers by itself if it can; when the time for that is over (twenty minutes, unless the\n"
+        "group says otherwise), your agent tells the group what comes of it, and everybody works that out again.\n"
+        "Whoever accuses somebody of what it has acknowledged is found out. It takes a group that was made with\n"
+        "--kind accountable; in all others there is nothing to judge by.",
+        """
+zerochat accuse hikers bob
+zerochat accuse hikers bob --format jsonl | jq -r .id
+""",
+    )
+    group_argument(accuse)
+    accuse.add_argument("member", metavar="NAME", help="a member, by name or key")
+    cases = add_verb(
+        verbs,
+        "cases",
+        "list who is accused of what, and what came of it",
+        "List the cases of a group: who accuses whom, until when it can be answered, and what comes of it as this\n"
+        "profile has worked it out itself, beside what others have told. A member who has signed two different\n"
+        "messages for one place stands here too: that takes no accusation.",
+        """
+zerochat cases hikers
+zerochat cases hikers --format jsonl | jq -r 'select(.verdict == "upheld") | .accused.nick'
+""",
+    )
+    group_argument(cases)
+    case = add_verb(
+        verbs,
+        "case",
+        "write a case to a file that anybody can judge",
+        "Write a case, with all that was posted about it and the witnesses' signatures, to a file: `zerochat judge`\n"
+        "comes to a verdict from that alone, on any machine. Before the time for an answer is over, that verdict is\n"
+        "that the case is open.",
+        """
+zerochat case hikers 3fA9 --out withheld.zcase
+zerochat case hikers 3fA9 --out - | zerochat judge -
+""",
+    )
+    group_argument(case)
+    case.takes_id = True
+    case.add_argument("event", metavar="CASE", help="its id, or the first letters of it (four or more)")
+    case.add_argument("--out", dest="path", metavar="FILE", required=True, help="where to write it, or -")
     judge = add_verb(
         verbs,
         "judge",

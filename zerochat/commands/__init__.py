@@ -103,7 +103,22 @@ ELSEWHERE |= {"admit": "requests", "refuse": "requests", "ignore": "mute", "exit
 ELSEWHERE |= {"date": "goto", "jump": "goto"}
 """Commands that people know from other chats or from a shell, and what they are called here, if they are."""
 IN_A_SHELL = {
-    *("agent", "audit", "backup", "bot", "chat", "completion", "config", "connect", "demo", "didcomm", "disconnect"),
+    *(
+        "accuse",
+        "agent",
+        "audit",
+        "backup",
+        "bot",
+        "case",
+        "cases",
+        "chat",
+        "completion",
+        "config",
+        "connect",
+        "demo",
+        "didcomm",
+        "disconnect",
+    ),
     *("doctor", "export", "history", "import", "init", "judge", "locate", "man", "mediator", "passphrase", "proof"),
     *("restore", "route", "rpc", "sim", "tail", "verify-proof"),
 }

@@ -12,8 +12,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from zerochat.agent.casebook import KeptCase
 from zerochat.agent.cases.book import Book, rules_of
-from zerochat.agent.cases.dockets import Docket, Statements, subscriptions
+from zerochat.agent.cases.dockets import Docket, Statements, parse_docket, subscriptions
 from zerochat.agent.cases.making import case_of
 from zerochat.agent.journal import Journal, Row
 from zerochat.agent.signed import Rivals
@@ -131,6 +132,17 @@ def docket_in(book: Book, group: str, verdict: Verdict) -> Docket | None:
     return docket if (docket.digest, docket.accused) == (verdict.of, verdict.against) else None
 
 
+def docket_of(book: Book, group: str, case: KeptCase, told: Iterable[Told]) -> Docket | None:
+    """What a case is about, as far as that is known here: it was ours, or somebody has told it."""
+    if case.docket:
+        try:
+            return parse_docket(case.docket)
+        except RemoteError:
+            return None
+    shown = (docket_in(book, group, one.verdict) for one in told if one.verdict.of == case.digest)
+    return next((one for one in shown if one is not None), None)
+
+
 def worked_out(book: Book, group: str, docket: Docket) -> str:
     """What an accusation comes to by the log as it is known here; empty: that is open."""
     rules = rules_of(book, group, docket.subscription[1].rules)
@@ -145,17 +157,23 @@ def worked_out(book: Book, group: str, docket: Docket) -> str:
 
 def convicted(verdict: Verdict, group: str) -> str:
     """What the two messages that a verdict shows convict their author of; empty: of nothing."""
+    case = case_told(verdict, group)
+    return next(iter(judge(case).guilty), "") if case is not None else ""
+
+
+def case_told(verdict: Verdict, group: str) -> Case | None:
+    """The case about two messages that a verdict shows; None: it shows none about whom and what it says."""
     shown = _shown(verdict.shown, _Counted)
     if shown is None:
-        return ""
+        return None
     request, _, _ = shown.subscription
     if (request.topic, request.publisher) != (group, verdict.against):
-        return ""
+        return None
     one, other = msgspec.structs.astuple(shown.count)
     pair = Pair(FORK if isinstance(shown.count, Fork) else CLOCK, one, other)
     if digest_of(pair) != verdict.of:
-        return ""
-    return next(iter(judge(Case(subscription=shown.subscription, counts=(shown.count,))).guilty), "")
+        return None
+    return Case(subscription=shown.subscription, counts=(shown.count,))
 
 
 def _shown(shown: Mapping[str, Any], shape: Any) -> Any:

@@ -23,6 +23,7 @@ asked of a peer is answered at once with the thread of the question; the peer's 
     finding       looking for what was said
     ledger        the log as it lies on disk
     proofs        what was signed of what was said
+    cases         who has withheld what, and what comes of that
     connections   relationships outside of any group, and what is asked of one peer
     stream        what a bot must not miss, with a durable cursor for each that reads it
     settings      what the agent and the faces go by
@@ -31,6 +32,7 @@ asked of a peer is answered at once with the thread of the question; the peer's 
     methods       every method and every notification with its shapes
 """
 
+from zerochat.agent.schema.cases import AccuseParams, CaseInfo, CaseParams, CasePart, CaseState, ToldVerdict
 from zerochat.agent.schema.common import Author, Role, Trust
 from zerochat.agent.schema.completeness import (
     Beginning,
@@ -211,6 +213,7 @@ __all__ = [
     "PARSE_ERROR",
     "PROTOCOL",
     "REFUSED",
+    "AccuseParams",
     "AckParams",
     "Acked",
     "Amended",
@@ -223,6 +226,10 @@ __all__ = [
     "Author",
     "Beginning",
     "CancelParams",
+    "CaseInfo",
+    "CaseParams",
+    "CasePart",
+    "CaseState",
     "CompleteNews",
     "Completeness",
     "ConfirmedNews",
@@ -348,6 +355,7 @@ __all__ = [
     "TellParams",
     "ToldInfo",
     "ToldNews",
+    "ToldVerdict",
     "TopicParams",
     "Trust",
     "TrustNews",

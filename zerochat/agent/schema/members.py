@@ -60,6 +60,9 @@ class MemberInfo(Struct, frozen=True, kw_only=True):
     """False: I have let it in, and in all the time that a join takes it has never said anything."""
     keeper: bool = False
     """Whether it is one of those who keep the history for newcomers (`PolicyInfo.keepers`); False where all do."""
+    guilty: list[str] = field(default_factory=list)
+    """What cases against it have come to, as I have worked it out myself: `upheld`, `forked`, `turned back`
+    (`cases`)."""
     may: list[Deed] = field(default_factory=list)
     """What I may do to it now: put it out, or vote for that (`remove`), or give it another of these roles."""
 

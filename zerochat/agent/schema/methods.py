@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from zerochat.agent.schema import (
+    cases,
     completeness,
     connections,
     delivery,
@@ -63,6 +64,9 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "ledger": (groups.GroupParams, ledger.Ledger),
     "rows": (ledger.RowsParams, ledger.Rows),
     "proof": (proofs.ProofParams, proofs.ProofLines),
+    "accuse": (cases.AccuseParams, cases.CaseInfo),
+    "cases": (groups.GroupParams, list[cases.CaseInfo]),
+    "case": (cases.CaseParams, cases.CasePart),
     "import": (ledger.ImportParams, ledger.Imported),
     "history": (events.HistoryParams, events.History),
     "search": (finding.SearchParams, finding.Found),
