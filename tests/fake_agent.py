@@ -438,7 +438,14 @@ class FakeAgent:
             keepers=params.keepers,
         )
         role: schema.Role = "writer" if params.roles == "flat" else "owner"
-        group.info = replace(group.info, keys=params.keys, envelope=params.envelope, policy=policy, role=role)
+        group.info = replace(
+            group.info,
+            keys=params.keys,
+            accountability=params.accountability,
+            envelope=params.envelope,
+            policy=policy,
+            role=role,
+        )
         group.members[0] = replace(group.members[0], role=role)
         return group.info
 
@@ -695,6 +702,81 @@ class FakeAgent:
 
     def _reload(self, params: NoParams) -> NoParams:
         return params
+
+    def _evidence(self, params: schema.EvidenceParams) -> schema.Evidence:
+        """In a group whose keys sign, the first of the others has signed for everything of mine, and the next for
+        nothing; `last` is my newest message."""
+        group = self.groups[params.group]
+        signs = group.info.keys == "sender-key"
+        streams = [
+            schema.SignedStream(
+                did=each.did,
+                nick=each.nick,
+                messages=number + 1,
+                last=STAMP.format(minute=number),
+                signed_at=STAMP.format(minute=9) if number == 1 else None,
+            )
+            for number, each in enumerate(group.members)
+        ]
+        found = schema.Evidence(
+            group=params.group,
+            keys=group.info.keys,
+            signs=signs,
+            streams=streams if signs else [],
+            log=self._log_info(group) if group.info.accountability == "ledger" else None,
+        )
+        if not params.id:
+            return found
+        event = self._event_meant(group, params.id)
+        others = [
+            schema.SignedBy(
+                did=each.did,
+                nick=each.nick,
+                grade="none" if number else "signed",
+                at=None if number else STAMP.format(minute=9),
+            )
+            for number, each in enumerate(group.members[1:])
+        ]
+        about = schema.MessageEvidence(
+            event=event, signed=signs, why="" if signs else "keys", members=others if signs and event.self else []
+        )
+        return replace(found, message=about)
+
+    def _log_info(self, group: FakeGroup) -> schema.LogInfo:
+        """It is kept by the second member, and witnessed by the first three."""
+        state = group.info.log
+        if state in ("", "unkept"):
+            return schema.LogInfo(group=group.info.id, state=state, members_lacking=max(3 - len(group.members), 0))
+        keepers = [Author(one.did, one.nick) for one in group.members[:3]]
+        return schema.LogInfo(
+            group=group.info.id,
+            state=state,
+            operator=keepers[1],
+            witnesses=keepers,
+            needed=2,
+            by=keepers[0],
+            witnessing=True,
+            size=12,
+            shown_at=STAMP.format(minute=20),
+            waiting=int(state == "stalled"),
+            waiting_since=STAMP.format(minute=10) if state == "stalled" else None,
+            ack_s=600,
+            window_s=1200,
+        )
+
+    def _event_meant(self, group: FakeGroup, id: str) -> Event:
+        own = [each for each in group.events if each.self and each.type == "message"]
+        found = own[-1:] if id == "last" else [each for each in group.events if each.id.startswith(id)]
+        if len(found) != 1:
+            raise Refusal(f"There is no event {id} in {group.info.name}.", "UnknownEvent")
+        return found[0]
+
+    def _proof(self, params: schema.ProofParams) -> schema.ProofLines:
+        group = self.groups[params.group]
+        if group.info.keys != "sender-key":
+            raise Refusal(f"In {group.info.name} nothing that is said is signed, so nobody can prove it.", "NotSigned")
+        event = self._event_meant(group, params.id)
+        return schema.ProofLines(['{"zproof":1}\n', f'{{"message":"{event.id}"}}\n', '{"ack":"x"}\n'], left_out=1)
 
     def _delivery(self, params: schema.EventParams) -> DeliveryReport:
         group = self.groups[params.group]

@@ -194,7 +194,7 @@ def test_what_a_group_says_of_itself_is_true_of_its_keys(run, agent, keys, said)
     shown = run("info hikers")[1]
     assert said in shown and f"{keys}: {plain.keys_of(info)}" in shown
     assert ("have that signed" in shown) == (keys in plain.SIGNS)
-    assert keys in KEYS and KEYS_ABOUT.keys() == CHOSEN.keys() == set(plain.KEYS)
+    assert keys in KEYS and KEYS_ABOUT.keys() == CHOSEN.keys() == {*plain.KEYS, "accountable"}
 
 
 def test_every_rule_has_its_words() -> None:

@@ -11,8 +11,8 @@ from tests.test_agent import Person, until
 from tests.test_streams_agents import meet
 from zerochat.agent import proofs
 from zerochat.agent.client import AgentError
+from zerochat.agent.prooffile import counted
 from zerochat.cli import main
-from zerochat.cli.evidence import counted
 from zerochat.crypto.encoding import b64url, did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.errors import RemoteError

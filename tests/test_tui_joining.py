@@ -444,6 +444,7 @@ def test_the_rules_of_a_new_group(tmp_path):
                     "agreement": "strict",
                     "history": "last:50",
                     "keepers": 3,
+                    "accountability": "acks",
                 }
             ]
             await it.press("f12")

@@ -31,6 +31,7 @@ from zerochat.agent.schema import (
     Copied,
     DeliveryReport,
     Drafts,
+    Evidence,
     Fate,
     FileInfo,
     FileList,
@@ -42,6 +43,7 @@ from zerochat.agent.schema import (
     InvitationInfo,
     JoinStatus,
     Ledger,
+    LogInfo,
     LogRow,
     MemberInfo,
     OpenInvitation,
@@ -526,6 +528,21 @@ class Client:
                 return self.case(group, case)
             text += part.text
         return text.encode()
+
+    def group_log(self, group: str) -> LogInfo:
+        """How the group's log stands, and who keeps it."""
+        found: LogInfo = self.call("log", group=group)
+        return found
+
+    def terms(self, group: str, operator: str, witnesses: Sequence[str]) -> LogInfo:
+        """Say who keeps the group's log from now on."""
+        found: LogInfo = self.call("terms", group=group, operator=operator, witnesses=list(witnesses))
+        return found
+
+    def evidence(self, group: str, event_id: str = "") -> Evidence:
+        """What can be proven in a group, and of one event."""
+        found: Evidence = self.call("evidence", group=group, id=event_id)
+        return found
 
     def import_page(self, group: str, records: Sequence[bytes], *, back: bool = False) -> Imported:
         """Have the agent take in what it lacks of these records; `back`: they go from the newest to the oldest."""

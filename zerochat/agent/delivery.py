@@ -6,7 +6,7 @@ meant for. For others' it is what their readers have told us, counted over those
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -87,9 +87,10 @@ def report(
     return replace(_report(group, row, table, -1), event=event, signed=row.type in CONTROL)
 
 
-def with_signatures(told: DeliveryReport, signed: bool, by: Collection[str]) -> DeliveryReport:
-    """The report, with whether the event's author has signed it, and which members have signed that they have it."""
-    members = [replace(one, signed=one.did in by) for one in told.members]
+def with_signatures(told: DeliveryReport, signed: bool, by: Mapping[str, str]) -> DeliveryReport:
+    """The report, with whether the event's author has signed it, and which members have signed that they have it, since
+    when."""
+    members = [replace(one, signed=one.did in by, signed_at=by.get(one.did)) for one in told.members]
     return replace(told, signed=signed, members=members)
 
 

@@ -30,7 +30,7 @@ from zerochat.agent.control import ControlServer, read_params
 from zerochat.agent.files import shown
 from zerochat.agent.files.counter import Counter
 from zerochat.agent.files.room import FileRoom
-from zerochat.agent.journal import Journal
+from zerochat.agent.journal import Journal, Row
 from zerochat.agent.pace import READ_SENT_S, TYPING_HEARD_S, TYPING_SENT_S, Pace
 from zerochat.agent.pages import page_of
 from zerochat.agent.places import Places
@@ -66,7 +66,16 @@ from zerochat.group.effects import (
 )
 from zerochat.group.find import find_connection, find_group
 from zerochat.group.state import Agent, Group
-from zerochat.group.stimuli import Ask, ChangeRole, Command, ImportEvents, ShareRead, ShareTyping, VerifyMember
+from zerochat.group.stimuli import (
+    Ask,
+    ChangeRole,
+    Command,
+    ImportEvents,
+    SetTerms,
+    ShareRead,
+    ShareTyping,
+    VerifyMember,
+)
 
 EVENTS_BYTES_MAX = 960 * 1024
 """Of a page of history as it is told: it is one line of the control socket."""
@@ -218,6 +227,15 @@ class Desk:
                 from zerochat.agent.cases.shown import infos
 
                 self.server.respond(client, request.id, infos(self.journal, find_group(agent, wanted)))
+            case schema.GroupParams(wanted) if request.method == "log":
+                self.server.respond(client, request.id, self._log_info(find_group(agent, wanted)))
+            case schema.EvidenceParams(wanted, event):
+                from zerochat.agent import signatures
+
+                group = find_group(agent, wanted)
+                about = self._reported(agent, group, event) if event else None
+                found = signatures.evidence(self.journal, group, self._labels(group), about)
+                self.server.respond(client, request.id, found)
             case schema.GroupParams(wanted) if request.method == "ledger":
                 self.server.respond(client, request.id, ledger.ledger(self.journal, find_group(agent, wanted)))
             case schema.SetParams():
@@ -415,10 +433,17 @@ class Desk:
 
     def _changed(self, command: Command, agent: Agent, group: Group) -> object:
         """What a face gets to see of what it has changed."""
+        if isinstance(command, SetTerms):
+            return self._log_info(group)
         if isinstance(command, ChangeRole | VerifyMember):
             wanted = command.member or group.me
             return next(one for one in self._members(agent, group) if one.did == wanted)
         return self.group_info(agent, group)
+
+    def _log_info(self, group: Group) -> schema.LogInfo:
+        from zerochat.agent import loginfo
+
+        return loginfo.log_info(self.journal, group, self._labels(group))
 
     def _members(self, agent: Agent, group: Group) -> list[schema.MemberInfo]:
         said = {did: one.what for did, one in self.log.announced(group).items()}
@@ -452,14 +477,22 @@ class Desk:
     def _about(self, method: str, agent: Agent, wanted: str, event: str) -> schema.DeliveryReport | schema.Fate:
         """Who has one event, or all that is known of it."""
         group = find_group(agent, wanted)
-        row = ledger.find_row(self.journal, group, event)
-        names, held = self._labels(group), self.journal.receipts_of(group.id, row.author, row.position)
+        row, told = self._reported(agent, group, event)
+        if method != "why":
+            return told
+        held = self.journal.receipts_of(group.id, row.author, row.position)
+        return delivery.fate(group, row, held, self._labels(group), told)
+
+    def _reported(self, agent: Agent, group: Group, event: str) -> tuple[Row, schema.DeliveryReport]:
+        """An event that is meant, and who has it, with their signatures."""
+        row, names = ledger.find_row(self.journal, group, event), self._labels(group)
+        held = self.journal.receipts_of(group.id, row.author, row.position)
         told = delivery.report(agent, group, row, held, names, self.log.event(group, row, names))
         if group.mode.signs and not told.signed:
-            from zerochat.agent import proofs  # most groups have none
+            from zerochat.agent import signatures  # most groups have none
 
-            told = delivery.with_signatures(told, *proofs.signatures(self.journal, group, row))
-        return delivery.fate(group, row, held, names, told) if method == "why" else told
+            told = signatures.with_signatures(self.journal, group, row, told)
+        return row, told
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ KINDS: Final = {
 too; and where it is `accountable`, what somebody has not acknowledged in time stands in a log that members witness."""
 SIGNS: Final = ("sender-key",)
 """The keys under which whoever says something signs it."""
+SIGNED: Final = "What you say here is signed: any member can show it to anybody, for good, and you cannot deny it."
+"""What one gives up in such a group."""
 QUORUM: Final = 2
 """How many have to want somebody out, unless a group says otherwise."""
 QUORUM_MAX: Final = 64
@@ -147,6 +149,11 @@ def accountability_of(info: GroupInfo) -> str:
     return _ACCOUNTABILITY.get(info.accountability, "a kind that this program does not know")
 
 
+def signing(info: GroupInfo) -> str:
+    """What one gives up in this group by speaking, in a sentence; empty where nothing is signed."""
+    return SIGNED if info.keys in SIGNS else ""
+
+
 def rules_of(policy: PolicyInfo) -> list[str]:
     """What holds in a group, a sentence without its full stop each: getting in, being put out, writing, agreeing, what
     newcomers get of what was said before."""
@@ -170,7 +177,7 @@ def limits_of(info: GroupInfo) -> list[str]:
     """What the group cannot promise, in sentences."""
     said = "Messages are not signed: whoever reads one knows who wrote it, and can prove it to nobody."
     if info.keys in SIGNS:
-        said = "Messages are signed: what you say, any member can prove to others, and you cannot deny it."
+        said = SIGNED
     if info.keys == "pairwise-single":
         said += " Whoever watches the network can tell from an envelope's size how many members there are."
     gone = "Who is put out keeps all that was read, and whoever has not heard of it yet goes on writing to them."
@@ -221,6 +228,20 @@ def counted(vote: VoteInfo) -> str:
     """The votes for putting somebody out that count, and how many were cast where that is another number."""
     more = f" ({vote.cast} cast; some count as one)" if vote.cast > vote.votes else ""
     return f"{vote.votes} of {vote.needed} votes{more}"
+
+
+_GUILT: Final = {
+    "upheld": "has withheld a message",
+    "forked": "has signed two messages in one place",
+    "turned back": "has dated a message back",
+}
+
+
+def guilt(member: MemberInfo) -> str:
+    """What somebody was convicted of by the group's log and its own signatures, behind its name, without a full stop;
+    empty: of nothing."""
+    *first, last = list(dict.fromkeys(_GUILT.get(one, "has broken the rules") for one in member.guilty)) or [""]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 NEVER_ARRIVED: Final = "never arrived"

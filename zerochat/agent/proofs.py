@@ -56,7 +56,7 @@ def _of_message(journal: Journal, group: Group, row: Row) -> ProofLines:
     if row.type in CONTROL:
         raise SignedByItself(event=row.id, group=group.name)
     kept = journal.signed.carrier(group.id, row.author, row.position)
-    if kept is None or row.id not in _events(group, kept):
+    if kept is None or row.id not in events_of(group, kept):
         raise NotInAStream(event=row.id, group=group.name)
     acks = journal.signed.acks_of(group.id, kept.alias, kept.time) if row.author == group.me else {}
     times = {member: parse_ack(ack).time for member, ack in acks.items()}
@@ -67,27 +67,15 @@ def _of_message(journal: Journal, group: Group, row: Row) -> ProofLines:
     lines += [message_line(one.message) for one in chain[1:] if one.time <= last]
     signed = 0
     for member, ack in acks.items():
-        subscription = _subscription(journal, group, member, kept.alias, kept.time, times[member])
+        subscription = subscription_of(journal, group, member, kept.alias, kept.time, times[member])
         if times[member] <= reached and subscription is not None:
             lines.append(ack_line(ack, subscription))
             signed += 1
     return ProofLines([line.decode() for line in lines], left_out=len(acks) - signed)
 
 
-def signatures(journal: Journal, group: Group, row: Row) -> tuple[bool, frozenset[str]]:
-    """Whether the author of what was said has signed it, and the members who have signed that they have it, as far as
-    that is kept here: of others' words nobody signs that to us."""
-    kept = journal.signed.carrier(group.id, row.author, row.position)
-    if kept is None or row.id not in _events(group, kept):
-        return False, frozenset()
-    acks = journal.signed.acks_of(group.id, kept.alias, kept.time) if row.author == group.me else {}
-    times = {member: parse_ack(ack).time for member, ack in acks.items()}
-    return True, frozenset(
-        member for member in acks if _subscription(journal, group, member, kept.alias, kept.time, times[member])
-    )
-
-
-def _events(group: Group, kept: Kept) -> set[str]:
+def events_of(group: Group, kept: Kept) -> set[str]:
+    """The ids of what stands in a message; none where that cannot be read."""
     try:
         return {event.id for event in events_in(kept.key, parse_data(kept.message), group.id, kept.author)}
     except RemoteError:
@@ -108,7 +96,7 @@ def _of_stream(journal: Journal, group: Group, author: str, after: int) -> Proof
     signed = 0
     for member, ack in acks.items():
         time = parse_ack(ack).time
-        subscription = _subscription(journal, group, member, own.alias, time, time)
+        subscription = subscription_of(journal, group, member, own.alias, time, time)
         if subscription is not None:
             lines.append(ack_line(ack, subscription))
             signed += 1
@@ -125,7 +113,7 @@ def _fitting(chain: Sequence[Kept]) -> Sequence[Kept]:
     return chain
 
 
-def _subscription(
+def subscription_of(
     journal: Journal, group: Group, member: str, alias: bytes, time: int, acked: int
 ) -> tuple[bytes, bytes, bytes] | None:
     """The statements by which a member could hear our stream when a message was said, if it had not asked anew by the

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zerochat.agent import roster, schema
+from zerochat.agent import loginfo, roster, schema
 from zerochat.agent.beginnings import beginning
 from zerochat.agent.completeness import completeness
 from zerochat.agent.delivery import counted, differs, reach
@@ -45,6 +45,7 @@ from zerochat.group.event import (
     REACT,
     REMOVE,
     ROLE,
+    TERMS,
     TOPIC,
     VERDICT,
     VOTE,
@@ -53,7 +54,7 @@ from zerochat.group.event import (
 from zerochat.group.event import Event as Record
 from zerochat.group.history import regain
 from zerochat.group.joining import revoking, seating
-from zerochat.group.membership import add_of, genesis_of, label_of, remove_of, role_of, vote_of
+from zerochat.group.membership import add_of, genesis_of, label_of, remove_of, role_of, terms_of, vote_of
 from zerochat.group.outside.mediators import live_uri
 from zerochat.group.saying import Delete, Edit, Post, React, Topic, saying_of
 from zerochat.group.standing import Standing
@@ -68,6 +69,7 @@ _TYPES = {
     VOTE: "removal_voted",
     ROLE: "role_changed",
     LABEL: "member_renamed",
+    TERMS: "terms_set",
     POST: "message",
     EDIT: "message_edited",
     DELETE: "message_deleted",
@@ -216,6 +218,9 @@ def _body(record: Record, group: Group, stands: Standing) -> dict[str, Any]:
             case "label":
                 was = roster.label_before(group, record.author, record.lamport)
                 return {"did": record.author, "nick": label_of(record).label, "was": was}
+            case "terms":
+                keep = terms_of(record)
+                return {"operator": about(keep.operator), "witnesses": [about(one) for one in keep.witnesses]}
         return _said(record, stands, group)
     except Malformed:
         return {"text": "", "unreadable": True} if record.type == POST else {"unreadable": True}
@@ -262,6 +267,7 @@ def group_info(agent: Agent, group: Group, topic: str = "") -> GroupInfo:
         topic=topic,
         policy=roster.policy_info(group.view.policy),
         role=roster.role(group, group.me),
+        log=loginfo.state(group),
         removed_by=Author(group.removed_by, labels(group).get(group.removed_by, "")) if group.removed_by else None,
         voters=[Author(did, labels(group).get(did, "")) for did in roster.voters(group)],
         votes=roster.votes(group),
@@ -443,8 +449,21 @@ def news(
             return "typing", group, schema.TypingNews(group, member, nick(group, member))
         case notices.Delivered() | notices.FileMoved():  # of files the desk tells, not too often
             return None
-        case notices.TermsSet() | notices.Logged() | notices.LogStalled() | notices.LogSplit():
-            return None  # whoever wants to know looks at the group, of which `ViewChanged` tells
+        case notices.Logged():  # whoever wants to know asks how the log stands
+            return None
+        case notices.TermsSet(group, _, operator, witnesses, by):
+            kept = schema.LogKeptNews(
+                group=group,
+                operator=Author(operator, nick(group, operator)) if operator else None,
+                witnesses=[Author(one, nick(group, one)) for one in witnesses],
+                by=Author(by, nick(group, by)) if by else None,
+                members_lacking=loginfo.lacking(agent.groups[group]),
+            )
+            return "log_kept", group, kept
+        case notices.LogStalled(group, _, since):
+            return "log_stalled", group, schema.LogStalledNews(group, timestamp(since))
+        case notices.LogSplit(group, _, operator):
+            return "log_split", group, schema.LogSplitNews(group, Author(operator, nick(group, operator)))
         case (
             notices.Gap()
             | notices.Completed()

@@ -106,6 +106,13 @@ _STREAM = f"""
 SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time >= ? ORDER BY time LIMIT ?
 """  # noqa: S608
 
+_TALLY = """
+SELECT author, count(*), min(time), max(time) FROM signed WHERE group_id = ? AND length(key) > 0 GROUP BY author
+"""
+_COUNT = """
+SELECT count(*) FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time > ? AND length(key) > 0
+"""
+
 
 _LAST_BEFORE = f"""
 SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time < ? ORDER BY time DESC LIMIT 1
@@ -242,6 +249,18 @@ class Signed:
         with self._faults():
             rows: Any = self._db.execute(_ACKS, (group, alias, time)).fetchall()
         return [(str(member), bytes(ack)) for member, ack in rows]
+
+    def tally(self, group: str) -> dict[str, tuple[int, int, int]]:
+        """By author: how many messages with words of theirs are kept, and the times of the first and the last one."""
+        with self._faults():
+            rows: Any = self._db.execute(_TALLY, (group,)).fetchall()
+        return {str(author): (count, first, last) for author, count, first, last in rows}
+
+    def count(self, group: str, author: str, alias: bytes, after: int) -> int:
+        """How many such messages of a stream came behind the one with this time."""
+        with self._faults():
+            row: Any = self._db.execute(_COUNT, (group, author, alias, after)).fetchone()
+        return int(row[0])
 
     def statements(self, group: str, member: str) -> list[Stated]:
         """What was said between us and a member, in the order in which it came."""

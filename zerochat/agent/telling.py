@@ -230,6 +230,13 @@ def _reading(others: list[MemberDelivery], name: Name) -> list[str]:
     return [f"Read by {who}, as {'they say' if first else 'it says'}."] if who else []
 
 
+def signature(one: MemberDelivery, clock: Clock) -> str:
+    """Behind the sentence that a member has something: that it has signed that, and when."""
+    if not one.signed:
+        return ""
+    return ", and has signed that" + (f" at {clock(one.signed_at)}" if one.signed_at else "")
+
+
 def _one(one: MemberDelivery, nicks: dict[str, str], name: Name, clock: Clock) -> str:
     """What has become of it at one member."""
     who, heard = name(one.nick), f"since {clock(one.last_heard)}" if one.last_heard else "yet"
@@ -238,7 +245,7 @@ def _one(one: MemberDelivery, nicks: dict[str, str], name: Name, clock: Clock) -
         case "delivered":
             since = f" since {clock(one.at)}" if one.at else ""
             how = f", as {'it' if way == 'itself' else way} said" if one.via in nicks else f", over a {way}" * bool(way)
-            return f"{who} has it{since}{how}{', and has signed that' * one.signed}."
+            return f"{who} has it{since}{how}{signature(one, clock)}."
         case "left":
             return f"{who} has left, and was not known to have it."
         case "unknown":

@@ -37,6 +37,7 @@ from zerochat.group.stimuli import (
     ResumeGroup,
     RevokeInvitation,
     RotateDid,
+    SetTerms,
     Tell,
     VerifyMember,
 )
@@ -94,6 +95,8 @@ def command_of(method: str, params: Struct, agent: Agent, now: int) -> Command |
             | schema.VerifyParams()
         ):
             return _about_members(find_group(agent, params.group), params)
+        case schema.TermsParams(group, operator, witnesses):
+            return SetTerms(group, operator, tuple(witnesses))
         case _:
             return _about_peers(method, params, now)
 

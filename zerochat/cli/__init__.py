@@ -143,10 +143,16 @@ def run_verb(options: Options, out: "Output") -> int:
             from zerochat.cli import audit
 
             verbs = {"audit": audit.audit, "export": audit.export, "import": audit.import_}
-        case "proof" | "verify-proof" | "judge":
+        case "proof" | "evidence" | "log" | "verify-proof" | "judge":
             from zerochat.cli import evidence
 
-            verbs = {"proof": evidence.proof, "verify-proof": evidence.verify_proof, "judge": evidence.judge}
+            verbs = {
+                "proof": evidence.proof,
+                "evidence": evidence.evidence,
+                "log": evidence.log,
+                "verify-proof": evidence.verify_proof,
+                "judge": evidence.judge,
+            }
         case "accuse" | "cases" | "case":
             from zerochat.cli import accusing
 

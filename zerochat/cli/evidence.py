@@ -1,17 +1,19 @@
-"""The verbs about evidence: proof, verify-proof, judge. The last two need nothing but the file."""
+"""The verbs about evidence: proof, evidence, verify-proof, judge. The last two need nothing but the file."""
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, TYPE_CHECKING, ClassVar
 
-from zerochat.agent.schema import ProofLines
+from zerochat.agent import keeping, proving
+from zerochat.agent.prooffile import Written, add, counted, new_file, place_of
+from zerochat.agent.schema import LogInfo, ProofLines
 from zerochat.cli.agents import attached
 from zerochat.cli.exits import ExitCode
-from zerochat.cli.output import Output, narrate, table
+from zerochat.cli.output import EventText, Output, name_of, narrate, near_time, table
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError, RemoteError
 from zerochat.evidence.case import CASE_BYTES_MAX, parse_case
@@ -21,7 +23,11 @@ from zerochat.evidence.proof import LINE_BYTES_MAX, Proven, check_proof
 from zerochat.group.event import POST, Event
 from zerochat.group.streams.reading import events_in
 
+if TYPE_CHECKING:
+    from zerochat.agent.client import Client
+
 LIMITS = (
+    "It names keys: whose they are, you have to know from elsewhere. "
     "Times are those of the signers' own clocks. Who is not named here may have it all the same. Whoever has asked to "
     "hear the author anew since may lack something from before that."
 )
@@ -37,6 +43,12 @@ class NotACase(LocalError):
     """{path} cannot be read as a case: {why}."""
 
 
+class HalfTheTerms(LocalError):
+    """Who keeps the log is said with its operator and its witnesses: `--operator NAME --witness NAME` and two more."""
+
+    exit_code: ClassVar[int] = ExitCode.USAGE
+
+
 class CannotRead(LocalError):
     """{path} cannot be read: {why}."""
 
@@ -44,60 +56,85 @@ class CannotRead(LocalError):
 # --- making ---------------------------------------------------------------------------------------------------------
 
 
-def counted(messages: int, signers: int) -> str:
-    """What is in a proof, as a sentence."""
-    what, they = ("1 signed message", "it") if messages == 1 else (f"{messages:,} signed messages", "them")
-    who = "1 member who has signed" if signers == 1 else f"{signers:,} members who have signed"
-    return f"{what}, and {who} to have {they}."
-
-
 def proof(options: Options, out: Output) -> ExitCode:
+    wanted = options.path
+    what = f"{options.group}-{options.event or options.member or 'all'}"
+    path = "-" if wanted == "-" else str(place_of(Path(wanted or "."), what))
+    made = Written(Path(path))
     with attached(options) as agent:
-        page = agent.client.proof(options.group, options.event, options.member or "")
-        with written(options.path or "-") as file:
-            messages, signers, left_out = _write(page, file)
-            while page.last is not None:
-                page = agent.client.proof(options.group, "", options.member or "", page.last)
-                more = _write(page, file)
-                messages, signers, left_out = messages + more[0], signers + more[1], more[2]
-    told: dict[str, object] = {"path": options.path, "messages": messages, "signers": signers, "left_out": left_out}
-    if options.path != "-":
-        out.data(told, [str(options.path)])
-    narrate(counted(messages, signers))
-    if left_out:
-        narrate(f"{left_out:,} more have acknowledged it, and cannot be shown to have it from this alone.")
+        pages = _pages(agent.client, options)
+        first = next(pages)  # what is refused leaves no file
+        with written(path) as file:
+            add(made, file, chain([first], pages))
+    if wanted != "-":
+        told: dict[str, object] = {
+            "path": path,
+            "messages": made.messages,
+            "signers": made.signers,
+            "left_out": made.left_out,
+        }
+        out.data(told, [path])
+    narrate(counted(made.messages, made.signers))
+    if made.left_out:
+        narrate(f"{made.left_out:,} more have acknowledged it, and cannot be shown to have it from this alone.")
     narrate("Whoever has the file can show it to anybody.")
     return ExitCode.OK
 
 
-def _write(page: ProofLines, file: IO[bytes]) -> tuple[int, int, int]:
-    for line in page.lines:
-        file.write(line.encode())
-    acks = sum(line.startswith('{"ack"') for line in page.lines)
-    return sum(line.startswith('{"message"') for line in page.lines), acks, page.left_out
-
-
 @contextmanager
 def written(path: str) -> Iterator[IO[bytes]]:
-    """A new file for its owner alone, whole or not at all."""
-    if path == "-":
-        yield sys.stdout.buffer
-        sys.stdout.flush()
-        return
-    from zerochat.agent import archive
-    from zerochat.agent.database import fault_of_disk
-
-    file = archive.create(Path(path))
-    try:
-        with file:
+    """A new file for its owner alone, whole or not at all; `-`: standard output."""
+    if path != "-":
+        with new_file(Path(path)) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException as error:
-        Path(path).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise fault_of_disk(error, Path(path)) from None
-        raise
+        return
+    yield sys.stdout.buffer
+    sys.stdout.flush()
+
+
+def _pages(client: "Client", options: Options) -> Iterator[ProofLines]:
+    page = client.proof(options.group, options.event, options.member or "")
+    yield page
+    while page.last is not None:
+        page = client.proof(options.group, "", options.member or "", page.last)
+        yield page
+
+
+def evidence(options: Options, out: Output) -> ExitCode:
+    with attached(options) as agent:
+        found = agent.client.evidence(options.group, options.event)
+    if found.message is not None:
+        lines = EventText(remarks=True).lines(found.message.event)[:3]
+        rows = [(name_of(one.nick), proving.grade_of(one, near_time)) for one in found.message.members]
+        sentences = proving.of_message(found.message, name_of, near_time)
+        out.data(found, [*lines, *(["", *table(rows)] if rows else []), "", *sentences])
+        return ExitCode.OK
+    me = found.streams[0].did if found.streams else ""
+    streams = [
+        (name_of(one.nick) + " (you)" * (one.did == me), said) for one, said in proving.of_streams(found, near_time)
+    ]
+    first, *rest = proving.of_group(found)
+    parts = [[first], table(streams) if streams else [], _log_lines(found.log) if found.log else [], rest]
+    out.data(found, [line for part in parts if part for line in ("", *part)][1:])
+    return ExitCode.OK
+
+
+def log(options: Options, out: Output) -> ExitCode:
+    witnesses, operator = options.witnesses or [], options.operator
+    if (operator is None) != (not witnesses):
+        raise HalfTheTerms
+    with attached(options) as agent:
+        if operator is None:
+            found = agent.client.group_log(options.group)
+        else:
+            found = agent.client.terms(options.group, operator, witnesses)
+    out.data(found, _log_lines(found))
+    return ExitCode.INTEGRITY if found.state == "split" else ExitCode.OK
+
+
+def _log_lines(found: LogInfo) -> list[str]:
+    facts = table(keeping.facts(found, name_of, near_time))
+    return [*facts, *([""] if facts else []), *keeping.sentences(found, name_of)]
 
 
 # --- checking -------------------------------------------------------------------------------------------------------
@@ -110,7 +147,7 @@ def verify_proof(options: Options, out: Output) -> ExitCode:
             proven = check_proof(_lines(file))
         events = _events(proven)
     except RemoteError as error:
-        raise NotAProof(path=path, why=error.fields.get("why", "a signature or a key in it is not right")) from None
+        raise NotAProof(path=path, why=_why(error)) from None
     about = proven.head
     facts = [("author", about.author), ("group", about.group)]
     if about.event:
@@ -138,6 +175,14 @@ def verify_proof(options: Options, out: Output) -> ExitCode:
     out.data(told, table(facts))
     narrate(LIMITS)
     return ExitCode.OK
+
+
+def _why(error: RemoteError) -> str:
+    """What is wrong with a proof, for somebody who was given it."""
+    why = str(error.fields.get("why", "a signature or a key in it is not right"))
+    if why == "not strict JSON":
+        return "it was not written by `zerochat proof`, or it is not whole"
+    return why
 
 
 def _events(proven: Proven) -> list[Event]:

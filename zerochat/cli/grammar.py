@@ -68,6 +68,8 @@ class Options(argparse.Namespace):
     emoji: str
     off: bool
     path: str | None
+    operator: str | None
+    witnesses: list[str] | None
     whole: bool
     ids: bool
 

@@ -67,8 +67,17 @@ def new(options: Options, out: Output) -> ExitCode:
             keepers=rules.keepers,
         )
         out.data(group, [group.id])
-        narrate(f"Made the group {name_of(group.name)}. Bring others in with `zerochat invite {quoted(group.name)}`.")
+        narrate(
+            f"Created the group {name_of(group.name)}. Bring others in with `zerochat invite {quoted(group.name)}`."
+        )
+        _tell_signing(group)
     return ExitCode.OK
+
+
+def _tell_signing(group: GroupInfo) -> None:
+    """What one gives up by speaking there, where that is so: before anything is said."""
+    if said := plain.signing(group):
+        narrate(f"{name_of(group.name)}: {said}")
 
 
 # --- invitations ----------------------------------------------------------------------------------------------------
@@ -162,6 +171,8 @@ def join(options: Options, out: Output) -> ExitCode:
             return ExitCode.TIMEOUT
         group = next((known for known in client.groups() if known.id == status.group), None)
         out.data(group or status, [status.group])
+        if group is not None:
+            _tell_signing(group)
         if agent.own:
             narrate("You receive what is said there while an agent of yours is running: `zerochat agent`, or the chat.")
     return ExitCode.OK
@@ -328,6 +339,7 @@ def _info_lines(group: GroupInfo, members: list[MemberInfo]) -> list[str]:
     rows += _named("keeps the history", [one for one in members if one.keeper])
     rows += _named("verified", [one for one in members if one.trust == "verified"])
     rows += _named("not who they were", [one for one in members if one.trust == "changed"])
+    rows += [("convicted", f"{name_of(one.nick)} {plain.guilt(one)}") for one in members if one.guilty]
     rows += _named("two histories", [one for one in members if one.forked])
     rows += _named(plain.NEVER_ARRIVED, [one for one in members if not one.arrived])
     if group.state == "left":

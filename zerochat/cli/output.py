@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
@@ -17,7 +17,7 @@ from typing import TextIO
 from msgspec import Struct, to_builtins
 
 from zerochat import errors
-from zerochat.agent import plain
+from zerochat.agent import keeping, plain
 from zerochat.agent.files.words import line as file_line
 from zerochat.agent.histories import fetching, sentence
 from zerochat.agent.places import DEFAULT_PROFILE
@@ -285,6 +285,8 @@ class EventText:
             case "role_changed":
                 new = _A_ROLE.get(str(event.body.get("role")), "something else")
                 what = self._about(event, author, f"is {new} now", f"made {{}} {new}")
+            case "terms_set":
+                what = f"says: {terms_of(event, lambda did, nick: self.nick(did, nick))}"
             case "member_renamed":
                 what = f"is called {self.nick(event.author.did, str(event.body.get('nick', '')))} now"
             case _:
@@ -328,6 +330,11 @@ class EventText:
         if event.self and event.replayed and event.delivery.of:
             marks += f"  ✓{event.delivery.delivered}/{event.delivery.of}"
         return marks
+
+
+def terms_of(event: Event, label: Callable[[str, str], str]) -> str:
+    """Who keeps a group's log from then on. Bodies are a peer's word: any of it may be missing."""
+    return keeping.kept_by(*keeping.keepers(event.body, label))
 
 
 def _announced(event: Event) -> str:

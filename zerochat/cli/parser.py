@@ -26,7 +26,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     "amend": ("react", "edit", "delete", "topic"),
     "files": ("files",),
     "log": ("delivery", "why", "audit", "export", "import"),
-    "evidence": ("proof", "verify-proof", "accuse", "cases", "case", "judge"),
+    "evidence": ("proof", "evidence", "log", "verify-proof", "accuse", "cases", "case", "judge"),
     "peers": ("ping", "features", "rotate", "connect", "connections", "tell", "letters", "disconnect", "route"),
     "mediator": ("mediator",),
     "didcomm": ("didcomm",),

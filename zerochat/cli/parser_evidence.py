@@ -5,7 +5,7 @@ from zerochat.cli.grammar import Parser, Verbs, add_verb, group_argument
 
 
 def add_evidence(verbs: "Verbs[Parser]") -> None:
-    """Declare the verbs proof, verify-proof, accuse, cases, case and judge."""
+    """Declare the verbs proof, evidence, log, verify-proof, accuse, cases, case and judge."""
     proof = add_verb(
         verbs,
         "proof",
@@ -16,6 +16,7 @@ def add_evidence(verbs: "Verbs[Parser]") -> None:
         "says. Only groups whose keys sign (`zerochat new --kind signed`) have proofs; in all others nobody can\n"
         "prove what anybody has said, on purpose. Whoever gets the file can show it to anybody.",
         """
+zerochat proof hikers last
 zerochat proof hikers last --out message.zproof
 zerochat proof hikers Yk3v --out - | zerochat verify-proof -
 zerochat proof hikers --history --out all.zproof
@@ -36,7 +37,61 @@ zerochat proof hikers --history --by bob --out bob.zproof
         "--history", dest="whole", action="store_true", help="of all that was said, that nothing is left out"
     )
     proof.add_argument("--by", dest="member", default="", metavar="NAME", help="with --history: another member's words")
-    proof.add_argument("--out", dest="path", metavar="FILE", required=True, help="where to write it, or -")
+    proof.add_argument(
+        "--out",
+        dest="path",
+        metavar="FILE",
+        help="where to write it, or -; nothing is overwritten (default: a name of its own, here)",
+    )
+    _evidence(verbs)
+    _log(verbs)
+    _checking(verbs)
+
+
+def _evidence(verbs: "Verbs[Parser]") -> None:
+    evidence = add_verb(
+        verbs,
+        "evidence",
+        "say what can be proven in a group, or of a message",
+        "Say whose signatures are here, who has signed for what you have said, and what that can show to whom; with a\n"
+        "message, who has signed for this one. Where nothing is signed, it says so.",
+        """
+zerochat evidence hikers
+zerochat evidence hikers last
+zerochat evidence hikers last:bob --format json | jq .message.members
+""",
+    )
+    evidence.takes_id = True
+    group_argument(evidence)
+    evidence.add_argument(
+        "event", nargs="?", default="", metavar="MSG", help="a message, as for `zerochat proof` (default: the group)"
+    )
+
+
+def _log(verbs: "Verbs[Parser]") -> None:
+    log = add_verb(
+        verbs,
+        "log",
+        "say how the log of an accountable group stands",
+        "Say who keeps the group's log, who witnesses it, how long it is, and what of yours has no place in it yet.\n"
+        "With --operator and --witness, say who keeps it from now on: the owner and the admins name any members;\n"
+        "where all are equal, those witness who have been in the group longest. It is said by itself when somebody is\n"
+        "gone. Only groups that are made with `zerochat new --kind accountable` keep a log. Ends with 7 where its\n"
+        "operator has shown two of them.",
+        """
+zerochat log council
+zerochat log council --format json | jq .waiting
+zerochat log council --operator bob --witness alice --witness bob --witness carol
+""",
+    )
+    group_argument(log)
+    log.add_argument("--operator", metavar="NAME", default=None, help="who gives each entry its place from now on")
+    log.add_argument(
+        "--witness", dest="witnesses", action="append", metavar="NAME", default=None, help="who cosigns; once for each"
+    )
+
+
+def _checking(verbs: "Verbs[Parser]") -> None:
     verify = add_verb(
         verbs,
         "verify-proof",

@@ -4,6 +4,7 @@ A line that looks like a command and is none is refused, never said: a mistyped 
 the room. `//x` says "/x"; a slash behind spaces is refused with both ways out.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -63,6 +64,8 @@ COMMANDS = {
         CommandInfo("save", "[FILE]", "save a file into your downloads; fetch it first"),
         CommandInfo("delivery", "[NAME]", "who has your last message, or somebody's", of_peer=True),
         CommandInfo("why", "[NAME]", "what has become of it, in sentences", True, title="What became of a message"),
+        CommandInfo("evidence", "[MSG]", "what can be proven here, or of a message: the selected one"),
+        CommandInfo("proof", "[MSG] PATH", "write a proof of that message into a file", title="Write a proof"),
         CommandInfo("ping", "NAME", "whether somebody is there, and what the answer proves", True, title="Ping"),
         CommandInfo("features", "NAME", "which protocols somebody's agent speaks", True, title="Features of an agent"),
         CommandInfo("rotate", "NAME", "use a new DID, with new keys, towards somebody", True, title="Rotate my keys"),
@@ -103,26 +106,14 @@ ELSEWHERE |= {"admit": "requests", "refuse": "requests", "ignore": "mute", "exit
 ELSEWHERE |= {"date": "goto", "jump": "goto"}
 """Commands that people know from other chats or from a shell, and what they are called here, if they are."""
 IN_A_SHELL = {
-    *(
-        "accuse",
-        "agent",
-        "audit",
-        "backup",
-        "bot",
-        "case",
-        "cases",
-        "chat",
-        "completion",
-        "config",
-        "connect",
-        "demo",
-        "didcomm",
-        "disconnect",
-    ),
-    *("doctor", "export", "history", "import", "init", "judge", "locate", "man", "mediator", "passphrase", "proof"),
-    *("restore", "route", "rpc", "sim", "tail", "verify-proof"),
+    *("accuse", "agent", "audit", "backup", "bot", "case", "cases", "chat", "completion", "config", "connect", "demo"),
+    *("didcomm", "disconnect", "doctor", "export", "history", "import", "init", "judge", "locate", "log", "man"),
+    *("mediator", "passphrase", "restore", "route", "rpc", "sim", "tail", "verify-proof"),
 }
 """The verbs of the command line that are nothing here; no face may look into that room."""
+
+_EVENT = re.compile("[A-Za-z0-9_-]{4,43}")
+"""An event's id, or the beginning of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +165,16 @@ def parse(text: str, own: Mapping[str, CommandInfo] = MappingProxyType({})) -> L
     if len(matches) == 1 and len(name) >= PREFIX_LETTERS_MIN and (not rest or known[matches[0]].argument):
         return Command(matches[0], rest)
     return Refusal(_refuse(word, matches))
+
+
+def message_and_path(rest: str) -> tuple[str, str]:
+    """The message and the path that somebody has typed behind a command that takes both; either may be empty. A path
+    that looks as an id does, and has a space in it, needs quotes, or ./ before it."""
+    rest = rest.strip()
+    first, _, path = rest.partition(" ")
+    if first == "last" or first.startswith("last:") or (path and _EVENT.fullmatch(first)):
+        return first, path.strip()
+    return "", rest
 
 
 def _refuse(word: str, matches: list[str]) -> Printable:

@@ -15,7 +15,7 @@ from zerochat.tui.board import Board, app_of
 from zerochat.tui.looks.keymaps import LETTERS_STAY
 from zerochat.tui.panels.lists import MemberList
 from zerochat.tui.state.answers import PeerNews
-from zerochat.tui.state.feed import GroupNews, LogNews
+from zerochat.tui.state.feed import GroupNews, KeepingNews, LogNews
 from zerochat.tui.state.hints import NOTHING_HERE
 from zerochat.tui.state.link import Link
 from zerochat.tui.writing.composer import Composer, is_letter
@@ -103,6 +103,11 @@ class ChatScreen(Board):
         from zerochat.tui.actions import fates
 
         fates.show(self, news)
+
+    def keeping_told(self, news: KeepingNews) -> None:
+        from zerochat.tui.actions import evidence
+
+        evidence.show(self, news)
 
     def act(self, name: str) -> None:
         from zerochat.tui.actions import messages

@@ -22,7 +22,8 @@ asked of a peer is answered at once with the thread of the question; the peer's 
     files         what comes with messages, and how far it has come
     finding       looking for what was said
     ledger        the log as it lies on disk
-    proofs        what was signed of what was said
+    logs          the log of a group that is accountable
+    proofs        what was signed of what was said, and what that proves
     cases         who has withheld what, and what comes of that
     connections   relationships outside of any group, and what is asked of one peer
     stream        what a bot must not miss, with a durable cursor for each that reads it
@@ -154,6 +155,7 @@ from zerochat.agent.schema.ledger import (
     Rows,
     RowsParams,
 )
+from zerochat.agent.schema.logs import LogInfo, LogKeptNews, LogSplitNews, LogStalledNews, LogState, TermsParams
 from zerochat.agent.schema.members import (
     AnnouncedCommand,
     Connection,
@@ -183,7 +185,15 @@ from zerochat.agent.schema.methods import (
     REFUSED,
     Request,
 )
-from zerochat.agent.schema.proofs import ProofLines, ProofParams
+from zerochat.agent.schema.proofs import (
+    Evidence,
+    EvidenceParams,
+    MessageEvidence,
+    ProofLines,
+    ProofParams,
+    SignedBy,
+    SignedStream,
+)
 from zerochat.agent.schema.settings import SetParams, SettingInfo
 from zerochat.agent.schema.status import Copied, Hello, HelloParams, NoParams, Status
 from zerochat.agent.schema.stream import (
@@ -257,6 +267,8 @@ __all__ = [
     "EditParams",
     "Event",
     "EventParams",
+    "Evidence",
+    "EvidenceParams",
     "Fate",
     "FeatureInfo",
     "FeaturesNews",
@@ -297,10 +309,16 @@ __all__ = [
     "LateNews",
     "Ledger",
     "LetterInfo",
+    "LogInfo",
+    "LogKeptNews",
     "LogRow",
+    "LogSplitNews",
+    "LogStalledNews",
+    "LogState",
     "Mediation",
     "MemberDelivery",
     "MemberInfo",
+    "MessageEvidence",
     "NewParams",
     "NoParams",
     "OfferInfo",
@@ -346,6 +364,8 @@ __all__ = [
     "SetParams",
     "SettingInfo",
     "Shared",
+    "SignedBy",
+    "SignedStream",
     "Since",
     "Status",
     "Stopping",
@@ -353,6 +373,7 @@ __all__ = [
     "Subscribed",
     "Taken",
     "TellParams",
+    "TermsParams",
     "ToldInfo",
     "ToldNews",
     "ToldVerdict",

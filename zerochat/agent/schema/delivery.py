@@ -41,6 +41,8 @@ class MemberDelivery(Struct, frozen=True):
     signed: bool = False
     """It has signed that it has it, and that is kept here (`proof`). Only of my own words, in a group whose keys
     sign."""
+    signed_at: str | None = None
+    """When it has, by its own clock."""
 
 
 class DeliveryReport(Struct, frozen=True):

@@ -37,10 +37,10 @@ class Event(Struct, frozen=True, kw_only=True):
     """One event of a group's log.
 
     `type` is `group_created`, `member_joined`, `member_left`, `member_removed`, `removal_voted`, `role_changed`,
-    `member_renamed`, `message`, `message_edited`, `message_deleted`, `reacted`, `topic_changed`, `commands_announced`
-    or `verdict_told`, and `unknown` for what a later version may have written; a reader skips types that it does not
-    know. A message says how it stands now, with all that has become of it since; whoever follows the log hears of that
-    again with each `amended`.
+    `member_renamed`, `terms_set`, `message`, `message_edited`, `message_deleted`, `reacted`, `topic_changed`,
+    `commands_announced` or `verdict_told`, and `unknown` for what a later version may have written; a reader skips
+    types that it does not know. A message says how it stands now, with all that has become of it since; whoever
+    follows the log hears of that again with each `amended`.
     Lists are ordered by (`lamport`, `author.did`, `id`), the order that every member sees.
     """
 
@@ -60,7 +60,8 @@ class Event(Struct, frozen=True, kw_only=True):
     body: dict[str, Any]
     """`message`: {"text"}. `group_created`: {"name"}. `member_joined`: {"did", "nick", "role"}. `member_left`: {"did"}.
     `member_removed` and `removal_voted`: {"did", "nick"}, whom the author puts out, or wants out. `role_changed`:
-    {"did", "nick", "role"}. `member_renamed`: {"did", "nick", "was"}, the author's new name and the one before. Each
+    {"did", "nick", "role"}. `member_renamed`: {"did", "nick", "was"}, the author's new name and the one before.
+    `terms_set`: {"operator", "witnesses"}, who keeps the group's log from then on, {"did", "nick"} each. Each
     `nick` is the name of that time. `message_edited`: {"of", "text"}, the id of the message and its new text.
     `message_deleted`: {"of"}. `reacted`: {"of", "emoji", "on"}; not `on`: taken back. `topic_changed`: {"text"}.
     `commands_announced`: {"bot", "commands"}, what its author says of itself (`AnnounceParams`). `verdict_told`:

@@ -6,6 +6,7 @@ from msgspec import Struct, field
 
 from zerochat.agent.schema.common import Author, Role
 from zerochat.agent.schema.completeness import Beginning, Completeness
+from zerochat.agent.schema.logs import LogState
 
 GroupState = Literal["active", "leaving", "left"]
 
@@ -117,6 +118,8 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     """How much of what was said is here, as far as the others have told; None: we are not in the group."""
     beginning: Beginning | None = None
     """With what the log begins here, and why."""
+    log: LogState = ""
+    """How the group's log stands (`LogInfo`); empty: it is not meant to keep one."""
     suspended: bool = False
     """I can say nothing here yet: this is an older copy of the profile, from a backup say, and somebody may have heard
     more of me than is here (`resume`)."""

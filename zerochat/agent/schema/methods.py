@@ -16,6 +16,7 @@ from zerochat.agent.schema import (
     finding,
     groups,
     ledger,
+    logs,
     members,
     proofs,
     settings,
@@ -62,11 +63,14 @@ METHODS: dict[str, tuple[type[Struct], object]] = {
     "delivery": (delivery.EventParams, delivery.DeliveryReport),
     "why": (delivery.EventParams, delivery.Fate),
     "ledger": (groups.GroupParams, ledger.Ledger),
+    "log": (groups.GroupParams, logs.LogInfo),
+    "terms": (logs.TermsParams, logs.LogInfo),
     "rows": (ledger.RowsParams, ledger.Rows),
     "proof": (proofs.ProofParams, proofs.ProofLines),
     "accuse": (cases.AccuseParams, cases.CaseInfo),
     "cases": (groups.GroupParams, list[cases.CaseInfo]),
     "case": (cases.CaseParams, cases.CasePart),
+    "evidence": (proofs.EvidenceParams, proofs.Evidence),
     "import": (ledger.ImportParams, ledger.Imported),
     "history": (events.HistoryParams, events.History),
     "search": (finding.SearchParams, finding.Found),
@@ -141,6 +145,9 @@ NEWS: dict[str, type[Struct]] = {
     "refuted": completeness.RefutedNews,
     "differs": completeness.DiffersNews,
     "earlier": completeness.EarlierNews,
+    "log_kept": logs.LogKeptNews,
+    "log_stalled": logs.LogStalledNews,
+    "log_split": logs.LogSplitNews,
 }
 """Every notification with its shape."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from zerochat.agent.client import AgentGone, AgentSilent, Client
+from zerochat.agent.plain import signing
 from zerochat.agent.schema import GroupInfo
 from zerochat.cli.agents import attached, places_of
 from zerochat.cli.exits import ExitCode
@@ -201,7 +202,7 @@ class Chat(Teller):
         info = self.groups[group]
         self._names = [name_of(one.nick) for one in self.client.members(group) if one.connection != "self"]
         who = f", with {', '.join(self._names)}" if self._names else ""
-        narrate(f"Now in {self.called(group)}{who}. {_complete(info)}".rstrip())
+        narrate(" ".join([f"Now in {self.called(group)}{who}.", *filter(None, (_complete(info), signing(info)))]))
         self.history(START_EVENTS)
         draft = self.aside.get(group, "")
         if not draft:

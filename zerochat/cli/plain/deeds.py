@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from zerochat.agent import telling
+from zerochat.agent import plain, telling
 from zerochat.agent.schema import Event, MemberDelivery, MemberInfo
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, name_of, narrate, near_time, wanted_out
 from zerochat.cli.parser import parse as parse_verb
-from zerochat.commands import COMMANDS, CommandInfo
+from zerochat.commands import COMMANDS, CommandInfo, message_and_path
 from zerochat.errors import LocalError
 from zerochat.terminal import printable, printable_line
 
@@ -191,6 +191,16 @@ def _telemetry(chat: "Chat", rest: str) -> list[str]:
     return ["telemetry", *(rest.split() or ["status"])]
 
 
+def _evidence(chat: "Chat", rest: str) -> list[str]:
+    return ["evidence", "--", _here(chat), *([rest] if rest else [])]
+
+
+def _proof(chat: "Chat", rest: str) -> list[str]:
+    message, path = message_and_path(_needed("proof", rest))
+    out = Path(_needed("proof", path)).expanduser()
+    return ["proof", f"--out={out}", "--", _here(chat), message or _newest(chat).id]
+
+
 _VERBS: dict[str, Callable[["Chat", str], list[str]]] = {
     "cancel": lambda chat, rest: ["join", "--cancel", *([rest] if rest else [])],
     "invite": _invite,
@@ -203,6 +213,8 @@ _VERBS: dict[str, Callable[["Chat", str], list[str]]] = {
     "dismiss": _about_group("members", "--dismiss"),
     "rename": _about_member("rename"),
     "why": _why,
+    "evidence": _evidence,
+    "proof": _proof,
     "info": lambda chat, rest: ["why", "--", _here(chat), _newest(chat).id],
     "react": _react,
     "edit": _edit,
@@ -292,6 +304,7 @@ def _member(one: MemberInfo) -> str:
     said = ["you" if one.connection == "self" else one.connection if one.arrived else "has never arrived", one.role]
     said += ["a bot"] * one.bot + ["keeps the history"] * one.keeper
     said += ["verified"] * (one.trust == "verified") + ["NOT whom you have verified"] * (one.trust == "changed")
+    said += [plain.guilt(one)] * bool(one.guilty)
     said += ["has signed two histories"] * one.forked
     if one.connection != "self":
         said.append(f"last heard {near_time(one.last_heard)}" if one.last_heard else "never heard")

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from zerochat.agent import telling
+from zerochat.agent import keeping, telling
 from zerochat.agent.plain import put_out
 from zerochat.agent.schema import (
     CompleteNews,
@@ -18,6 +18,9 @@ from zerochat.agent.schema import (
     GapNews,
     GroupInfo,
     InvitationNews,
+    LogKeptNews,
+    LogSplitNews,
+    LogStalledNews,
     RefutedNews,
     RemovedNews,
     RequestNews,
@@ -72,6 +75,9 @@ class Teller:
                 narrate(put_out(self.called(group) if group in self.groups else "a group", by))
             case ToldNews(label=label, text=text):
                 narrate(f"{name_of(label)} tells you: {printable(text)}")
+            case LogKeptNews() | LogStalledNews() | LogSplitNews() as of_log:
+                if not (isinstance(of_log, LogKeptNews) and of_log.operator):  # its line is there
+                    narrate(self._where(of_log.group) + keeping.news(of_log, name_of, near_time))
             case (
                 GapNews()
                 | ForkNews()

@@ -72,6 +72,7 @@ def _new(chat: Board, rest: str) -> None:
         await chat.feed.refresh()
         chat.go(info.id)
         chat.flash(printable_line(f"{name_of(info.name)} is there. F3 or /invite brings people in."))
+        _tell_signing(chat)
 
     # The sheet stays until the group is there and open: the next line that is typed must not go into another one.
     chat.app.push_screen(CreateScreen(create, printable_line(rest)))
@@ -89,6 +90,7 @@ def _join(chat: Board, rest: str) -> None:
         async def show(group: str) -> None:
             await chat.feed.refresh()
             chat.go(group)
+            _tell_signing(chat)
 
         if group:
             chat.attempt(show(group))
@@ -100,6 +102,13 @@ def _join(chat: Board, rest: str) -> None:
     screen = JoinScreen(ask, cancel=cancel, nick=chat.nick, invitation=rest, running=running)
     chat.tell_join = screen.told
     chat.app.push_screen(screen, closed)
+
+
+def _tell_signing(chat: Board) -> None:
+    """What one gives up by speaking in the group that is open, where that is so: before anything is said."""
+    conversation = chat.conversations.open
+    if conversation is not None and (said := plain.signing(conversation.info)):
+        chat.app.notify(f"{name_of(conversation.info.name)}: {said}", markup=False, timeout=20)
 
 
 def _cancel(chat: Board, rest: str) -> None:
@@ -311,6 +320,18 @@ def _search(chat: Board, rest: str) -> None:
     chat.app.push_screen(SearchScreen(ask, groups, printable_line(rest)), chosen)
 
 
+def _evidence(chat: Board, rest: str) -> None:
+    from zerochat.tui.actions import evidence
+
+    evidence.evidence(chat, rest)
+
+
+def _proof(chat: Board, rest: str) -> None:
+    from zerochat.tui.actions import evidence
+
+    evidence.proof(chat, rest)
+
+
 def _telemetry(chat: Board, rest: str) -> None:
     from zerochat.tui.actions.telemetry import telemetry
 
@@ -367,6 +388,8 @@ _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "rename": members.rename,
     "delivery": fates.delivery,
     "why": fates.why,
+    "evidence": _evidence,
+    "proof": _proof,
     "ping": peers.ping,
     "features": peers.features,
     "rotate": peers.rotate,

@@ -151,7 +151,7 @@ def sign_of(one: MemberDelivery) -> str:
 def state_of(one: MemberDelivery) -> str:
     """Behind the name: since when, or what it waits for."""
     if one.delivered:
-        return (f"  since {clock_of(one.at)}" if one.at else "") + ", and has signed that" * one.signed
+        return (f"  since {clock_of(one.at)}" if one.at else "") + telling.signature(one, clock_of)
     heard = f"not heard from since {clock_of(one.last_heard)}" if one.last_heard else "not heard from yet"
     again = f", repeated {one.tries}x" if one.tries else ""
     match one.state:

@@ -178,7 +178,7 @@ async def copy_text(chat: Board, text: str) -> None:
     chat.tell(await clipboard.copy(chat.app, text, f"{len(text):,} characters"))
 
 
-SIGNED = "by its author, so anybody can be shown whose it is"
+SIGNED = "by its author, so anybody can be shown whose it is; E says to whom what can be proven"
 UNSIGNED = "no: its author can deny it"
 
 
@@ -238,6 +238,12 @@ def _order(lamport: int) -> str:
 def _listed(conversation: Conversation, members: Sequence[str]) -> str:
     names = ", ".join(conversation.names.label(did) for did in members[:NAMED_MAX])
     return names + (f" and {len(members) - NAMED_MAX} more" if len(members) > NAMED_MAX else "")
+
+
+def _evidence(chat: Board, conversation: Conversation, row: Row) -> None:
+    from zerochat.tui.actions import evidence  # hardly anybody asks for it
+
+    evidence.of_message(chat, conversation, row)
 
 
 def _verify(chat: Board, conversation: Conversation, row: Row) -> None:
@@ -319,6 +325,7 @@ ACTS = {
     "picture": Act("See its picture here", files.picture_of, files.has_picture, files.NO_PICTURE),
     "info": Act("About it, and who has it", _info, lambda row: True, ""),
     "why": Act("What became of it", lambda chat, at, row: fates.tell(chat, at, row), lambda row: True, ""),
+    "evidence": Act("What can be proven of it", _evidence, lambda row: True, ""),
     "verify": Act("Its author", _verify, lambda row: not row.own, "It is your own message."),
     "menu": Act("All of this", _menu, lambda row: True, ""),
 }

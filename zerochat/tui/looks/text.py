@@ -15,6 +15,8 @@ NAME_CELLS_MAX = 32
 """A nick or a group's name on the screen; the agent allows longer ones, a column does not."""
 NICK_COLOURS = 12
 """Hues that can still be told apart."""
+CONVICTED = "§"
+"""Behind the name of somebody who was convicted: a case was upheld."""
 SUFFIX_CHARS = 4
 """Of a key, behind a nick that two people share: 58⁴ = 11 million possibilities."""
 CLOCK_AHEAD_MAX = timedelta(minutes=2)
@@ -140,6 +142,8 @@ class Names(Struct):
     holders: dict[str, set[str]] = field(default_factory=dict)
     changed: frozenset[str] = frozenset()
     """Those who are not whom the person verified under the name that they bear."""
+    guilty: frozenset[str] = frozenset()
+    """Those who were convicted of something, as the agent has worked out itself."""
 
     def learn(self, did: str, nick: str) -> bool:
         """Note a nick; True when somebody's label changed by it."""
@@ -167,7 +171,7 @@ class Names(Struct):
         return marked(nick, key_suffix(did) if taken else "", width)
 
     def byline(self, did: str, width: int = NAME_CELLS_MAX) -> Printable:
-        """The label of whoever did something, with a warning behind it where the name is not to be trusted."""
-        if did not in self.changed:
-            return self.label(did, width)
-        return Printable(self.label(did, max(width - 1, 1)) + "!")
+        """The label of whoever did something, with a warning behind it where the name, or its bearer, is not to be
+        trusted."""
+        sign = "!" * (did in self.changed) + CONVICTED * (did in self.guilty)
+        return Printable(self.label(did, max(width - len(sign), 1)) + sign) if sign else self.label(did, width)

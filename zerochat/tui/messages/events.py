@@ -41,6 +41,10 @@ def _quiet(event: Event) -> str | None:
             if by_itself:
                 return _ITSELF.get(role, f"is {ROLES.get(role, name_of(role))} now")
             return f"made {subject} {ROLES.get(role, name_of(role))}"
+        case "terms_set":
+            from zerochat.agent import keeping  # most groups keep no log
+
+            return f"says: {keeping.kept_by(*keeping.keepers(body, lambda did, nick: name_of(nick)))}"
         case "member_renamed":
             return f"is called {subject} now"
         case "topic_changed":

@@ -63,6 +63,7 @@ class Messages(MessagePane, inherit_bindings=False):
         _key("p", "act('picture')", "See the picture of the message", "message.picture"),
         _key("i", "act('info')", "About the message, and who has it", "message.info"),
         _key("w", "act('why')", "What became of the message", "message.why"),
+        _key("E", "act('evidence')", "What can be proven of the message", "message.evidence"),
         _key("v", "act('verify')", "The message's author, to be verified", "message.verify"),
         _key("m", "act('menu')", "What can be done with the message", "message.menu"),
     ]

@@ -34,7 +34,8 @@ KEYS = {
     "sender-key": "sealed once for all, and signed",
 }
 PATHS = {"mesh": "peer to peer"}
-ACCOUNTS = {"acks": "receipts"}
+ACCOUNTS = {"acks": "receipts", "ledger": "log with witnesses"}
+LOGS = {"unkept": "not accountable yet", "stalled": "log stands still", "split": "two logs"}
 """How a group works, in a word or three; what this version does not know stands there as it is called."""
 
 WHERE_CELLS = 60
@@ -123,6 +124,8 @@ class TopBar(Widget):
         if self.changed:
             one = "1 is not whom you verified" if self.changed == 1 else f"{self.changed} are not whom you verified"
             facts.append(Fact((f"! {one}", f"! {self.changed} changed"), warning=True))
+        if info.log in LOGS:
+            facts.append(Fact((LOGS[info.log],), warning=info.log != "unkept"))
         if info.role in RANKS:
             facts.append(Fact((RANKS[info.role],)))
         if columns >= VERIFIED_FROM and self.verified is not None:

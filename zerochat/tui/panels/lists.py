@@ -14,7 +14,7 @@ from zerochat.agent.plain import NEVER_ARRIVED
 from zerochat.agent.schema import MemberInfo, RequestInfo, VoteInfo
 from zerochat.terminal import Printable, cells
 from zerochat.tui.looks.lookalikes import deceptive
-from zerochat.tui.looks.text import clip, clock_of, key_suffix, name_of
+from zerochat.tui.looks.text import CONVICTED, clip, clock_of, key_suffix, name_of
 from zerochat.tui.state.conversation import Conversation, Conversations
 
 UNREAD_SHOWN_MAX = 999
@@ -184,7 +184,7 @@ def request_line(one: RequestInfo, width: int) -> Content:
 
 def _rank(member: MemberInfo) -> tuple[bool, bool, str]:
     """First those to be careful with, then whoever is there, by name."""
-    doubtful = member.trust == "changed" or member.forked
+    doubtful = member.trust == "changed" or member.forked or bool(member.guilty)
     return not doubtful, member.connection == "unreachable", member.nick.casefold()
 
 
@@ -196,6 +196,8 @@ def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
         yield "bot"
     if member.trust == "changed":
         yield "changed"
+    if member.guilty:
+        yield f"{CONVICTED} convicted"
     if member.forked:
         yield "forked"
     if vote is not None and vote.votes:

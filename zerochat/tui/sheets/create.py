@@ -23,11 +23,19 @@ KEYS = {
     "pairwise-multi": "an envelope for each member",
     "pairwise-single": "one envelope for all; its size tells how many",
     "sender-key": "one envelope for all, signed by who says it",
+    "accountable": "signed, with a log that members witness",
 }
 KEYS_ABOUT = {
     "pairwise-multi": "Each message is sealed for every member by itself: whoever watches sees one envelope for each.",
     "pairwise-single": "Each message is sealed once for all, with a key that each gets for itself: cheaper to send.",
-    "sender-key": "Each message is sealed and signed once for all: what you say can be proven to others, not denied.",
+    "sender-key": (
+        "Each message is sealed and signed once for all. Any member can show what you say to anybody, for good: you"
+        " cannot deny it. In the others nobody can prove who said what."
+    ),
+    "accountable": (
+        "As before, and what is not acknowledged in time stands in a log that members witness, so that it can be shown"
+        " who has withheld what. It takes three members. You cannot deny what you say."
+    ),
 }
 """A sentence on each, for whoever has to choose."""
 QUORUMS = (2, 3, 5)
@@ -70,7 +78,7 @@ class CreateScreen(Over[None]):
         self._agreement = Choice(
             "doubts", plain.AGREEMENT_RULES, lambda value: self._rule(3, agreement=value), id="rule-agreement"
         )
-        self._keys = Choice("keys", plain.KEYS, lambda value: KEYS.get(value, value), id="rule-keys")
+        self._keys = Choice("keys", (*plain.KEYS, "accountable"), lambda value: KEYS.get(value, value), id="rule-keys")
         self._keys_about = Static(Content(KEYS_ABOUT[plain.KEYS[0]]), id="keys-about")
         self._history = Choice("newcomers", HISTORIES, history, id="rule-history")
         self._keepers = Choice("kept by", KEEPERS, keepers, id="rule-keepers")
@@ -168,10 +176,11 @@ class CreateScreen(Over[None]):
             self.run_worker(self._do(name))
 
     async def _do(self, name: str) -> None:
-        policy = self._policy()
+        policy, accountable = self._policy(), self._keys.value == "accountable"
         params = NewParams(
             name,
-            keys=self._keys.value,
+            keys=plain.KINDS["accountable"][0] if accountable else self._keys.value,
+            accountability="ledger" if accountable else "acks",
             join=policy.join,
             remove=policy.remove,
             quorum=policy.quorum or None,

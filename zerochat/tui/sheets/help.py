@@ -26,6 +26,7 @@ LEGEND = (
     ("● ◐ ○", "a member is connected, connecting, unreachable"),
     ("≈ before a name", "mixes scripts, or looks like another's: compare the end of the key"),
     ("✓ ! before a key", "you verified it; you verified somebody else so named"),
+    ("§ behind a name", "was convicted, of withholding a message say: its sheet says of what"),
     ("1/2 out, forked", "one of two votes; has signed two histories"),
     ("reads", "a member who cannot write; admin and owner likewise"),
     ("? ?2", "somebody asks to join; two ask to join that group"),

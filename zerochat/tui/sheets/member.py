@@ -12,7 +12,7 @@ from textual.widgets import Static
 from zerochat.agent import plain
 from zerochat.agent.schema import AnnouncedCommand, GroupInfo, MemberInfo
 from zerochat.terminal import printable_line
-from zerochat.tui.looks.text import Names, age_of, clock_text, name_of
+from zerochat.tui.looks.text import CONVICTED, Names, age_of, clock_text, name_of
 from zerochat.tui.sheets.help import key_text
 from zerochat.tui.sheets.over import Over
 from zerochat.tui.sheets.requests import in_lines
@@ -156,6 +156,8 @@ def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str,
     found = [("verified", TRUST.get(member.trust, "no"))] if not mine else []
     if member.forked:
         found.append(("histories", "has signed TWO: ask the others, by other means, what they see"))
+    if said := plain.guilt(member):
+        found.append((f"{CONVICTED} convicted", f"{said}: by its own signatures, and the group's log"))
     if not member.arrived:
         out = "; x puts it out" if "remove" in member.may else ""
         found.append(("arrived", f"NEVER, since you have let it in{out}"))

@@ -11,6 +11,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
 from textual.widgets import Button, Input, Static
+from textual.worker import Worker
 
 from zerochat.terminal import Printable, cells, printable
 from zerochat.tui.looks.text import wrap
@@ -51,7 +52,11 @@ class Sheet(Over[None]):
 
     def on_mount(self) -> None:
         if self._again is not None:
-            self.set_interval(AGAIN_S, lambda: self.run_worker(self._renew(), exclusive=True))
+            self.set_interval(AGAIN_S, self._ask_again)
+
+    def _ask_again(self) -> None:
+        # Not the coroutine itself: one that is made as the application ends would never be awaited.
+        _: Worker[None] = self.run_worker(self._renew, exclusive=True)
 
     async def _renew(self) -> None:
         assert self._again is not None
@@ -162,7 +167,7 @@ class Ask(Over[str]):
     """One line to type in; an empty answer means that the person thought better of it.
 
     `deed` is done with the answer while the sheet is still open; what the agent refuses is said inside it, with the
-    answer still there to be mended. `answer` is put in, and done, at once.
+    answer still there to be mended. `answer` is put in, and done, at once; `begun` is put in and waits.
     """
 
     BINDING_GROUP_TITLE = "Questions with a line to type"
@@ -179,9 +184,11 @@ class Ask(Over[str]):
         secret: bool = False,
         deed: Callable[[str], Awaitable[None]] | None = None,
         answer: Printable | None = None,
+        begun: Printable | None = None,
     ) -> None:
         super().__init__()
         self._question, self._hint = question, hint
+        self._begun = answer or begun or ""
         self._secret = secret
         self._deed = deed
         self._answer = answer
@@ -192,7 +199,7 @@ class Ask(Over[str]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet small"):
             yield Static(Content(self._question), classes="title")
-            yield LineInput(self._answer or "", compact=True, id="answer", password=self._secret, select_on_focus=False)
+            yield LineInput(self._begun, compact=True, id="answer", password=self._secret, select_on_focus=False)
             yield self._said
             yield Static(Content(self._hint), classes="hint")
 

@@ -105,7 +105,9 @@ class Conversation(Struct):
         """Take the list of members; True when somebody's label changed."""
         self.members = list(members)
         changed = [self.names.learn(member.did, member.nick) for member in members]
-        return self._learn_trust() or any(changed)
+        guilty = frozenset(one.did for one in members if one.guilty)
+        convicted, self.names.guilty = guilty != self.names.guilty, guilty
+        return self._learn_trust() or convicted or any(changed)
 
     def _learn_trust(self) -> bool:
         """Raise the alarm for a name that somebody else bears now than who was verified; True when that is new."""

@@ -31,6 +31,9 @@ from zerochat.agent.schema import (
     HistoryParams,
     InvitationNews,
     JoinStatus,
+    LogKeptNews,
+    LogSplitNews,
+    LogStalledNews,
     MemberInfo,
     NoParams,
     PeerNews,
@@ -71,6 +74,8 @@ ROWS_FIRST = 40
 IN_OTHER_ROWS = frozenset(["message", "message_edited", "message_deleted", "reacted"])
 """Types of events that change nothing of a group and its members."""
 
+KeepingNews: TypeAlias = LogKeptNews | LogStalledNews | LogSplitNews
+"""Who keeps the log of a group that is accountable, and what is wrong with it."""
 GroupNews: TypeAlias = RequestNews | SeatingNews | RemovedNews | TrustNews | DisagreementNews
 """What happens to the members of a group, and to those who want to be."""
 LogNews: TypeAlias = GapNews | ForkNews | CompleteNews | ConfirmedNews | RefutedNews | DiffersNews | EarlierNews
@@ -101,6 +106,8 @@ class Watcher(Protocol):
 
     def log_told(self, news: LogNews) -> None: ...
 
+    def keeping_told(self, news: KeepingNews) -> None: ...
+
     def status_told(self, status: Status) -> None: ...
 
     def arrived(self, conversation: Conversation, events: Sequence[Event]) -> None:
@@ -127,7 +134,7 @@ class Feed:
         self._earlier: set[str] = set()
         """The groups of which something has come from before my time that was not read yet."""
         self._seq: int | None = None
-        self._refreshing = False
+        self._refreshing: asyncio.Future[None] | None = None
         self._joins_told = 0
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -163,11 +170,13 @@ class Feed:
                     await self.load_earlier(conversation)
 
     async def refresh(self) -> None:
-        """Read the groups, and the members of the open one; again while news make them stale meanwhile."""
-        if self._refreshing:
+        """Read the groups, and the members of the open one; again while news make them stale meanwhile. Whoever asks
+        while that is under way has what is true then, too, when it is done."""
+        if self._refreshing is not None:
             self.stale = True
+            await asyncio.shield(self._refreshing)
             return
-        self._refreshing = True
+        self._refreshing = asyncio.get_running_loop().create_future()
         try:
             while True:
                 self.stale = False
@@ -179,7 +188,8 @@ class Feed:
                 if not self.stale:
                     return
         finally:
-            self._refreshing = False
+            self._refreshing.set_result(None)
+            self._refreshing = None
 
     def _redraw(self) -> None:
         """Show what the lists say of the rows."""
@@ -414,6 +424,9 @@ class Feed:
                 self._arrive(about.group, arrived.pop(about.group, []), changed)
                 self.stale = self.stale or isinstance(about, RefutedNews)
                 self.watcher.log_told(about)
+            case LogKeptNews() | LogStalledNews() | LogSplitNews() as of_keeping:
+                self.stale = True
+                self.watcher.keeping_told(of_keeping)
             case GapNews() | ForkNews() | CompleteNews() | DiffersNews() | EarlierNews() as of_log:
                 self.stale = True
                 if isinstance(of_log, EarlierNews):

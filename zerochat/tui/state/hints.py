@@ -68,7 +68,8 @@ def placeholder(info: GroupInfo, members: Sequence[MemberInfo]) -> Printable:
     if info.role == "reader":
         way = "/role writer changes it" if _may_write(members) else "ask an admin to write"
         return Printable(f"You only read here; {way}")
-    return Printable(f"Message {name}")
+    signed = ": what you say here is signed" if plain.signing(info) else ""
+    return Printable(f"Message {name}{signed}")
 
 
 def silenced(info: GroupInfo, members: Sequence[MemberInfo]) -> Printable:

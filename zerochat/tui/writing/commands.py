@@ -36,12 +36,22 @@ def names_for(text: str, names: Sequence[str]) -> list[str] | None:
     word, space, start = text.partition(" ")
     if word.lower() == "/send" and space and "\n" not in text:
         return paths_for(start.lstrip())
+    if word.lower() == "/proof" and space and "\n" not in text:
+        return _proof_words(start.lstrip())
     info = COMMANDS.get(word[1:].lower()) if word.startswith("/") else None
     if info is None or not info.of_peer or not space or "\n" in text:
         return None
     typed = start.lstrip().casefold()
     behind = [f"{each} {last}" for each in names if typed.startswith(f"{each.casefold()} ") for last in info.last]
     return [each for each in (*names, *info.last, *behind) if each.casefold().startswith(typed)]
+
+
+def _proof_words(typed: str) -> list[str]:
+    """A message, or a path; behind a message, a path."""
+    first, space, path = typed.partition(" ")
+    if space and (first == "last" or first.startswith("last:")):
+        return [f"{first} {each}" for each in paths_for(path.lstrip())]
+    return [*(["last "] if typed and "last".startswith(typed) else []), *paths_for(typed)]
 
 
 def complete(text: str, names: Sequence[str] = ()) -> str | None:
