@@ -113,10 +113,11 @@ class Event(Veiled, frozen=True, dict=True):
     @cached_property
     def id(self) -> str:
         """base64url of SHA-256 over the canonical record without its signature (43 characters)."""
-        return b64url(sha256(self._unsigned))
+        return b64url(sha256(self.unsigned))
 
     @cached_property
-    def _unsigned(self) -> bytes:
+    def unsigned(self) -> bytes:
+        """The canonical bytes of the record without its signature."""
         return canonical_json(self._header)
 
     @cached_property
@@ -127,7 +128,7 @@ class Event(Veiled, frozen=True, dict=True):
     @cached_property
     def record(self) -> bytes:
         """The canonical bytes of the record: what the log keeps."""
-        return canonical_json(self.wire) if self.sig else self._unsigned
+        return canonical_json(self.wire) if self.sig else self.unsigned
 
     @cached_property
     def _worked_out(self) -> dict[object, Any]:
@@ -163,7 +164,7 @@ def parse_event(obj: object) -> Event:
     """The event in a JSON object from a peer. Its signature is not checked here. Raises Malformed."""
     event = _event(obj)
     if isinstance(obj, dict) and "sig" not in obj:
-        event.__dict__["_unsigned"] = event.__dict__["record"] = canonical_json(obj)
+        event.__dict__["unsigned"] = event.__dict__["record"] = canonical_json(obj)
     if len(event.record) > (CONTROL_BYTES_MAX if event.is_control else RECORD_BYTES_MAX):
         raise Malformed(why="event record: too long")
     match event.body:
@@ -191,7 +192,7 @@ def load_event(record: bytes) -> Event:
     event = _event(strict_json(record, size_max=RECORD_BYTES_MAX))
     event.__dict__["record"] = record
     if not event.sig:
-        event.__dict__["_unsigned"] = record
+        event.__dict__["unsigned"] = record
     return event
 
 

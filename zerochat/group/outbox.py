@@ -29,7 +29,8 @@ of life; so it must take less time than somebody may be silent."""
 def have(group: Group) -> list[int]:
     """How far we have each member's chain by its own word, in the order of the view; of a view that is too large, the
     first ones. What others have handed over does not count: its author may still repeat it."""
-    return [group.chain(did).sure for did in islice(group.view.members, HAVE_MAX)]
+    chains = group.chains
+    return [chains[did].sure if did in chains else 0 for did in islice(group.view.members, HAVE_MAX)]
 
 
 def publish(turn: Turn, name: str, events: Sequence[Event], audience: Sequence[str], *, status: bool) -> None:

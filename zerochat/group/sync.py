@@ -93,8 +93,8 @@ def acknowledged(turn: Turn, name: str, member: str, reported: dict[str, int]) -
     """A member says up to where it has these authors' chains."""
     group = turn.group(name)
     peer = group.peers[member]
-    acked = dict(peer.acked)
-    for author, upto in reported.items():
+    known, acked = peer.acked.get, dict(peer.acked)
+    for author, upto in [one for one in reported.items() if one[1] > known(one[0], 0)]:  # nearly all of it is old
         after = acked.get(author, 0)
         if author == group.me:  # nobody can have more of our own chain than there is
             upto, after = min(upto, group.seq), max(after, peer.base)
@@ -240,16 +240,18 @@ def lacks(group: Group, member: str) -> bool:
 def expect_acknowledgement(turn: Turn, name: str, seq: int, audience: Iterable[str]) -> None:
     """Fresh events went out, `seq` and later ones: from now on their readers are expected to acknowledge them."""
     group = turn.group(name)
-    waited_for = {
-        # Whoever lacked nothing until now gets the full time; whoever lags keeps the deadline it has.
-        member: group.peers[member]
-        if _lagged(group, member, seq)
-        else replace(group.peers[member], retry_at=turn.now + _patience(turn, name, member))
-        for member in audience
-    }
-    owed = group.owed - {member for member in audience if mail.reachable(turn, name, member)}
-    turn.edit(name, peers={**group.peers, **waited_for}, owed=owed)
-    due = [peer.retry_at - turn.now for member, peer in waited_for.items() if mail.reachable(turn, name, member)]
+    now, me, up = turn.now, group.me, turn.agent.up
+    peers, told, due = dict(group.peers), set[str](), list[int]()
+    for member in audience:
+        peer = peers[member]
+        mailed = peer.link not in up and mail.way_to(turn, name, member) is not None
+        if max(peer.acked.get(me, 0), peer.base) >= seq - 1:
+            # Whoever lacked nothing until now gets the full time; whoever lags keeps the deadline it has.
+            peers[member] = peer = replace(peer, retry_at=now + (MAIL_RETRY_MS if mailed else RETRY_MS))
+        if mailed or peer.link in up:
+            told.add(member)
+            due.append(peer.retry_at - now)
+    turn.edit(name, peers=peers, owed=group.owed - told)
     if due:
         turn.timer("repair", name, min(due))
 
@@ -259,11 +261,6 @@ def _patience(turn: Turn, name: str, member: str, tries: int = 0) -> int:
     if mail.by_mail(turn, name, member):
         return min(MAIL_RETRY_MS << min(tries, 20), MAIL_RETRY_MS_MAX)
     return min(RETRY_MS << min(tries, 10), RETRY_MS_MAX)
-
-
-def _lagged(group: Group, member: str, seq: int) -> bool:
-    peer = group.peers[member]
-    return max(peer.acked.get(group.me, 0), peer.base) < seq - 1
 
 
 def repair(turn: Turn, name: str) -> None:

@@ -20,7 +20,7 @@ still proves nothing to anybody else.
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
-from zerochat.crypto.primitives import equal, hkdf_sha256
+from zerochat.crypto.primitives import blake2b_keyed, equal
 from zerochat.errors import LocalError, NotAMember, Refused
 from zerochat.group import mail, pairing, sync
 from zerochat.group.effects import Notify
@@ -76,7 +76,7 @@ def is_ours(group: Group, event: Event) -> bool:
 
 
 def _mark(group: Group, event: Event) -> str:
-    return b64url(hkdf_sha256(group.seed, b"zerochat/own/1\n" + event.id.encode(), MARK_BYTES))
+    return b64url(blake2b_keyed(group.seed, b"zerochat/own", event.unsigned, MARK_BYTES))
 
 
 def begin(turn: Turn, name: str) -> None:

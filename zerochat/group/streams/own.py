@@ -99,7 +99,8 @@ def hash_of(group: Group, written: bytes) -> bytes:
 
 
 def _listeners(group: Group) -> list[tuple[str, Relationship]]:
-    found = ((did, group.relationships.get(did)) for did in group.subscribers if did in group.view.members)
+    members, known = group.view.members, group.relationships.get
+    found = [(did, known(did)) for did in group.subscribers if did in members]
     return [(did, one) for did, one in found if one is not None and one.established]
 
 
@@ -113,11 +114,15 @@ def _say(turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key
     turn.edit(name, stream=replace(own, head=signature, time=time))
     place = own.alias, time, own.head, signature, upto
     turn.say(KeepMessage(name, group.me, *place, written, key, hash_of(group, written)))
-    near = [did for did, _ in _listeners(group) if not mail.by_mail(turn, name, did)]
+    peers, up = group.peers, turn.agent.up
+    near = {
+        did: peers[did].link
+        for did, _ in _listeners(group)
+        if did in peers and (peers[did].link in up or not mail.by_mail(turn, name, did))
+    }
     if near:
-        links = tuple(group.peers[did].link for did in near if did in group.peers)
-        turn.say(Publish(data_queue(name, group.me), written, links))
-    for did in group.subscribers.keys() - near:
+        turn.say(Publish(data_queue(name, group.me), written, tuple(near.values())))
+    for did in group.subscribers.keys() - near.keys():
         _send(turn, name, did, written)
 
 

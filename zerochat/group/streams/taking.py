@@ -46,7 +46,7 @@ def hear(turn: Turn, name: str, sender: str, written: bytes) -> None:
     elif message.time > stream.time and message.before != stream.head:
         _hold(turn, name, sender, message, written)
     elif message.time > stream.time:
-        _take(turn, name, sender, stream, message)
+        _take(turn, name, sender, stream, message, written)
         follow(turn, name, sender)
     elif message.signature != stream.head:
         _doubt(turn, name, sender, message, written)
@@ -67,7 +67,7 @@ def hear_posted(turn: Turn, name: str, author: str, written: bytes) -> None:
     if message.before != stream.head:
         _hold(turn, name, author, message, written)
         return
-    _take(turn, name, author, stream, message, itself=False)
+    _take(turn, name, author, stream, message, written, itself=False)
     follow(turn, name, author)
     sync.owe(turn, name, author)
 
@@ -113,7 +113,7 @@ def follow(turn: Turn, name: str, sender: str) -> None:
             return
         before, said = turn.agent, len(turn.effects)
         try:
-            _take(turn, name, sender, stream, parse_data(written))
+            _take(turn, name, sender, stream, parse_data(written), written)
         except RemoteError as error:
             turn.agent = before
             del turn.effects[said:]
@@ -126,7 +126,9 @@ def _later(written: bytes, stream: Stream) -> bool:
     return int.from_bytes(written[TIME], "big") > stream.time and written[ALIAS] == stream.alias
 
 
-def _take(turn: Turn, name: str, sender: str, stream: Stream, message: Data, *, itself: bool = True) -> None:
+def _take(
+    turn: Turn, name: str, sender: str, stream: Stream, message: Data, written: bytes, *, itself: bool = True
+) -> None:
     """The next message of a stream: what it brings, and the place behind it. `itself`: its author says it now."""
     group = turn.group(name)
     frame = wrapped_key(message)
@@ -147,7 +149,6 @@ def _take(turn: Turn, name: str, sender: str, stream: Stream, message: Data, *, 
     after = replace(stream, head=message.signature, chain=chain, time=message.time, ack="")
     turn.edit(name, streams={**group.streams, sender: after})
     upto = log.hear_signed(turn, name, sender, body, itself=itself) if body is not None else group.chain(sender).seq
-    written = message.written()
     place = message.alias, message.time, message.before, message.signature, upto
     turn.say(KeepMessage(name, sender, *place, written, key, hash_of(group, written)))
 
