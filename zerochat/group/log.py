@@ -99,9 +99,11 @@ def append(turn: Turn, name: str, kind: str, body: Mapping[str, Any]) -> Event:
         event = regain.marked(group, event)
     event = parse_event(event.wire)  # what the others would refuse must not become part of our chain
     _deliver(turn, name, event)
-    named = {*group.named, *deps, event.id}
-    heads = tuple(head for head in heads_of(turn.group(name).control) if head in named)
-    turn.edit(name, named=heads, fresh=(*group.fresh, event))
+    if deps or event.is_control:
+        named = {*group.named, *deps, event.id}
+        heads = tuple(head for head in heads_of(turn.group(name).control) if head in named)
+        turn.edit(name, named=heads)
+    turn.edit(name, fresh=(*group.fresh, event))
     return event
 
 
@@ -133,7 +135,9 @@ def publish(turn: Turn, name: str) -> None:
     events = group.fresh
     for status in (False, True):
         said = [event for event in events if event.is_control is status]
-        if said and group.mode.signs and not status:
+        if not said:
+            continue
+        if group.mode.signs and not status:
             own.publish(turn, name, said)
             continue
         audiences: dict[int, list[str]] = {}
