@@ -112,7 +112,7 @@ from zerochat.group.stimuli import (
 if TYPE_CHECKING:
     from zerochat.agent.reloading import Reloaded
     from zerochat.agent.telemetry.recorder import Recorder
-    from zerochat.agent.telemetry.sight import Step
+    from zerochat.agent.telemetry.sight import Step, Turn
 
 START_S_MAX = 20.0
 STOP_S_MAX = 5.0
@@ -221,6 +221,10 @@ class AgentThread(threading.Thread):
         """Why recording has ended by itself, in a sentence; empty: it has not."""
         self._steps: list[Step] = []
         """What the turn that is under way has done, where it is recorded."""
+        self._turns: list[Turn] = []
+        """Turns that are on disk and said, and that the recorder does not know of yet."""
+        self._woke_ns = 0
+        """When we last turned to something, where that is recorded."""
         self._restored = False
         self.failure: BaseException | None = None
 
@@ -462,11 +466,11 @@ class AgentThread(threading.Thread):
             if moment is not None:
                 timeout = min(timeout, max(0, int((moment - time.monotonic()) * 1000) + 1))
         self._watch_faces()
-        if self._recorder is not None and self._recorder.is_due(self.beat):
-            self._note(lambda recorder: recorder.told(self._agent, faces=bool(self._server.clients)))
+        if self._recorder is not None and (self._turns or self._recorder.is_due(self.beat)):
+            self._note_turns()
         heard, ready = self._transport.poll(timeout)
         if self._recorder is not None:
-            self._recorder.woke()
+            self._woke_ns = time.time_ns()
         stimuli: list[Stimulus] = [ClockSet(by_ms)] if (by_ms := self._clock.set_by()) else []
         stimuli += [*self._pending, *self._in_order([*heard, *self._postman.take()]), *self._files.take()]
         stimuli += self._desk.take_filed()
@@ -554,9 +558,9 @@ class AgentThread(threading.Thread):
             self._warned()
         self._counsel.hear(effects)
         self._speak(effects)
-        if self._recorder is not None:
-            steps, self._steps = self._steps, []
-            self._note(lambda recorder: recorder.spoke(self._agent, steps))
+        if self._steps:
+            self._turns.append((self._steps, self._woke_ns, time.time_ns()))
+            self._steps = []
         self._postman.settle(stimuli, kept=True)
 
     def _step(self, stimulus: Stimulus) -> list[Effect]:
@@ -707,8 +711,9 @@ class AgentThread(threading.Thread):
             if bounds is not None:
                 self._recorder.bounds = bounds
                 return
+            self._note_turns()
             self._note(lambda recorder: recorder.close(self._agent))
-        self._recorder = None
+        self._recorder, self._turns = None, []
         if bounds is None:
             return
         from zerochat.agent.telemetry.recorder import Outside
@@ -732,6 +737,12 @@ class AgentThread(threading.Thread):
             self._steps.append((stimulus, before, after, effects, begun_ns, time.time_ns(), reasons))
         return effects
 
+    def _note_turns(self) -> None:
+        """Tell the recorder of the turns since the last time; before we wait, so that it takes no time from them."""
+        turns, self._turns = self._turns, []
+        faces = bool(self._server.clients)
+        self._note(lambda recorder: recorder.told(self._agent, turns, self.beat, faces=faces))
+
     def _note(self, work: Callable[["Recorder"], None]) -> None:
         """Have the recorder do something, if there is one. Whatever becomes of that, the chat goes on."""
         if self._recorder is None:
@@ -744,7 +755,7 @@ class AgentThread(threading.Thread):
     def _record_no_more(self, error: Exception) -> None:
         """Something went wrong with it, so it ends until somebody turns it on again, or the next start: nobody shall
         take what has holes for the whole."""
-        self._recorder, self._steps = None, []
+        self._recorder, self._steps, self._turns = None, [], []
         if isinstance(error, LocalError):
             self._record_fault = error.sentence()
             self._log.error("recording telemetry has ended: %s", error.code)
@@ -756,6 +767,7 @@ class AgentThread(threading.Thread):
         """Answer what a face asks about it. Raises LocalError."""
         from zerochat.agent.telemetry import serving
 
+        self._note_turns()
         self._note(lambda recorder: recorder.flush(self._agent))
         answer = serving.answer(method, params, self._journal, self._settings)
         if method in ("telemetry_set", "telemetry_delete"):

@@ -76,14 +76,13 @@ class RecordedStar(Star):
             return super()._step(node, stimulus)
         recorder, _ = self._recorders[node.name]
         moment, effects, steps = Moment(self._clock(node), self.dice.randbytes), list[Effect](), list[Step]()
-        recorder.woke()
+        woke_ns = time.time_ns()
         for heard in (stimulus, TurnOver()):
             before, begun_ns = node.agent, time.time_ns()
             node.agent, said = step(before, heard, moment, SIMULATED_PACKERS)
             steps.append((heard, before, node.agent, said, begun_ns, time.time_ns(), None))
             effects += said
-        recorder.spoke(node.agent, steps)
-        recorder.told(node.agent, faces=False)
+        recorder.told(node.agent, [(steps, woke_ns, time.time_ns())], time.monotonic(), faces=False)
         if node.name == HUB and isinstance(getattr(stimulus, "command", None), SendPost):
             self._said_last = effects
         return effects

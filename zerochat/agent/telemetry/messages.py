@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import DecodeError, Raw, Struct, field
 
 from zerochat.agent.telemetry.rows import Ack, Kind, Recv, Send
 from zerochat.agent.telemetry.sight import Sight
@@ -50,7 +50,7 @@ def said_in(type_: str, record: bytes) -> tuple[int, int]:
             said = _MESSAGES(record)
             text = said.body.text
             return said.time, len(text) if text.isascii() else len(text.encode())
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except (DecodeError, UnicodeEncodeError):
             pass
     other = _OTHERS(record)
     return other.time, len(bytes(other.body))
@@ -216,7 +216,7 @@ class Arrivals(Struct):
             remember(share)
         rows: list[Recv] = []
         whose: _Whose | None = None
-        groups, begun_us, took_us = sight.after.groups, sight.begun_us, sight.took_us
+        groups, begun_us, took_us, message = sight.after.groups, sight.begun_us, sight.took_us, _MESSAGES
         display_us = max(0, told_us - begun_us) if told_us is not None else None
         for one in seen:
             if whose is None or one.author != whose.author or one.group != whose.group:
@@ -224,9 +224,15 @@ class Arrivals(Struct):
                 if group is None:
                     continue  # it was forgotten in the same step
                 whose = _whose(sight, group, one.author)
-            said_ms, size = said_in(one.type, one.record)
-            path, dup, late = whose.path, True, False
-            known = None
+            try:
+                said = message(one.record) if one.type == POST else None
+            except DecodeError:
+                said = None  # a message of a form that is not known here
+            if said is not None and (text := said.body.text).isascii():
+                said_ms, size = said.time, len(text)
+            else:
+                said_ms, size = said_in(one.type, one.record)
+            path, dup, late, known = whose.path, True, False, None
             if one.__class__ is Remember:
                 late, dup = one.late, bool(one.vouched or self._brought) and self._again(one)
                 if one.history:

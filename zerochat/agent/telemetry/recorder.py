@@ -1,12 +1,13 @@
 """From what the agent thread sees to facts, and from there to the journal.
 
-The thread calls it at three places: when it turns to new work, when a turn is on disk and said, and before it waits. A
-turn that could not be remembered has not happened, and neither have its facts.
+The thread calls it before it waits, with the turns that are on disk and said. A turn that could not be remembered has
+not happened, and neither have its facts.
 
 All of that is time taken from the chat, and most of it would go into bringing this code and what it looks at back into
-the processor's caches for one message. So a turn only notes what it did, and facts are made of many turns together
-(`_make_facts`). There one look sorts what a step has said, each part is asked only where something of its own has
-moved, and the one loop that runs for every event of a burst is in `messages.Arrivals.come`.
+the processor's caches for one message. So it is called once for all that was done since the thread last waited, and
+facts are made of many turns together (`_make_facts`). There one look sorts what a step has said, each part is asked
+only where something of its own has moved, and the one loop that runs for every event of a burst is in
+`messages.Arrivals.come`.
 """
 
 import time
@@ -19,7 +20,7 @@ from zerochat.agent.telemetry.changes import Links, Queues, Repairs, view, views
 from zerochat.agent.telemetry.joins import Joins
 from zerochat.agent.telemetry.messages import Arrivals, acknowledged, sent
 from zerochat.agent.telemetry.rows import Fact
-from zerochat.agent.telemetry.sight import Sight, Step
+from zerochat.agent.telemetry.sight import Sight, Step, Turn
 from zerochat.agent.telemetry.store import BATCH_ROWS_MAX, Store
 from zerochat.group import effects as say
 from zerochat.group import notices
@@ -36,17 +37,6 @@ MEBIBYTE: Final = 1 << 20
 
 _WANTED: Final = frozenset({say.Repeated, say.Receipt, say.Measure, say.Forget, say.Dial})
 _NOTICES: Final = frozenset({notices.Gap, notices.JoinProgress, notices.Seating, notices.HistoryFetched})
-
-
-class _Turn(Struct):
-    """One that is on disk."""
-
-    steps: list[Step]
-    said_us: int
-    waited_us: int
-    """From when the thread turned to it until it was said; less than nothing where the clock was set back."""
-    told_us: int | None = None
-    """When the faces were told; None: none was there."""
 
 
 class Bounds(Struct, frozen=True):
@@ -77,51 +67,30 @@ class Recorder:
         self._arrivals, self._repairs, self._joins = Arrivals(), Repairs(), Joins()
         self._links = Links(now)
         self._queues = Queues(store.number("", me))
-        self._turns: list[_Turn] = []
-        """Those of which no facts are made yet."""
-        self._untold: list[_Turn] = []
-        """As many of them as no face was told of yet."""
+        self._turns: list[tuple[Turn, int | None]] = []
+        """Those of which no facts are made yet, with when the faces were told; None: none was there."""
         self._count_steps = self._count_effects = 0
         self._kept: list[Fact] = [view(store, group, now) for group in agent.groups.values() if group.state != "left"]
         """Facts that are not yet written."""
         self._flushed_s = time.monotonic()
-        self._woke = time.time_ns()
         self._unsent = outside.unsent()
 
-    # --- a turn -----------------------------------------------------------------------------------------------------
-
-    def woke(self) -> None:
-        """There is something to do."""
-        self._woke = time.time_ns()
-
-    def spoke(self, agent: Agent, steps: list[Step]) -> None:
-        """A turn of these steps is on disk, and what it says is on its way."""
-        if steps:
-            now_ns = time.time_ns()
-            turn = _Turn(steps, now_ns // 1000 - agent.leap * 1000, (now_ns - self._woke) // 1000)
-            self._turns.append(turn)
-            self._untold.append(turn)
-            self._count_steps += len(steps)
-            self._count_effects += sum([len(step[3]) for step in steps])
-
-    # --- between turns ----------------------------------------------------------------------------------------------
-
     def is_due(self, now_s: float) -> bool:
-        """Whether `told` has something to do. `now_s`: monotonic."""
-        return bool(self._untold) or now_s - self._flushed_s >= FLUSH_US / 1e6
+        """Whether there is something to do besides turns. `now_s`: monotonic."""
+        return now_s - self._flushed_s >= FLUSH_US / 1e6
 
-    def told(self, agent: Agent, *, faces: bool) -> None:
-        """Whatever is new is on its way to the faces, if there are any. Writes what has come together."""
-        if self._untold:
-            now = self._now_us(agent) if faces else None
-            for turn in self._untold:
-                turn.told_us = now
-            self._untold = []
-            if self._count_steps >= STEPS_MAX or self._count_effects >= EFFECTS_MAX:
-                self._make_facts()
-        clock_s = time.monotonic()
-        if len(self._kept) >= BATCH_ROWS_MAX or clock_s - self._flushed_s >= FLUSH_US / 1e6:
-            self._flushed_s = clock_s
+    def told(self, agent: Agent, turns: Iterable[Turn], now_s: float, *, faces: bool) -> None:
+        """Whatever these turns said is on its way, and also to the faces, if there are any. Writes what has come
+        together. `now_s`: monotonic."""
+        told_us = self._now_us(agent) if faces else None
+        for turn in turns:
+            self._turns.append((turn, told_us))
+            self._count_steps += len(turn[0])
+            self._count_effects += sum([len(step[3]) for step in turn[0]])
+        if self._count_steps >= STEPS_MAX or self._count_effects >= EFFECTS_MAX:
+            self._make_facts()
+        if len(self._kept) >= BATCH_ROWS_MAX or now_s - self._flushed_s >= FLUSH_US / 1e6:
+            self._flushed_s = now_s
             self.flush(agent)
 
     def flush(self, agent: Agent) -> None:
@@ -146,25 +115,28 @@ class Recorder:
     # --- facts ------------------------------------------------------------------------------------------------------
 
     def _make_facts(self) -> None:
-        turns, self._turns, self._untold = self._turns, [], []
+        turns, self._turns = self._turns, []
         self._count_steps = self._count_effects = 0
-        for turn in turns:
-            for one in turn.steps:
-                self._kept += self._facts_of(one, turn)
-            self._joins.announced(turn.said_us)
+        for (steps, woke_ns, said_ns), told_us in turns:
+            # Less than nothing where the clock was set back meanwhile.
+            queue_us = max(0, said_ns - woke_ns) // 1000
+            for one in steps:
+                self._kept += self._facts_of(one, queue_us, told_us)
+            if self._joins.waits:
+                self._joins.announced(said_ns // 1000 - steps[-1][2].leap * 1000)
 
-    def _facts_of(self, step: Step, turn: _Turn) -> list[Fact]:
+    def _facts_of(self, step: Step, queue_us: int, told_us: int | None) -> list[Fact]:
         stimulus, before, after, effects, begun_ns, ended_ns, reasons = step
         ended_us, took_us = ended_ns // 1000 - after.leap * 1000, max(0, ended_ns - begun_ns) // 1000
         sight = Sight(stimulus, before, after, effects, ended_us - took_us, took_us, reasons or {}, self._store)
         rows: list[Fact] = []
         if stimulus.__class__ is TurnOver:
-            rows += sent(sight, max(0, turn.waited_us))
+            rows += sent(sight, queue_us)
         seen, told = _sorted(sight)
         seen += told.get(say.Repeated, ())
         moved = _moved(sight)
         if seen or "waiting" in moved:
-            rows += self._arrivals.come(sight, seen, turn.told_us)
+            rows += self._arrivals.come(sight, seen, told_us)
         if say.Receipt in told:
             rows += acknowledged(sight, told[say.Receipt])
         if "view" in moved:

@@ -15,6 +15,9 @@ Step: TypeAlias = tuple[Stimulus, Agent, Agent, list[Effect], int, int, Mapping[
 """A step as the thread notes it, who has no time to do more: what was heard, what the agent was and is, what it says,
 when that began and was over (ns since 1970, by this machine's clock), and why links have come up or gone down with it,
 if any have."""
+Turn: TypeAlias = tuple[list[Step], int, int]
+"""One that is on disk, with a step at least: its steps, when the thread turned to it, and when what it says was on its
+way (ns since 1970)."""
 
 
 @dataclass(slots=True)
