@@ -45,6 +45,8 @@ def main() -> int:
     rows = [row.as_json() for row in report.rows]
     if arguments.json:
         answer = {"area": arguments.area, "machine": machine, "rows": rows, "missing": list(report.missing)}
+        if report.notes:
+            answer["notes"] = list(report.notes)
         print(json.dumps(answer, indent=2))
     else:
         print_table(arguments.area, machine, report)
@@ -70,6 +72,8 @@ def enter_environment(area: str = "", options: Sequence[str] = ()) -> None:
 def print_table(area: str, machine: "dict[str, Any]", report: Any) -> None:
     print(f"{area}: {machine['cores']} cores, Python {machine['python']}, load {machine['load']} at the start")
     print("Medians, with [min, max].")
+    for note in report.notes:
+        print(note)
     for row in report.rows:
         print(f"\n{row.case} ({row.unit}, {row.better} is better)")
         lines = [("ours", str(row.ours)), *((name, str(figure)) for name, figure in row.peers.items())]

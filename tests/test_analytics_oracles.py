@@ -31,13 +31,14 @@ def test_a_difference_is_seen(tmp_path):
     for place, within_us in (("one", 30_000_000), ("other", 50_000)):
         delivery_duckdb.study(tmp_path / "exports", tmp_path / place, within_us)
     assert [line.partition(" (")[0] for line in differences(tmp_path / "one", tmp_path / "other")] == [
-        "message has other in_time"
+        "message has other in_time",
+        "message has other slow_for",
     ]
 
 
 def test_what_the_benchmark_says_of_its_figures():
     ended = {
-        (engine, part): analytics.Ended(wall / part, wall / part, 100, {})
+        (engine, part): analytics.Ended(wall / part, 3 * wall / part, wall / part, 100, {})
         for engine, wall in (("duckdb", 6.0), ("polars", 8.0), ("spark", 40.0), ("naive", 50.0))
         for part in (1, 2, 4)
     }
@@ -45,5 +46,6 @@ def test_what_the_benchmark_says_of_its_figures():
     times_duckdb, times_naive = rows[1:3]
     assert times_duckdb.ours.median == pytest.approx(40 / 6) and times_duckdb.met is True
     assert times_naive.ours.median == pytest.approx(40 / 50) and times_naive.met is False
+    assert [row.ours.median for row in rows[3:6]] == pytest.approx([120, 40 / 6, 40 / 50])
     assert rows[-2].ours.median == pytest.approx(4) and rows[-2].met is True
     assert all(row.goal is None for row in analytics.rows_of(8, 100, {1: 400, 2: 200, 4: 100}, ended)[:3])

@@ -56,7 +56,7 @@ def lives(person: Person) -> bool:
 @pytest.mark.parametrize(
     ("owner", "name", "error", "said"),
     [
-        (recorder.Recorder, "spoke", KeyError("a secret"), "a fault of its own"),
+        (recorder.Recorder, "_facts_of", KeyError("a secret"), "a fault of its own"),
         (recorder.Recorder, "told", MemoryError(), "a fault of its own"),
         (messages.Arrivals, "come", RecursionError("a secret"), "a fault of its own"),
         (Store, "number", JournalDamaged(path="journal.db", why="a page"), "damaged"),

@@ -42,15 +42,19 @@ GOLD = (
         "slo",
     ),
 )
+DELIVERIES = ("message", "edge_hist", "edge", "minute", "outage")
+"""What is made of receipts, which are millions; the rest of gold follows from these and from what is little."""
 WITHIN_S = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`within_s`: what counts as in time. `again`: make everything anew, also where nothing has changed."""
+    """`within_s`: what counts as in time. `again`: make everything anew, also where nothing has changed. `deliveries`:
+    of gold, only DELIVERIES; such a study is not whole, and the same exports without it go on with the rest."""
 
     within_s: int = WITHIN_S
     again: bool = False
+    deliveries: bool = False
 
 
 class Run:
@@ -119,7 +123,7 @@ def run(spark: SparkSession, place: str, out: str, options: Options, progress: P
     _make(Run(spark, store, progress, state), found, options)
     told = quality.report(found, state["counts"], _notes(found))
     store.write_json("quality.json", told)
-    store.write_json("run.json", state | {"whole": True})
+    store.write_json("run.json", state | {"whole": not options.deliveries})
     return told
 
 
@@ -210,10 +214,12 @@ def _make(run: Run, found: Bronze, options: Options) -> None:
         ),
         over=receipts,
     )
-    run.table("gold", "keys_path_size", lambda: batches.keys_path_size(message, histogram), over=sent)
-    run.table("gold", "burst", lambda: batches.bursts(message), over=sent)
     minute = run.table("gold", "minute", lambda: facts.minutes(reach, author, people, masks), over=receipts)
     outage = run.table("gold", "outage", lambda: facts.outages(minute), over=receipts)
+    if options.deliveries:
+        return
+    run.table("gold", "keys_path_size", lambda: batches.keys_path_size(message, histogram), over=sent)
+    run.table("gold", "burst", lambda: batches.bursts(message), over=sent)
     run.table("gold", "join", lambda: facts.joins(rows("join"), view))
     run.table("gold", "sizes", lambda: facts.sizes(message, rows("state")), over=sent)
     run.table("gold", "repair", lambda: facts.repairs(rows("repair")))

@@ -76,10 +76,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`missing` names the peers that are not installed here."""
+    """`missing` names the peers that are not installed here; `notes` say what was done, in sentences."""
 
     rows: Sequence[Row]
     missing: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 def take_turns(runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:

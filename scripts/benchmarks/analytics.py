@@ -1,5 +1,11 @@
 """A study of telemetry: from exports to tables, in Spark, beside DuckDB and Polars doing the same work in the same run.
 
+The work is all that is made of receipts: every file is looked through (size, SHA-256, footer), every row is asked
+whether it can be believed, and the tables message, edge_hist, edge, minute and outage are written, with all of their
+columns. Besides these, Spark writes its bronze and silver tables, which is how it goes on after an interruption, and
+the others keep what those have in memory. The naive form writes four of the tables with fewer columns, and looks
+through no files.
+
 Exports are simulated (members x messages, with outages, losses, repairs, clocks that are off), and the results
 of all are compared, row by row: where they differ, there are no figures. Every engine is a process of its own, timed
 from its start to its end. On one machine Spark is several times slower than the others: its reason here is that the
@@ -12,6 +18,7 @@ from a quarter of the data to all of it, and how long the notebook takes over th
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +32,13 @@ from benchmarks import ROOT, Figure, Report, Row
 MEMBERS, MESSAGES = 64, 200_000
 MEMBERS_QUICK, MESSAGES_QUICK = 6, 2_000
 HOURS = 7 * 24.0
+WORK = (
+    "Spark, DuckDB and Polars look through every file (size, SHA-256, footer), and believe no row unseen.",
+    "They write message, edge_hist, edge, minute and outage; all of the columns are compared.",
+    "Spark writes its bronze and silver tables too, to go on from if interrupted; the others keep those in memory.",
+    "As one writes it first: four of the tables, fewer columns, and no look through files.",
+)
+"""What each does: printed with the figures."""
 PARTS = (4, 2, 1)
 """Which part of the messages: for how time grows."""
 TIMES_DUCKDB_MAX, OF_NAIVE_MAX, GROWTH_MAX, JAVA_MB_MAX = 8.0, 0.7, 4.0, 2_560.0
@@ -33,9 +47,10 @@ NOTEBOOK_S_MAX = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What one engine needed: `wall_s` from the start of its process to its end."""
+    """What one engine needed: `wall_s` from the start of its process to its end, `cpu_s` of all processors."""
 
     wall_s: float
+    cpu_s: float
     inner_s: float
     mb: float
     steps: dict[str, float]
@@ -57,7 +72,7 @@ def measure(quick: bool, members: int | None = None, messages: int | None = None
     messages = messages or (MESSAGES_QUICK if quick else MESSAGES)
     with tempfile.TemporaryDirectory(prefix="zerochat-study-") as folder:
         rows = _measure(Path(folder), keep or Path(folder), members, messages)
-        return Report(rows if quick else [*rows, notebook_row(Path(folder))])
+        return Report(rows if quick else [*rows, notebook_row(Path(folder))], notes=WORK)
 
 
 def _measure(work: Path, data: Path, members: int, messages: int) -> list[Row]:
@@ -81,7 +96,10 @@ def _measure(work: Path, data: Path, members: int, messages: int) -> list[Row]:
             slowest = ", ".join(
                 f"{name} {took:.1f}" for name, took in sorted(one.steps.items(), key=lambda s: -s[1])[:6]
             )
-            say(f"{engine}, {rows[part]:,} deliveries: {one.wall_s:.1f} s, {one.mb:,.0f} MB. {slowest}")
+            say(
+                f"{engine}, {rows[part]:,} deliveries: {one.wall_s:.1f} s ({one.cpu_s:.1f} s of processors), "
+                f"{one.mb:,.0f} MB. {slowest}"
+            )
         for other in ("duckdb", "polars"):
             unlike = differences(work / f"spark-{part}", work / f"{other}-{part}")
             if unlike:
@@ -105,13 +123,19 @@ def process(engine: str, exports: Path, out: Path) -> Ended:
     """Have one engine make a study, in a process of its own."""
     paths = [str(ROOT), str(ROOT / "scripts"), *filter(None, [os.environ.get("PYTHONPATH")])]
     command = [sys.executable, "-m", "benchmarks.ours.study", engine, str(exports), str(out)]
-    begun = time.monotonic()
+    begun, before_s = time.monotonic(), children_s()
     run = subprocess.run(
         command, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}, stdout=subprocess.PIPE, text=True, check=True
     )
     wall = time.monotonic() - begun
     told: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
-    return Ended(wall, told["inner_s"], told["java_mb"] or told["mb"], told["steps"])
+    return Ended(wall, children_s() - before_s, told["inner_s"], told["java_mb"] or told["mb"], told["steps"])
+
+
+def children_s() -> float:
+    """The processor time of all processes that have ended, ours and theirs (Spark's Java machine is one of theirs)."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def naive_counts(study: Path) -> list[int]:
@@ -133,6 +157,16 @@ def rows_of(members: int, messages: int, rows: dict[int, int], ended: dict[tuple
         ("times DuckDB's", ended["duckdb", 1], TIMES_DUCKDB_MAX),
         ("times that of Spark, as one writes it first", ended["naive", 1], OF_NAIVE_MAX),
     )
+    spent = [
+        Row(
+            f"{case}, of processors",
+            "s",
+            "lower",
+            exactly(ours.cpu_s),
+            peers={name: exactly(one.cpu_s) for name, one in others.items()},
+        ),
+        *(Row(f"{case}, of processors", unit, "lower", exactly(ours.cpu_s / other.cpu_s)) for unit, other, _ in ratios),
+    ]
     growth = {
         name: exactly(ended[engine, 1].wall_s / ended[engine, 4].wall_s)
         for engine, name in names.items()
@@ -150,6 +184,7 @@ def rows_of(members: int, messages: int, rows: dict[int, int], ended: dict[tuple
             Row(case, unit, "lower", exactly(ours.wall_s / other.wall_s), goal=goal if whole else None)
             for unit, other, goal in ratios
         ),
+        *spent,
         Row(
             f"{case}, without starting",
             "s",

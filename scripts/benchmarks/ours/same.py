@@ -12,12 +12,20 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "message": (
         ("group", "sender", "seq"),
         (
-            *("t_send_us", "n", "expected", "delivered", "direct", "newcomers", "complete", "in_time", "first_us"),
-            *("whole_us", "sum_us", "came", "late", "dups", "hold_us", "hold_max_us", "missing"),
+            *("t_send_us", "kind", "keys", "path", "accountability", "n", "batch", "expected", "delivered", "direct"),
+            *("newcomers", "unheard", "complete", "in_time", "first_us", "whole_us", "sum_us", "came", "shown_us"),
+            *("uncorrected", "late", "dups", "hold_us", "hold_max_us", "missing", "slow_for"),
+            *("queue_us", "plain_b", "env_b", "envelopes"),
         ),
     ),
-    "edge_hist": ((*EDGE, "keys", "path", "n", "dup", "bin"), ("rows", "late", "hold_us", "max_us")),
-    "edge": (EDGE, ("expected", "delivered", "p50_us", "p90_us", "p99_us")),
+    "edge_hist": ((*EDGE, "keys", "path", "n", "dup", "bin"), ("rows", "late", "hold_us", "hold_max_us", "max_us")),
+    "edge": (
+        EDGE,
+        (
+            *("expected", "delivered", "direct", "repair", "history", "mediator", "dups", "late", "hold_us"),
+            *("hold_max_us", "corrected", "p50_us", "p90_us", "p99_us", "max_us"),
+        ),
+    ),
     "minute": (("observer", "minute"), ("expected", "direct")),
     "outage": (("observer", "t_from_us"), ("t_to_us", "bad_minutes", "expected", "direct")),
 }

@@ -39,7 +39,7 @@ def with_spark(engine: str, exports: Path, out: Path) -> dict[str, Any]:
     with started(wanted) as (spark, _):
         begun = time.monotonic()
         if engine == "spark":
-            run(spark, str(exports), str(out), Options(), progress)
+            run(spark, str(exports), str(out), Options(deliveries=True), progress)
         else:
             from benchmarks.ours import naive
 

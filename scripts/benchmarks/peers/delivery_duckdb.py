@@ -1,22 +1,49 @@
 """The work of the pipeline over telemetry once more, in DuckDB: an oracle for its results, and a peer for its speed.
 
+The same files are looked through (size, SHA-256, footer), the same rows are believed, and the tables that the pipeline
+calls DELIVERIES are written, with all of their columns.
+
 Only what simulated exports have: all members have exports, no group has had more than 64, nothing is set aside.
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 WINDOW_S, TIMES_MIN, PEERS_MIN, DAY_US = 21_600, 3, 2, 86_400_000_000
 ALWAYS_US, SETTLE_US, MINUTE_US = 946_684_800_000_000, 60_000_000, 60_000_000
 
+TIMES, LONG_US, SEQ_MAX, SIZE_MAX, MEMBERS_MAX = (ALWAYS_US, 7_258_118_400_000_000), 10**13, 2**53, 2**40, 4095
+KEYS = ("pairwise-multi", "pairwise-single", "sender-key")
+PATHS = ("direct", "repair", "history", "mediator")
+BELIEVABLE = {
+    "recv": f"""observer IS NOT NULL AND "group" IS NOT NULL AND sender IS NOT NULL AND seq BETWEEN 0 AND {SEQ_MAX}
+        AND keys IS NOT NULL AND path IS NOT NULL AND dup IS NOT NULL AND late IS NOT NULL
+        AND n BETWEEN 0 AND {MEMBERS_MAX} AND hold_us BETWEEN 0 AND {LONG_US}
+        AND t_send_us BETWEEN {TIMES[0]} AND {TIMES[1]} AND t_recv_us BETWEEN {TIMES[0]} AND {TIMES[1]}""",
+    "send": f"""observer IS NOT NULL AND "group" IS NOT NULL AND seq BETWEEN 0 AND {SEQ_MAX}
+        AND keys IS NOT NULL AND path IS NOT NULL AND accountability IS NOT NULL
+        AND n BETWEEN 0 AND {MEMBERS_MAX} AND batch BETWEEN 0 AND {MEMBERS_MAX}
+        AND envelopes BETWEEN 0 AND {MEMBERS_MAX} AND queue_us BETWEEN 0 AND {LONG_US}
+        AND plain_b BETWEEN 0 AND {SIZE_MAX} AND env_b BETWEEN 0 AND {SIZE_MAX}
+        AND t_send_us BETWEEN {TIMES[0]} AND {TIMES[1]}""",
+    "view": f"""observer IS NOT NULL AND "group" IS NOT NULL AND checksum IS NOT NULL
+        AND len(roster) <= {MEMBERS_MAX} AND t_us BETWEEN {TIMES[0]} AND {TIMES[1]}""",
+}
+"""Which rows count: those in which nothing lacks and no number is out of its range."""
+
 CLOCKS = f"""
 CREATE TABLE pair AS
 SELECT "group", sender, observer, w, count(*) FILTER (near) AS times,
-       min(took * 32768 + t_send_us % {WINDOW_S}000000 // 1000000) FILTER (near) AS least
+       min(took * 32768 + t_send_us % {WINDOW_S}000000 // 1000000) FILTER (near) AS least,
+       count(*) AS rows, count(*) FILTER (took < 0) AS before_sent,
+       count(*) FILTER (keys NOT IN {KEYS} OR path NOT IN {PATHS}) AS unknown_words
 FROM (SELECT *, t_send_us // {WINDOW_S}000000 AS w, t_recv_us - t_send_us AS took,
              path = 'direct' AND NOT dup AND abs(t_recv_us - t_send_us) <= {DAY_US} AS near FROM recv)
 GROUP BY ALL;
@@ -53,6 +80,7 @@ SELECT "group", member, row_number() OVER (PARTITION BY "group" ORDER BY member)
 FROM (SELECT DISTINCT "group", unnest(roster) AS member FROM view);
 CREATE TABLE edge_of AS
 SELECT p."group", p.sender, p.observer, o.number, 1::UBIGINT << o.number AS bit,
+       lo.base_us IS NOT NULL AND ls.base_us IS NOT NULL AS corrected,
        coalesce(lo.base_us - ls.base_us, 0) AS base_us, coalesce(lo.slope - ls.slope, 0) AS slope
 FROM (SELECT DISTINCT "group", sender, observer FROM pair) p
 JOIN person o ON o."group" = p."group" AND o.member = p.observer
@@ -83,7 +111,8 @@ LEFT JOIN covered c ON c."group" = e."group" AND c.member = e.member GROUP BY AL
 
 MESSAGES = """
 CREATE VIEW delivery AS
-SELECT r."group", r.sender, r.observer, seq, bit, n, keys, path, dup, late, hold_us,
+SELECT r."group", r.sender, r.observer, seq, bit, n, keys, kind, path, dup, late, hold_us, corrected,
+       CASE WHEN display_us BETWEEN 0 AND $long THEN display_us ELSE 0 END AS display_us,
        t_recv_us - t_send_us
        - floor(base_us + slope * (t_send_us - getvariable('start_us'))::DOUBLE + 0.5)::BIGINT AS took
 FROM recv r JOIN edge_of USING ("group", sender, observer);
@@ -92,6 +121,8 @@ WITH heard AS (
     SELECT "group", sender, seq, bit_or(CASE WHEN dup THEN 0 ELSE bit END) AS seen,
            bit_or(CASE WHEN NOT dup AND path = 'direct' THEN bit ELSE 0 END) AS direct,
            bit_or(CASE WHEN NOT dup AND took <= $within THEN bit ELSE 0 END) AS inside,
+           max(took + display_us) FILTER (NOT dup AND path <> 'history') AS shown_us,
+           count(*) FILTER (NOT dup AND NOT corrected) AS uncorrected, max(kind) AS said_kind,
            max(took) FILTER (NOT dup) AS max_us, max(took) FILTER (NOT dup AND path <> 'history') AS max_then_us,
            min(took) FILTER (NOT dup) AS first_us, sum(took) FILTER (NOT dup) AS sum_us,
            count(*) FILTER (NOT dup) AS came,
@@ -100,33 +131,43 @@ WITH heard AS (
     FROM delivery GROUP BY ALL
 ), told AS (
     SELECT s."group", s.observer AS sender, s.seq, s.n, s.keys, s.path, s.batch, s.t_send_us,
-           h.* EXCLUDE ("group", sender, seq, seen, direct, inside), coalesce(seen, 0) AS seen,
+           coalesce(s.kind, h.said_kind) AS kind, s.accountability, s.queue_us, s.plain_b, s.env_b, s.envelopes,
+           h.* EXCLUDE ("group", sender, seq, seen, direct, inside, said_kind), coalesce(seen, 0) AS seen,
            coalesce(direct, 0) AS direct, coalesce(inside, 0) AS inside, 1::UBIGINT << p.number AS self
     FROM send s LEFT JOIN heard h ON h."group" = s."group" AND h.sender = s.observer AND h.seq = s.seq
     JOIN person p ON p."group" = s."group" AND p.member = s.observer
 )
 SELECT t.*, (s.known | (seen & everybody)) & ~self AS exp, exp & ~seen AS lost, exp & ~inside AS slow,
-       exp & ~direct AS indirect, seen & ~exp AS beyond, exp | (s.known & self) AS there
+       exp & ~direct AS indirect, seen & ~exp AS beyond, everybody & ~exp & ~self AS unheard,
+       exp | (s.known & self) AS there
 FROM told t ASOF JOIN step s ON s."group" = t."group" AND s.sender = t.sender AND t.t_send_us >= s.from_us;
 CREATE TABLE lacking AS
 SELECT "group", sender, seq, list(member ORDER BY member) AS missing
 FROM (SELECT "group", sender, seq, unnest(range(64)) AS number, lost FROM reach WHERE lost <> 0)
 JOIN person USING ("group", number) WHERE lost >> number & 1 = 1 GROUP BY ALL;
+CREATE TABLE waiting AS
+SELECT "group", sender, seq, list(member ORDER BY member) AS slow_for
+FROM (SELECT "group", sender, seq, unnest(range(64)) AS number, slow FROM reach WHERE slow <> 0)
+JOIN person USING ("group", number) WHERE slow >> number & 1 = 1 GROUP BY ALL;
 CREATE TABLE message AS
-SELECT r."group", r.sender, seq, t_send_us, n, bit_count(exp)::INT AS expected,
+SELECT r."group", r.sender, seq, t_send_us, kind, keys, path, accountability, n, batch, bit_count(exp)::INT AS expected,
        (bit_count(exp) - bit_count(lost))::INT AS delivered, (bit_count(exp) - bit_count(indirect))::INT AS direct,
-       bit_count(beyond)::INT AS newcomers, exp <> 0 AND lost = 0 AS complete, slow = 0 AS in_time, first_us,
+       bit_count(beyond)::INT AS newcomers, bit_count(unheard)::INT AS unheard,
+       exp <> 0 AND lost = 0 AS complete, slow = 0 AS in_time, first_us,
        CASE WHEN exp <> 0 AND lost = 0
             THEN greatest(CASE WHEN beyond = 0 THEN max_us ELSE max_then_us END, 0) END AS whole_us,
        sum_us::BIGINT AS sum_us, came, coalesce(late, 0) AS late, coalesce(dups, 0) AS dups, hold_us::BIGINT AS hold_us,
-       hold_max_us, coalesce(missing, []) AS missing
-FROM reach r LEFT JOIN lacking USING ("group", sender, seq);
+       hold_max_us, coalesce(missing, []) AS missing, coalesce(slow_for, []) AS slow_for,
+       CASE WHEN exp <> 0 AND lost = 0 THEN greatest(shown_us, 0) END AS shown_us,
+       coalesce(uncorrected, 0) AS uncorrected, queue_us, plain_b, env_b, envelopes
+FROM reach r LEFT JOIN lacking USING ("group", sender, seq) LEFT JOIN waiting USING ("group", sender, seq);
 """
 
 PAIRS = f"""
 CREATE TABLE edge_hist AS
 SELECT "group", sender, observer, keys, path, n, dup, floor(ln(greatest(took, 1)) * 50)::INT AS bin, count(*) AS rows,
-       count(*) FILTER (late) AS late, sum(hold_us)::BIGINT AS hold_us, max(took) AS max_us
+       count(*) FILTER (late) AS late, sum(hold_us)::BIGINT AS hold_us, max(hold_us) AS hold_max_us,
+       max(took) AS max_us
 FROM delivery GROUP BY ALL;
 CREATE TABLE edge AS
 WITH bins AS (
@@ -137,6 +178,13 @@ WITH bins AS (
            sum(rows) OVER (PARTITION BY "group", sender, observer) AS total FROM bins
 ), speed AS (
     SELECT "group", sender, observer, {{quantiles}} FROM upto GROUP BY ALL
+), counts AS (
+    SELECT "group", sender, observer, {{paths}},
+           coalesce(sum(rows) FILTER (dup), 0)::BIGINT AS dups,
+           coalesce(sum(late) FILTER (NOT dup), 0)::BIGINT AS late,
+           coalesce(sum(hold_us) FILTER (NOT dup), 0)::BIGINT AS hold_us, max(hold_max_us) AS hold_max_us,
+           max(max_us) FILTER (NOT dup AND path <> 'history') AS max_us
+    FROM edge_hist GROUP BY ALL
 ), expected AS (
     SELECT "group", sender, number, sum(times) AS expected, sum(times * (lost >> number & 1)) AS lost
     FROM (SELECT "group", sender, exp, lost, count(*) AS times, unnest(range(64)) AS number
@@ -144,9 +192,12 @@ WITH bins AS (
     WHERE exp >> number & 1 = 1 GROUP BY ALL
 )
 SELECT e."group", e.sender, p.member AS observer, e.expected::BIGINT AS expected,
-       (e.expected - e.lost)::BIGINT AS delivered,
-       p50_us, p90_us, p99_us
+       (e.expected - e.lost)::BIGINT AS delivered, {{path_names}}, coalesce(dups, 0) AS dups, coalesce(late, 0) AS late,
+       coalesce(hold_us, 0) AS hold_us, hold_max_us, coalesce(corrected, false) AS corrected,
+       p50_us, p90_us, p99_us, max_us
 FROM expected e JOIN person p USING ("group", number)
+LEFT JOIN counts c ON c."group" = e."group" AND c.sender = e.sender AND c.observer = p.member
+LEFT JOIN edge_of w ON w."group" = e."group" AND w.sender = e.sender AND w.observer = p.member
 LEFT JOIN speed s ON s."group" = e."group" AND s.sender = e.sender AND s.observer = p.member;
 CREATE TABLE minute AS
 WITH timed AS (SELECT *, t_send_us // {MINUTE_US} AS minute FROM reach),
@@ -199,18 +250,23 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000, threads: int = 
     base.executemany("INSERT INTO span VALUES (?, ?, ?)", spans)
     for kind in ("recv", "send", "view"):
         listed = ", ".join(f"'{path}'" for path in files[kind])
-        what = f"SELECT * FROM read_parquet([{listed}], hive_partitioning = false)"
+        what = f"SELECT * FROM read_parquet([{listed}], hive_partitioning = false) WHERE {BELIEVABLE[kind]}"
         base.execute(f"CREATE VIEW {kind} AS {what}")
     run(base, CLOCKS)
     start = base.execute("SELECT coalesce(max(start_us), 0) FROM line").fetchone()
     base.execute("SET VARIABLE start_us = $1", [start[0] if start else 0])
     run(base, PEOPLE)
-    run(base, MESSAGES.replace("$within", str(within_us)))
+    run(base, MESSAGES.replace("$within", str(within_us)).replace("$long", str(LONG_US)))
     quantiles = ", ".join(
         f"floor(exp((min(bin) FILTER (upto >= ceil(total * {share})) + 0.5) / 50) + 0.5)::BIGINT AS {name}_us"
         for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
     )
-    run(base, PAIRS.replace("{quantiles}", quantiles))
+    paths = ", ".join(
+        f"coalesce(sum(rows) FILTER (NOT dup AND path = '{path}'), 0)::BIGINT AS {path}" for path in PATHS
+    )
+    names = ", ".join(f"coalesce(c.{path}, 0) AS {path}" for path in PATHS)
+    pairs = PAIRS.replace("{quantiles}", quantiles).replace("{paths}", paths).replace("{path_names}", names)
+    run(base, pairs)
     out.mkdir(parents=True, exist_ok=True)
     for name in TABLES:
         base.execute(f"COPY {name} TO '{out / name}.parquet' (FORMAT parquet, COMPRESSION zstd)")
@@ -224,7 +280,8 @@ def run(base: Any, statements: str) -> None:
 
 
 def manifests(exports: Path) -> tuple[list[tuple[int, int, int]], dict[str, Sequence[str]]]:
-    """During which time each observer's receipts are known, and the files of each kind."""
+    """During which time each observer's receipts are known, and the files of each kind; all of them are looked through
+    first, as the pipeline does it. Raises Damaged."""
     from datetime import UTC, datetime, timedelta
 
     spans, files = [], dict[str, list[str]]()
@@ -235,5 +292,21 @@ def manifests(exports: Path) -> tuple[list[tuple[int, int, int]], dict[str, Sequ
         end = min(end, datetime.fromisoformat(told["exported_at"]))
         spans.append((int(told["observer"]), int(begin.timestamp()) * 1_000_000, int(end.timestamp() * 1_000_000)))
         for file in told["files"]:
+            check(path.parent / file["path"], file, told["schema_version"])
             files.setdefault(file["kind"], []).append(str(path.parent / file["path"]))
     return spans, dict(files)
+
+
+class Damaged(Exception):
+    """A file is not the one that its manifest names."""
+
+
+def check(path: Path, told: dict[str, Any], version: int) -> None:
+    """Size, SHA-256, and what the end of the file says of its rows and its schema. Raises Damaged."""
+    content = path.read_bytes()
+    if len(content) != told["bytes"] or hashlib.sha256(content).hexdigest() != told["sha256"]:
+        raise Damaged(path)
+    footer = pq.ParquetFile(pa.BufferReader(content))
+    said = (footer.schema_arrow.metadata or {}).get(b"zerochat_schema_version")
+    if footer.metadata.num_rows != told["rows"] or said != str(version).encode():
+        raise Damaged(path)

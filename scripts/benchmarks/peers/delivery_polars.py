@@ -3,6 +3,7 @@
 Only what simulated exports have, as in `delivery_duckdb`, whose tables and words these are.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -10,9 +11,16 @@ import polars as pl
 from benchmarks.peers.delivery_duckdb import (
     ALWAYS_US,
     DAY_US,
+    KEYS,
+    LONG_US,
+    MEMBERS_MAX,
     MINUTE_US,
+    PATHS,
     PEERS_MIN,
+    SEQ_MAX,
     SETTLE_US,
+    SIZE_MAX,
+    TIMES,
     TIMES_MIN,
     WINDOW_S,
     manifests,
@@ -21,16 +29,41 @@ from benchmarks.peers.delivery_duckdb import (
 EDGE = ["group", "sender", "observer"]
 TWO = pl.lit(2, pl.UInt64)
 """A plain 2 has 32 bits, and so have its powers."""
+RANGES: dict[str, tuple[int, int] | None] = {
+    **dict.fromkeys(("observer", "group", "sender", "keys", "path", "dup", "late", "accountability", "checksum")),
+    **dict.fromkeys(("t_send_us", "t_recv_us", "t_us"), TIMES),
+    **dict.fromkeys(("hold_us", "queue_us"), (0, LONG_US)),
+    **dict.fromkeys(("plain_b", "env_b"), (0, SIZE_MAX)),
+    **dict.fromkeys(("n", "batch", "envelopes"), (0, MEMBERS_MAX)),
+    "seq": (0, SEQ_MAX),
+}
+"""What must be there in a row that counts, and within which bounds. Of what was received, only what is used."""
+UNUSED = {"recv": ("plain_b", "env_b")}
+
+
+def believable(kind: str, columns: Sequence[str]) -> pl.Expr:
+    checks = [
+        pl.col(name).is_between(*bounds) if (bounds := RANGES[name]) else pl.col(name).is_not_null()
+        for name in columns
+        if name in RANGES and name not in UNUSED.get(kind, ())
+    ]
+    if kind == "view":
+        checks.append(pl.col("roster").list.len() <= MEMBERS_MAX)
+    return pl.all_horizontal(checks)
 
 
 def clocks(recv: pl.LazyFrame) -> pl.DataFrame:
     took = pl.col("t_recv_us") - pl.col("t_send_us")
     near = (pl.col("path") == "direct") & ~pl.col("dup") & (took.abs() <= DAY_US)
     second = pl.col("t_send_us") % (WINDOW_S * 1_000_000) // 1_000_000
+    known = pl.col("keys").is_in(KEYS) & pl.col("path").is_in(PATHS)
     heard = (
-        recv.filter(near)
-        .group_by("sender", "observer", (pl.col("t_send_us") // (WINDOW_S * 1_000_000)).alias("w"))
-        .agg(pl.len().alias("times"), (took * 32_768 + second).min().alias("least"))
+        recv.group_by("sender", "observer", (pl.col("t_send_us") // (WINDOW_S * 1_000_000)).alias("w"))
+        .agg(
+            near.sum().alias("times"),
+            (took * 32_768 + second).filter(near).min().alias("least"),
+            *(pl.len().alias("rows"), (took < 0).sum().alias("before_sent"), (~known).sum().alias("unknown_words")),
+        )
         .filter(pl.col("times") >= TIMES_MIN)
         .select(
             *("sender", "observer", "w"),
@@ -124,8 +157,9 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
     """Write the tables as OUT/NAME.parquet."""
     spans, files = manifests(exports)
     recv = pl.scan_parquet(files["recv"], hive_partitioning=False)
-    send = pl.read_parquet(files["send"], hive_partitioning=False)
-    view = pl.read_parquet(files["view"], hive_partitioning=False)
+    recv = recv.filter(believable("recv", recv.collect_schema().names()))
+    send, view = (pl.read_parquet(files[kind], hive_partitioning=False) for kind in ("send", "view"))
+    send, view = send.filter(believable("send", send.columns)), view.filter(believable("view", view.columns))
     span = pl.DataFrame(spans, schema={"observer": pl.Int64, "begin": pl.Int64, "to_us": pl.Int64}, orient="row")
     line = clocks(recv)
     start = line["start_us"].max() or 0
@@ -152,13 +186,15 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
         .select(
             *EDGE,
             "bit",
+            (pl.col("base_us_o").is_not_null() & pl.col("base_us").is_not_null()).alias("corrected"),
             (pl.col("base_us_o") - pl.col("base_us")).fill_null(0.0).alias("base_us"),
             (pl.col("slope_o") - pl.col("slope")).fill_null(0.0).alias("slope"),
         )
     )
     ahead = pl.col("base_us") + pl.col("slope") * (pl.col("t_send_us") - start).cast(pl.Float64)
     took = pl.col("t_recv_us") - pl.col("t_send_us") - (ahead + 0.5).floor().cast(pl.Int64)
-    delivery = recv.join(pairs.lazy(), on=EDGE).with_columns(took=took)
+    shown = pl.when(pl.col("display_us").is_between(0, LONG_US)).then("display_us").otherwise(0)
+    delivery = recv.join(pairs.lazy(), on=EDGE).with_columns(took=took, display_us=shown)
     came = ~pl.col("dup")
     none = pl.lit(0, pl.UInt64)
 
@@ -171,6 +207,12 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
             mask(came).alias("seen"),
             mask(came & (pl.col("path") == "direct")).alias("direct"),
             mask(came & (pl.col("took") <= within_us)).alias("inside"),
+            (pl.col("took") + pl.col("display_us"))
+            .filter(came & (pl.col("path") != "history"))
+            .max()
+            .alias("shown_us"),
+            (came & ~pl.col("corrected")).sum().cast(pl.Int64).alias("uncorrected"),
+            pl.col("kind").max().alias("said_kind"),
             pl.col("took").filter(came).max().alias("max_us"),
             pl.col("took").filter(came & (pl.col("path") != "history")).max().alias("max_then_us"),
             pl.col("took").filter(came).min().alias("first_us"),
@@ -185,8 +227,12 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
     )
     reach = (
         send.rename({"observer": "sender"})
-        .select("group", "sender", "seq", "n", "t_send_us")
+        .select(
+            *("group", "sender", "seq", "n", "t_send_us", "kind", "keys", "path", "accountability", "batch"),
+            *("queue_us", "plain_b", "env_b", "envelopes"),
+        )
         .join(heard, on=["group", "sender", "seq"], how="left")
+        .with_columns(kind=pl.coalesce("kind", "said_kind"))
         .join(person.select("group", sender="member", own=bit), on=["group", "sender"])
         .sort("t_send_us")
         .join_asof(
@@ -196,13 +242,14 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
             by=["group", "sender"],
             check_sortedness=False,
         )
-        .with_columns(pl.col(name).fill_null(0) for name in ("seen", "direct", "inside", "late", "dups"))
+        .with_columns(pl.col(name).fill_null(0) for name in ("seen", "direct", "inside", "late", "dups", "uncorrected"))
         .with_columns(exp=(pl.col("known") | (pl.col("seen") & pl.col("everybody"))) & ~pl.col("own"))
         .with_columns(
             lost=pl.col("exp") & ~pl.col("seen"),
             slow=pl.col("exp") & ~pl.col("inside"),
             indirect=pl.col("exp") & ~pl.col("direct"),
             beyond=pl.col("seen") & ~pl.col("exp"),
+            unheard=pl.col("everybody") & ~pl.col("exp") & ~pl.col("own"),
             there=pl.col("exp") | (pl.col("known") & pl.col("own")),
         )
     )
@@ -213,26 +260,35 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
     def count(name: str) -> pl.Expr:
         return pl.col(name).bitwise_count_ones().cast(pl.Int32)
 
-    lacking = (
-        bits(reach.filter(pl.col("lost") != 0), "lost", ["group", "sender", "seq"])
-        .with_columns(member=pl.col("number").replace_strict(names, return_dtype=pl.Int64))
-        .group_by("group", "sender", "seq")
-        .agg(pl.col("member").sort().alias("missing"))
-    )
+    def who(mask: str, name: str) -> pl.DataFrame:
+        return (
+            bits(reach, mask, ["group", "sender", "seq"])
+            .with_columns(member=pl.col("number").replace_strict(names, return_dtype=pl.Int64))
+            .group_by("group", "sender", "seq")
+            .agg(pl.col("member").sort().alias(name))
+        )
+
     complete = (pl.col("exp") != 0) & (pl.col("lost") == 0)
     last = pl.when(pl.col("beyond") == 0).then(pl.col("max_us")).otherwise(pl.col("max_then_us"))
-    message = reach.join(lacking, on=["group", "sender", "seq"], how="left").select(
-        *("group", "sender", "seq", "t_send_us", "n"),
-        count("exp").alias("expected"),
-        (count("exp") - count("lost")).alias("delivered"),
-        (count("exp") - count("indirect")).alias("direct"),
-        count("beyond").alias("newcomers"),
-        complete.alias("complete"),
-        (pl.col("slow") == 0).alias("in_time"),
-        "first_us",
-        pl.when(complete).then(pl.max_horizontal(last, 0)).alias("whole_us"),
-        *("sum_us", "came", "late", "dups", "hold_us", "hold_max_us"),
-        pl.col("missing").fill_null([]),
+    message = (
+        reach.join(who("lost", "missing"), on=["group", "sender", "seq"], how="left")
+        .join(who("slow", "slow_for"), on=["group", "sender", "seq"], how="left")
+        .select(
+            *("group", "sender", "seq", "t_send_us", "kind", "keys", "path", "accountability", "n", "batch"),
+            count("exp").alias("expected"),
+            (count("exp") - count("lost")).alias("delivered"),
+            (count("exp") - count("indirect")).alias("direct"),
+            count("beyond").alias("newcomers"),
+            count("unheard").alias("unheard"),
+            complete.alias("complete"),
+            (pl.col("slow") == 0).alias("in_time"),
+            "first_us",
+            pl.when(complete).then(pl.max_horizontal(last, 0)).alias("whole_us"),
+            pl.when(complete).then(pl.max_horizontal("shown_us", 0)).alias("shown_us"),
+            *("sum_us", "came", "uncorrected", "late", "dups", "hold_us", "hold_max_us"),
+            *(pl.col(name).fill_null([]) for name in ("missing", "slow_for")),
+            *("queue_us", "plain_b", "env_b", "envelopes"),
+        )
     )
     edge_hist = (
         delivery.group_by(
@@ -243,11 +299,12 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
             pl.len().cast(pl.Int64).alias("rows"),
             pl.col("late").sum().cast(pl.Int64),
             pl.col("hold_us").sum(),
+            pl.col("hold_us").max().alias("hold_max_us"),
             pl.col("took").max().alias("max_us"),
         )
         .collect(engine="streaming")
     )
-    edge = _edge(edge_hist, reach, person)
+    edge = _edge(edge_hist, reach, person, pairs)
     minute = _minute(reach, person)
     out.mkdir(parents=True, exist_ok=True)
     tables = {"message": message, "edge_hist": edge_hist, "edge": edge, "minute": minute, "outage": _outage(minute)}
@@ -255,8 +312,15 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
         table.write_parquet(out / f"{name}.parquet")
 
 
-def _edge(edge_hist: pl.DataFrame, reach: pl.DataFrame, person: pl.DataFrame) -> pl.DataFrame:
-    rows = pl.col("rows")
+def _edge(edge_hist: pl.DataFrame, reach: pl.DataFrame, person: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    rows, came = pl.col("rows"), ~pl.col("dup")
+    counts = edge_hist.group_by(EDGE).agg(
+        *(rows.filter(came & (pl.col("path") == path)).sum().alias(path) for path in PATHS),
+        rows.filter("dup").sum().alias("dups"),
+        *(pl.col(name).filter(came).sum() for name in ("late", "hold_us")),
+        pl.col("hold_max_us").max(),
+        pl.col("max_us").filter(came & (pl.col("path") != "history")).max(),
+    )
     upto = (
         edge_hist.filter(~pl.col("dup") & (pl.col("path") == "direct"))
         .group_by(*EDGE, "bin")
@@ -277,7 +341,10 @@ def _edge(edge_hist: pl.DataFrame, reach: pl.DataFrame, person: pl.DataFrame) ->
         .join(bits(reach, "lost", by), on=[*by, "number"], how="left", suffix="_lost")
         .join(person.select("group", "number", observer="member"), on=["group", "number"])
         .select(*EDGE, expected="rows", delivered=rows - pl.col("rows_lost").fill_null(0))
+        .join(counts, on=EDGE, how="left")
+        .join(pairs.select(*EDGE, "corrected"), on=EDGE, how="left")
         .join(speed, on=EDGE, how="left")
+        .with_columns(pl.col(name).fill_null(0) for name in (*PATHS, "dups", "late", "hold_us"))
     )
 
 
