@@ -100,31 +100,35 @@ def unconfirmed(group: Group, *, late: bool) -> tuple[str, ...]:
             adds[add_of(event).member].append(event)
     acceptor, view = acceptor_of(group), group.view.members
     vouches = _pasts(group)
-
-    def could(other: str, member: str) -> bool:
-        return other not in (member, acceptor) and any(other != event.author for event in adds[member])
-
-    def confirms(other: str, member: str) -> bool:
-        said = any(event.id in vouches[other] and other != event.author for event in adds[member])
-        return said and could(other, member)
-
-    def silent(member: str) -> bool:
-        return late and (member not in group.words or group.words[member].at == 0)
-
     rest = [did for did in sorted(adds) if did in view and did not in (group.me, acceptor)]
-    trusted = [did for did in view if did not in adds or did == acceptor]
-    trusted = [did for did in trusted if view[did].added_by is None or did == acceptor]
+    # Whoever alone has brought a member in is no confirmation of that, nor is the member, nor whoever let us in.
+    barred = {one: {one, acceptor, *_only({event.author for event in adds[one]})} for one in rest}
+    confirmers = {
+        one: {
+            other
+            for other, past in vouches.items()
+            if other not in barred[one] and any(event.id in past and other != event.author for event in adds[one])
+        }
+        for one in rest
+    }
+    silent = {did for did in view if late and (did not in group.words or group.words[did].at == 0)}
+    trusted = {did for did in view if did == acceptor or (did not in adds and view[did].added_by is None)}
     while rest:
-        found = [one for one in rest if any(confirms(other, one) for other in trusted)]
+        found = [one for one in rest if not confirmers[one].isdisjoint(trusted)]
         if not found:
-            alone = [one for one in rest if all(silent(other) or not could(other, one) for other in trusted)]
+            alone = [one for one in rest if trusted - silent <= barred[one]]
             if not alone:
                 break
-            known = {one: sum(confirms(other, one) for other in vouches) + bool(vouches[one]) for one in alone}
+            known = {one: len(confirmers[one]) + bool(vouches[one]) for one in alone}
             found = [min(alone, key=lambda one: (-known[one], view[one].joined, one))]
-        trusted += found
+        trusted.update(found)
         rest = [one for one in rest if one not in found]
     return tuple(sorted(rest))
+
+
+def _only(authors: set[str]) -> set[str]:
+    """These, if it is one."""
+    return authors if len(authors) == 1 else set()
 
 
 def _pasts(group: Group) -> dict[str, set[str]]:

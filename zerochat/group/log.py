@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from zerochat.errors import Malformed, Refused, RemoteError
-from zerochat.group import agreement, clock, conduct, mail, outbox, peers, sync
+from zerochat.group import agreement, clock, conduct, mail, outbox, pairing, peers, sync
 from zerochat.group.effects import Measure, Notify, Remember, Repeated
 from zerochat.group.event import (
     CONC_MAX,
@@ -131,8 +131,10 @@ def publish(turn: Turn, name: str) -> None:
     group = turn.group(name)
     if not group.fresh:
         return
-    turn.edit(name, fresh=())
     events = group.fresh
+    for member in group.peers:
+        pairing.greet(turn, name, member)  # or it might not know where our chain begins for it
+    group = turn.edit(name, fresh=())
     for status in (False, True):
         said = [event for event in events if event.is_control is status]
         if not said:
@@ -261,7 +263,10 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     view = turn.group(name).view.checksum
     if body.view != view:
         sync.reconcile(turn, name, sender, body.heads)
-    elif body.told != view:
+    group = turn.group(name)
+    if group.peers[sender].greet and not group.quarantine:
+        pairing.greet(turn, name, sender)  # while somebody is in quarantine, our word would not count
+    elif body.view == view and body.told != view:
         sync.owe(turn, name, sender)  # we agree, and only one of us knows it
 
 

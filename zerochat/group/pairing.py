@@ -174,11 +174,7 @@ def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
                 return
             exchange.check_response(message, asked=relationship.asked, sender=opened.sender)
             _learn_reach(turn, name, member, opened.sender)
-            established(turn, name, replace(relationship, theirs=opened.sender, greeted=True))
-            complete = exchange.complete(relationship.thid, name, turn.moment.random)
-            settled = turn.group(name).relationships[member]
-            envelope = pack(settled, complete, turn.packer_of(name), turn.moment.random)
-            send(turn, name, member, envelope)
+            established(turn, name, replace(relationship, theirs=opened.sender, greeted=True), first=False)
         case _:
             raise Refused(why="a DID exchange message out of turn")
 
@@ -270,14 +266,26 @@ def _learn_reach(turn: Turn, name: str, member: str, did: str) -> None:
         turn.edit_peer(name, member, reach=found)
 
 
-def established(turn: Turn, name: str, relationship: Relationship) -> None:
-    """There is a relationship with this member now: say where we stand."""
+def established(turn: Turn, name: str, relationship: Relationship, *, first: bool = True) -> None:
+    """There is a relationship with this member now: say where we stand. Not `first`: it does so first, right behind its
+    answer, and we when we have heard it (`greet`), so that one word of each is enough for both to know that they agree;
+    ours completes the exchange too."""
     group = turn.group(name)
     turn.edit(name, relationships={**group.relationships, relationship.member: relationship})
-    sync.send_sync(turn, name, relationship.member)
+    if first:
+        sync.send_sync(turn, name, relationship.member)
+    else:
+        turn.edit_peer(name, relationship.member, greet=True)
+        sync.owe(turn, name, relationship.member)  # its word may be lost
     turn.edit_peer(name, relationship.member, retry_at=turn.now + sync.RETRY_MS, tries=0)
     sync.repair(turn, name)
     listen_from_now(turn, name, relationship.member)
+
+
+def greet(turn: Turn, name: str, member: str) -> None:
+    """Say where we stand to a member that has answered us, if we have not yet."""
+    if turn.group(name).peers[member].greet:
+        sync.send_sync(turn, name, member)
 
 
 def heard(turn: Turn, name: str, relationship: Relationship) -> None:

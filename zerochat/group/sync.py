@@ -175,6 +175,10 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
         body["log"] = size
     body["tips"] = tips(group, salt := new_id(turn.moment.random))
     message = Message(type=SYNC, id=salt, body=body)
+    if peer.greet:
+        turn.edit_peer(name, member, greet=False)
+    if member in group.owed:
+        turn.edit(name, owed=group.owed - {member})
     mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
 
 

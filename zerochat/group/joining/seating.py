@@ -174,7 +174,7 @@ def settle(turn: Turn, name: str) -> None:
         turn.say(Notify(ViewChanged(name)))
         if not found:
             for did in turn.group(name).peers:
-                sync.send_sync(turn, name, did)  # now we vouch for all that we know
+                sync.owe(turn, name, did)  # now we vouch for all that we know
     if late:
         proof.show(turn, name)
     _conclude(turn, name)

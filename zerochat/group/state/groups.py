@@ -92,6 +92,8 @@ class Peer(Struct, frozen=True):
     """When we last told it our heads because we lacked some of its own, UTC ms."""
     answered_at: int = 0
     """When we last sent it what it lacked of the membership events, UTC ms."""
+    greet: bool = False
+    """It has answered our request for a relationship, and we have said nothing in that yet."""
     ended: int = 0
     """When it last gave up its DID for nothing, UTC ms; 0: never."""
     conduct: Conduct = Conduct()

@@ -1,0 +1,75 @@
+"""How two members come to have a DID each for the other: in few words, and with none that is missing."""
+
+from collections import Counter
+
+import pytest
+
+from zerochat.didcomm.message import Message
+from zerochat.group import hearing
+from zerochat.group.stimuli import AcceptInvitation, CreateGroup, CreateInvitation, SendPost
+from zerochat.sim.world import Faults, World
+
+
+def met(world: World, group: str, newcomers: list[str]) -> None:
+    """Have these join the group of n0, one after the other, and wait until all is said."""
+    for name in newcomers:
+        invitation = world.ask("n0", CreateInvitation(group, 86_400, 1)).result.invitation
+        world.ask(name, AcceptInvitation(invitation, name))
+        assert world.run(
+            lambda name=name: all(one.seated for one in world.nodes[name].agent.joins.values()), for_ms=60_000
+        )
+        world.run(for_ms=5_000)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(3, 3, Faults(loss=0, duplication=0, delay_ms_max=5), envelope="didcomm/v2")
+
+
+def test_a_newcomer_and_a_member_need_one_word_each_behind_the_exchange(world, monkeypatch):
+    """A request, an answer, and what each has: by then both know that they know the same."""
+    group = world.ask("n0", CreateGroup("g", "n0", world.envelope)).result.group
+    met(world, group, ["n1"])
+    heard: Counter[tuple[str, str]] = Counter()
+    hear = hearing._hear_message
+
+    def counted(turn, name, member, relationship, message: Message, size):
+        me = turn.group(name).view.members[turn.group(name).me].label
+        heard[me, message.type.rpartition("/")[2]] += 1
+        hear(turn, name, member, relationship, message, size)
+
+    monkeypatch.setattr(hearing, "_hear_message", counted)
+    met(world, group, ["n2"])
+    assert heard["n1", "sync"] == 1, "what the newcomer has, when it knows what the member has"
+    assert heard["n2", "sync"] == 2, "that of the member, and of the one who let it in"
+    assert world.group("n1").view.checksum == world.group("n2").view.checksum
+    for one, other in (("n1", "n2"), ("n2", "n1")):
+        peer = world.group(one).peers[world.group(other).me]
+        assert peer.view == world.group(one).view.checksum and not peer.greet
+
+
+def test_what_is_said_before_the_members_word_has_come_is_heard_at_once(world, monkeypatch):
+    """Whoever has been answered need not wait for that to say something."""
+    group = world.ask("n0", CreateGroup("g", "n0", world.envelope)).result.group
+    met(world, group, ["n1"])
+    send, mute = World._frame, [False]
+
+    def frame(self, name, stimulus):
+        if not (mute[0] and name == "n2"):
+            send(self, name, stimulus)
+
+    monkeypatch.setattr(World, "_frame", frame)
+    invitation = world.ask("n0", CreateInvitation(group, 86_400, 1)).result.invitation
+    world.ask("n2", AcceptInvitation(invitation, "n2"))
+
+    def answered() -> bool:
+        if group not in world.nodes["n2"].agent.groups:
+            return False
+        here = world.group("n2")
+        return here.peers.get(world.group("n1").me) is not None and here.peers[world.group("n1").me].greet
+
+    assert world.run(answered, for_ms=60_000)
+    mute[0] = True  # from here on nothing that the member says arrives
+    posted = world.ask("n2", SendPost(group, "at once")).result
+    there = world.nodes["n1"]
+    assert world.run(lambda: any(one.id == posted.id for one in there.log), for_ms=1_000)
