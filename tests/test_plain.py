@@ -159,10 +159,10 @@ def test_what_comes_waits_for_the_line_to_be_done(friends):
         assert one.ends() == 0
 
 
-@pytest.mark.parametrize("end", ["ctrl+c", "kill -9", "the terminal is closed"])
+@pytest.mark.parametrize("end", ["ctrl+c", "kill -9", "the terminal is closed", "no signal says so"])
 def test_a_line_that_was_begun_is_kept(friends, end):
     alice, _ = friends
-    group = alice.group().id
+    group, before = alice.group().id, said(alice)
     with terminal(alice, "chat", "--plain", GROUP, term="dumb") as one:
         one.shows("Ctrl+D ends this.")
         one.type("not yet")
@@ -173,9 +173,15 @@ def test_a_line_that_was_begun_is_kept(friends, end):
             assert one.ends() == 130
         else:
             until(lambda: alice.client.drafts() == {group: "not yet"}, "the draft")
-            one.hang_up() if end != "kill -9" else one.process.kill()
+            match end:
+                case "kill -9":
+                    one.process.kill()
+                case "the terminal is closed":
+                    one.hang_up()
+                case _:
+                    one.close()
             one.process.wait(20)
-    assert alice.client.drafts() == {group: "not yet"}
+    assert (alice.client.drafts(), said(alice)) == ({group: "not yet"}, before)
     with terminal(alice, "chat", "--plain", GROUP, term="dumb") as one:
         one.shows("What you had begun here stands in your line.")
         one.shows("\nnot yet")

@@ -32,6 +32,8 @@ SAMPLE_TICKS = 10
 WARM_UP = 0.2
 """So much of the time an agent may still grow to its size."""
 GROWTH_MB_MAX, FILES_MORE_MAX = 48.0, 12
+QUIET_S = 10.0
+"""Of two who have met one dials first, and the other some seconds later: so long nothing changes once both have."""
 WORDS = 3
 """What the guest says before it leaves."""
 VISIT_TICKS_MAX = 60
@@ -161,6 +163,23 @@ def recorded(machine, on):
     return machine.client.call("telemetry_set", on=on, consent=status.consent)
 
 
+def settled(everybody):
+    """How many descriptors each has once all of these are connected both ways."""
+
+    def counts():
+        return {machine: machine.files() for machine in everybody}
+
+    before = {}
+
+    def unchanged():
+        nonlocal before
+        earlier, before = before, counts()
+        return earlier == before
+
+    until(unchanged, "the last connection", every_s=QUIET_S)
+    return before
+
+
 def _has_no_more_files(machine, count):
     return machine.files() <= count
 
@@ -178,7 +197,7 @@ def test_sixteen_agents_live_through_all_weathers(tmp_path, budget):
             recorded(machine, on=True)
         guest, weather = Guest(visitor, dice), Weather(dice, chaos, members)
         steady = members[:-MORTAL]
-        met = {machine: machine.files() for machine in steady}
+        met = settled(steady)
         memory, files = ({machine: [] for machine in steady} for _ in range(2))
         begun = time.monotonic()
         tick = 0

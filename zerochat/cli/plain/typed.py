@@ -92,19 +92,29 @@ class Typed:
         self._buffer = buffer
         self._insert = insert
         self._editing = False
+        self._seen = ""
+        """Of the line that is being edited: what closes the terminal clears it before anybody is told."""
 
     def next(self) -> list[str] | None:
         lines: list[str] = []
         while not lines or (len(lines) < PASTED_LINES_MAX and _more()):
-            self._editing = True  # and it stays so where a signal ends this: what was begun is still to be kept
+            # It stays so where a signal ends this, or the terminal is closed: what was begun is still to be kept.
+            self._editing, self._seen = True, ""
             try:
-                lines.append(input())
+                line = input()
             except EOFError:
+                if _closed():
+                    self._seen = "\n".join([*lines, self._seen])
+                    return None
                 self._editing = False
                 return lines or None
             except UnicodeDecodeError:
                 self._editing = False
                 raise NoText from None
+            if _closed():  # some readlines give what was typed, but nobody has pressed Enter
+                self._seen = "\n".join([*lines, line])
+                return None
+            lines.append(line)
             self._editing = False
             self._insert("")
         if any(len(line) > LINE_BYTES_MAX for line in lines):
@@ -112,10 +122,22 @@ class Typed:
         return lines
 
     def begun(self) -> str:
-        return self._buffer() if self._editing else ""
+        if not self._editing:
+            return ""
+        typed = self._buffer()
+        if typed or not _closed():
+            self._seen = typed
+        return self._seen
 
     def put(self, text: str) -> None:
         self._insert(text)
+
+
+def _closed() -> bool:
+    """Whether the terminal is gone."""
+    poll = select.poll()
+    poll.register(sys.stdin, 0)
+    return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
 
 
 def _more() -> bool:
