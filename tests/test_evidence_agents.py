@@ -3,12 +3,15 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests import test_agent
 from tests.test_agent import Person, until
 from tests.test_proofs import three
+from zerochat.agent import proving
 from zerochat.agent.client import AgentError
+from zerochat.agent.schema import Event, MessageEvidence, SignedBy
 from zerochat.cli import main
 from zerochat.group.ledger import posting, rounds
 
@@ -54,6 +57,46 @@ def test_who_has_signed_for_a_message_and_what_that_shows_to_whom(
     assert itself is not None and itself.why == "itself" and itself.signed
     assert typed(capsys, alice, monkeypatch, "delivery", "friends", "last")[1].count("delivered, signed") == 2
     assert ", and has signed that at " in typed(capsys, alice, monkeypatch, "why", "friends", "last")[1]
+
+
+def test_a_signature_that_shows_nothing_any_more_is_not_said_to_be_here_and_not_to_be() -> None:
+    author, at = {"did": "did:key:a", "nick": "alice"}, "2026-07-01T08:00:00Z"
+    fields = {"id": "e", "group": "g", "author": author, "sent_at": at, "received_at": at, "body": {"text": "hello"}}
+    counts = {
+        "seq": 1,
+        "position": 1,
+        "lamport": 1,
+        "type": "message",
+        "parents": [],
+        "self": True,
+        "delivery": {"delivered": 1, "of": 1},
+    }
+    event = msgspec.convert({**fields, **counts}, Event)
+    old = SignedBy(did="did:key:b", nick="bob", grade="unshown")
+    told = proving.of_message(MessageEvidence(event=event, signed=True, members=[old]), str, str)
+    assert "You cannot show that anybody has it." in told
+    assert "bob has signed for it, and what is kept here does not show it any more." in told
+    new = SignedBy(did="did:key:c", nick="carol", grade="signed")
+    told = proving.of_message(MessageEvidence(event=event, signed=True, members=[old, new]), str, str)
+    assert "bob has signed for it too, and what is kept here does not show it any more." in told
+
+
+def test_who_was_put_out_still_sees_what_it_has_signed_as_its_own(
+    three: list[Person],  # a fixture
+    capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alice, bob, carol = three
+    carol.client.send("friends", "hello")
+    until(lambda: all(one.texts()[-1:] == ["hello"] for one in three), "it")
+    for one in (alice, bob):
+        one.client.remove("friends", "carol")
+    until(lambda: carol.client.groups()[0].state != "active", "being put out")
+    code, out, _ = typed(capsys, carol, monkeypatch, "evidence", "friends")
+    assert code == 0 and "carol (you) 1 signed message here" in out and out.count("(you)") == 1
+    mine, *others = carol.client.evidence("friends").streams
+    assert (mine.nick, mine.messages, mine.gone) == ("carol", 1, True)
+    assert {one.nick for one in others} == {"alice", "bob"}
 
 
 def test_a_proof_gets_a_name_of_its_own_and_is_checked_from_the_file_alone(

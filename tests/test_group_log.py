@@ -13,6 +13,7 @@ from zerochat.evidence.note import cosignature, parse_checkpoint, parse_note
 from zerochat.evidence.witness import checkpoint, entry_of, is_split, parse_entry
 from zerochat.group.effects import Dispatch
 from zerochat.group.ledger import following, talk
+from zerochat.group.ledger import terms as terms_of_log
 from zerochat.group.ledger.adopting import current
 from zerochat.group.membership import Policy
 from zerochat.group.modes.sender_key import is_signed
@@ -26,6 +27,7 @@ from zerochat.group.stimuli import (
     Received,
     RemoveMember,
     SendPost,
+    SetTerms,
 )
 from zerochat.group.streams import terms
 from zerochat.group.turn import Turn
@@ -123,6 +125,12 @@ def test_terms_are_said_by_themselves_by_one_of_them(four):
         assert four.heard(name, TermsSet)[-1].origin == rules.origin
         assert {stream.rules for stream in four.group(name).streams.values()} == {rules.digest}
         assert {one.rules for one in four.group(name).subscribers.values()} == {rules.digest}
+
+
+def test_where_all_are_equal_whoever_names_others_is_told_who_witnesses(four):
+    three = tuple(four.did(name) for name in ("n0", "n1", "n2"))
+    said = four.refuses("n0", SetTerms(four.id, four.did("n1"), three), terms_of_log.NotTheseTerms)
+    assert said.endswith("longest: n0, n1, n2, n3.")
 
 
 def test_what_is_overdue_is_posted_once_and_found_by_whoever_was_away_although_its_author_is_gone(four):

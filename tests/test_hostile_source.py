@@ -36,7 +36,7 @@ SHOWS = {
 """Calls that put text on the screen, or say that it may go there."""
 CLEANS = {
     *("printable", "printable_line", "printable_key", "name_of", "somebody", "label", "byline", "byline_then"),
-    *("called", "name_words", "size_words", "standing_words", "key_suffix", "short_view", "hue_of"),
+    *("called", "name_words", "size_words", "standing_words", "key_suffix", "short_view", "hue_of", "said_of"),
     *("clock_of", "clock_text", "day_text", "moment_text", "told_time", "local_time"),
 }
 """Calls that make text showable, or take nothing of it but a time, a colour or a place in a table."""

@@ -1,10 +1,12 @@
 """Proofs: what a file shows to whoever has nothing else, and what no change of it can make it show."""
 
+import io
 import json
 import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests import test_agent
 from tests.test_agent import Person, until
@@ -247,8 +249,36 @@ def test_a_group_without_signatures_has_no_proofs(people):
         alice.client.proof("plain", sent.id)
 
 
+def test_what_comes_on_standard_input_has_a_name(capsys, monkeypatch):
+    for verb, code in (("verify-proof", 7), ("judge", 1)):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"abc")))
+        assert main([verb, "-"]) == code
+        assert capsys.readouterr().err.startswith("zerochat: What came on standard input ")
+
+
 def test_what_is_no_case_is_no_case(tmp_path, capsys):
     file = tmp_path / "x.zcase"
     file.write_bytes(b"{}")
     assert told(capsys, "judge", str(file))[0] == 1
     assert told(capsys, "judge", str(tmp_path / "none"))[0] == 1
+
+
+@pytest.mark.parametrize("pages", [proofs.MESSAGES_MAX, 1])
+def test_what_was_heard_before_a_stream_was_asked_for_anew_is_in_its_history(three, pages, monkeypatch):
+    """In an accountable group that is at every change of those who keep the log."""
+    bob, plain = three[1], proofs._of_stream
+
+    def anew(journal, group, author, after):
+        streams = {did: replace(one, time=0) for did, one in group.streams.items()}
+        return plain(journal, replace(group, streams=streams), author, after)
+
+    whole = check_proof(lines_of(bob, author="alice"))
+    monkeypatch.setattr(proofs, "_of_stream", anew)
+    monkeypatch.setattr(proofs, "MESSAGES_MAX", pages)
+    page = bob.client.proof("friends", author="alice")
+    lines = [*page.lines]
+    while page.last is not None:
+        page = bob.client.proof("friends", author="alice", after=page.last)
+        lines += page.lines
+    proven = check_proof([line.encode() for line in lines])
+    assert (proven.messages, proven.first, proven.last) == (whole.messages, whole.first, whole.last)

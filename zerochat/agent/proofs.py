@@ -21,11 +21,13 @@ MESSAGES_MAX = 128
 """In one answer; of a proof of one message, so many behind it at most."""
 BYTES_MAX = 512 * 1024
 """And so many bytes of them."""
+TIME_MAX = 2**63 - 1
+"""No message is later: the greatest number that the journal can compare."""
 
 
 class NotSigned(LocalError):
     """In {group} nothing that is said is signed, so nobody can prove what anybody has said: that is what its keys are
-    for. Groups that are made with `--kind signed` have proofs."""
+    for. Groups that are made with `--kind signed` or `--kind accountable` have proofs."""
 
 
 class SignedByItself(LocalError):
@@ -84,13 +86,15 @@ def events_of(group: Group, kept: Kept) -> set[str]:
 
 def _of_stream(journal: Journal, group: Group, author: str, after: int) -> ProofLines:
     own = group.stream if author == group.me else group.streams.get(author)
-    if own is None or not own.time:
+    # What is kept and not what the stream counts: it counts anew from each answer by which it is heard.
+    final = own and journal.signed.last_before(group.id, author, own.alias, TIME_MAX)
+    if own is None or final is None:
         who = "you" if author == group.me else "that member"
         raise NothingHeard(who=who, group=group.name)
     chain = _fitting(journal.signed.stream(group.id, author, own.alias, after + 1, MESSAGES_MAX))
     lines = [] if after else [head_line(author, group.id)]
     lines += [message_line(one.message) for one in chain]
-    if chain and chain[-1].time < own.time:
+    if chain and chain[-1].time < final.time:
         return ProofLines([line.decode() for line in lines], chain[-1].time)
     acks = journal.signed.acks(group.id, own.alias) if author == group.me else {}
     signed = 0

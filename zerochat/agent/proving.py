@@ -40,7 +40,7 @@ def _of_stream(one: SignedStream, alone: bool, clock: Clock) -> str:
     """`alone`: there is nothing of ours that it could have signed for."""
     count = f"{one.messages:,} signed message{'s' * (one.messages != 1)} here"
     if not one.messages or one.last is None:
-        said = "nothing said yet"
+        said = "no signed message here"
     else:
         said = f"{count}, the last of {clock(one.last)}"
     if alone or one.gone:
@@ -86,11 +86,14 @@ def of_message(found: MessageEvidence, name: Name, clock: Clock) -> list[str]:
     signed = _who(found.members, "signed", name)
     if signed:
         told.append(f"You can show anybody that {signed} {_have(found.members, 'signed')} it: by their signatures.")
+    elif _named(found.members, "unshown"):
+        told.append("You cannot show that anybody has it.")
     else:
         told.append("You cannot show that anybody has it: nobody's signature for it is here.")
     if unshown := _who(found.members, "unshown", name):
         has = _have(found.members, "unshown")
-        told.append(f"{unshown} {has} signed for it too, and what is kept here does not show it any more.")
+        too = " too" if signed else ""
+        told.append(f"{unshown} {has} signed for it{too}, and what is kept here does not show it any more.")
     if heard := _who(found.members, "told", name):
         has = _have(found.members, "told")
         told.append(f"{heard} {has} it by an unsigned word, which you know and nobody else needs to believe.")

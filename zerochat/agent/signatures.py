@@ -57,17 +57,18 @@ def evidence(
 
 
 def _streams(journal: Journal, group: Group, names: Mapping[str, str]) -> list[SignedStream]:
-    """Each member's, ours first, then as they joined; of those who have gone, where something of theirs is here."""
+    """Ours first, whether we are still in it or not, then each member's as they joined; of others who have gone, where
+    something of theirs is here."""
     tally = journal.signed.tally(group.id)
     acked: dict[str, tuple[int, int]] = {}
     if (own := group.stream) is not None:
         for member, written in journal.signed.acks(group.id, own.alias).items():
             ack = parse_ack(written)
             acked[member] = ack.at, journal.signed.count(group.id, group.me, own.alias, ack.time)
-    here = sorted(group.view.members, key=lambda did: (did != group.me, group.view.members[did].joined, did))
-    gone = sorted(tally.keys() - set(here))
+    here = sorted(group.view.members.keys() - {group.me}, key=lambda did: (group.view.members[did].joined, did))
+    gone = sorted(tally.keys() - {group.me, *here})
     streams = []
-    for did in [*here, *gone]:
+    for did in [group.me, *here, *gone]:
         count, first, last = tally.get(did, (0, 0, 0))
         at, behind = acked.get(did, (0, 0))
         streams.append(

@@ -147,13 +147,13 @@ def verify_proof(options: Options, out: Output) -> ExitCode:
             proven = check_proof(_lines(file))
         events = _events(proven)
     except RemoteError as error:
-        raise NotAProof(path=path, why=_why(error)) from None
+        raise NotAProof(path=_called(path), why=_why(error)) from None
     about = proven.head
     facts = [("author", about.author), ("group", about.group)]
     if about.event:
         event = next((one for one in events if one.id == about.event), None)
         if event is None:
-            raise NotAProof(path=path, why="the message that it is about is not in it")
+            raise NotAProof(path=_called(path), why="the message that it is about is not in it")
         facts += [("said", _text(event)), ("when", f"{_when(event.time)}, by the author's clock")]
     else:
         facts += [("messages", f"{proven.messages:,}, none left out between the first and the last")]
@@ -221,6 +221,10 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
         raise CannotRead(path=path, why=(error.strerror or "it is not there").lower()) from None
 
 
+def _called(path: str) -> str:
+    return "What came on standard input" if path == "-" else path
+
+
 # --- judging --------------------------------------------------------------------------------------------------------
 
 
@@ -231,7 +235,7 @@ def judge(options: Options, out: Output) -> ExitCode:
     try:
         case = parse_case(written.rstrip(b"\n"))
     except RemoteError as error:
-        raise NotACase(path=path, why=error.fields.get("why", "it has another form")) from None
+        raise NotACase(path=_called(path), why=error.fields.get("why", "it has another form")) from None
     found = judged(case)
     verdict = ", ".join([*([found.delivery] if found.delivery else []), *found.guilty]) or "nothing is shown"
     rows = [(one.rule, "holds" if one.holds else "does not hold", one.sentence) for one in found.findings]

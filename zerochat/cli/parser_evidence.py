@@ -13,8 +13,8 @@ def add_evidence(verbs: "Verbs[Parser]") -> None:
         "Write a file that proves a message to somebody who was not there: who has signed it, what it says, and, if\n"
         "it is yours, which members have signed that they have it. With --history it proves instead that nothing is\n"
         "left out of what you (or --by another member) have said since you could hear it, without showing what it\n"
-        "says. Only groups whose keys sign (`zerochat new --kind signed`) have proofs; in all others nobody can\n"
-        "prove what anybody has said, on purpose. Whoever gets the file can show it to anybody.",
+        "says. Only groups whose keys sign (`zerochat new --kind signed` or `--kind accountable`) have proofs; in all\n"
+        "others nobody can prove what anybody has said, on purpose. Whoever gets the file can show it to anybody.",
         """
 zerochat proof hikers last
 zerochat proof hikers last --out message.zproof

@@ -55,7 +55,9 @@ def set_by_hand(turn: Turn, wanted: SetTerms) -> Changed:
     ruled = group.view.policy.roles == "admins"
     body = TermsBody(operator, witnesses if ruled else group.view.eldest_witnesses)
     if not ruled and set(witnesses) != set(body.witnesses):
-        raise NotTheseTerms(group=group.name, why="where all are equal, those witness who have been in it longest")
+        these = ", ".join(group.view.members[one].label for one in body.witnesses) or "nobody yet"
+        why = f"where all are equal, those witness who have been in it longest: {these}"
+        raise NotTheseTerms(group=group.name, why=why)
     if not may_set_terms(group.view, group.me, body):
         why = "the owner and the admins say it" if ruled else "one of the witnesses operates it"
         raise NotTheseTerms(group=group.name, why=why)
