@@ -83,6 +83,7 @@ class FakeAgent:
         self.path = path
         self.nick = nick
         self.groups: dict[str, FakeGroup] = {}
+        self.accused: list[schema.CaseInfo] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.refuse: dict[str, Refusal] = {}
         self.warning = ""
@@ -741,6 +742,23 @@ class FakeAgent:
             event=event, signed=signs, why="" if signs else "keys", members=others if signs and event.self else []
         )
         return replace(found, message=about)
+
+    def _accuse(self, params: schema.AccuseParams) -> schema.CaseInfo:
+        group = self.groups[params.group]
+        me, accused = group.members[0], next(one for one in group.members if one.did == params.member)
+        case = schema.CaseInfo(
+            group=params.group,
+            id=f"case{len(self.accused):04}",
+            accuser=Author(me.did, me.nick),
+            accused=Author(accused.did, accused.nick),
+            mine="accuser",
+            state="waiting",
+        )
+        self.accused.append(case)
+        return case
+
+    def _cases(self, params: schema.GroupParams) -> list[schema.CaseInfo]:
+        return [one for one in self.accused if one.group == params.group]
 
     def _log_info(self, group: FakeGroup) -> schema.LogInfo:
         """It is kept by the second member, and witnessed by the first three."""

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from tests.fake_agent import Refusal
 from tests.pilot import HOSTILE, asked, assert_harmless, run, scene, weekend
-from zerochat.agent.schema import Author, LogKeptNews, LogSplitNews, LogStalledNews
+from zerochat.agent.schema import Author, LogKeptNews, LogSplitNews, LogStalledNews, ToldVerdict
 from zerochat.tui.sheets.evidence import EvidenceSheet
 from zerochat.tui.sheets.sheet import Body
 from zerochat.tui.state.preferences import Choices
@@ -363,5 +363,33 @@ def test_an_accountable_group_is_created_with_its_log(tmp_path):
             await it.until(lambda: it.agent.count("new") == 1)
             (wanted,) = asked(it.agent, "new")
             assert (wanted["keys"], wanted["accountability"]) == ("sender-key", "ledger")
+
+    run(play())
+
+
+def test_somebody_is_accused_and_what_comes_of_it_is_shown_as_it_comes(tmp_path):
+    async def play():
+        async with scene(tmp_path, size=(80, 24), setting=accountable("kept")) as it:
+            await it.shows("Message weekend")
+            await it.say("/cases")
+            await it.shows("Cases in weekend", "Nobody is accused of anything here.")
+            await it.press("escape")
+            await it.say("/accuse nobody-like-that")
+            await it.until(lambda: "Nobody here is called" in it.told())
+            await it.say("/accuse bob")
+            await it.shows("for good, that bob withholds a message from you?")
+            await it.press("escape")
+            assert it.agent.count("accuse") == 0, "it takes a yes"
+            await it.say("/accuse bob")
+            await it.shows("for good, that bob withholds a message from you?")
+            await it.pilot.click("#yes")
+            await it.until(lambda: "/cases shows what comes of it" in it.told())
+            await it.say("/cases")
+            await it.shows("you accuse bob", "not in the log yet")
+            (case,) = it.agent.accused
+            told = [ToldVerdict(case.accuser, f"dismissed {HOSTILE}", agrees=False)]
+            it.agent.accused = [replace(case, state="decided", verdict="upheld", told=told)]
+            await it.shows("you accuse bob", "upheld; alice says: dismissed")
+            assert_harmless(it.text)
 
     run(play())

@@ -66,6 +66,10 @@ COMMANDS = {
         CommandInfo("why", "[NAME]", "what has become of it, in sentences", True, title="What became of a message"),
         CommandInfo("evidence", "[MSG]", "what can be proven here, or of a message: the selected one"),
         CommandInfo("proof", "[MSG] PATH", "write a proof of that message into a file", title="Write a proof"),
+        CommandInfo(
+            "accuse", "NAME", "say in the group's log that somebody withholds a message", True, (), "Accuse a member"
+        ),
+        CommandInfo("cases", "", "who is accused of what here, and what has come of it", title="Cases"),
         CommandInfo("ping", "NAME", "whether somebody is there, and what the answer proves", True, title="Ping"),
         CommandInfo("features", "NAME", "which protocols somebody's agent speaks", True, title="Features of an agent"),
         CommandInfo("rotate", "NAME", "use a new DID, with new keys, towards somebody", True, title="Rotate my keys"),
@@ -106,7 +110,7 @@ ELSEWHERE |= {"admit": "requests", "refuse": "requests", "ignore": "mute", "exit
 ELSEWHERE |= {"date": "goto", "jump": "goto"}
 """Commands that people know from other chats or from a shell, and what they are called here, if they are."""
 IN_A_SHELL = {
-    *("accuse", "agent", "audit", "backup", "bot", "case", "cases", "chat", "completion", "config", "connect", "demo"),
+    *("agent", "audit", "backup", "bot", "case", "chat", "completion", "config", "connect", "demo"),
     *("didcomm", "disconnect", "doctor", "export", "history", "import", "init", "judge", "locate", "log", "man"),
     *("mediator", "passphrase", "restore", "route", "rpc", "sim", "tail", "verify-proof"),
 }

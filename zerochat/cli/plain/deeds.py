@@ -215,6 +215,8 @@ _VERBS: dict[str, Callable[["Chat", str], list[str]]] = {
     "why": _why,
     "evidence": _evidence,
     "proof": _proof,
+    "accuse": _about_member("accuse"),
+    "cases": _about_group("cases"),
     "info": lambda chat, rest: ["why", "--", _here(chat), _newest(chat).id],
     "react": _react,
     "edit": _edit,

@@ -326,6 +326,12 @@ def _evidence(chat: Board, rest: str) -> None:
     evidence.evidence(chat, rest)
 
 
+def _cases(chat: Board, rest: str) -> None:
+    from zerochat.tui.actions import evidence
+
+    evidence.cases(chat, rest)
+
+
 def _proof(chat: Board, rest: str) -> None:
     from zerochat.tui.actions import evidence
 
@@ -390,6 +396,8 @@ _DEEDS: dict[str, Callable[[Board, str], None]] = {
     "why": fates.why,
     "evidence": _evidence,
     "proof": _proof,
+    "accuse": members.accuse,
+    "cases": _cases,
     "ping": peers.ping,
     "features": peers.features,
     "rotate": peers.rotate,

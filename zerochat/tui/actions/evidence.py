@@ -6,9 +6,18 @@ from pathlib import Path
 
 from textual.content import Content
 
-from zerochat.agent import keeping, proving
+from zerochat.agent import accusing, keeping, proving
 from zerochat.agent.prooffile import ID_CHARS, Written, counted, place_of, write_proof
-from zerochat.agent.schema import Event, Evidence, EvidenceParams, LogKeptNews, ProofLines, ProofParams
+from zerochat.agent.schema import (
+    CaseInfo,
+    Event,
+    Evidence,
+    EvidenceParams,
+    GroupParams,
+    LogKeptNews,
+    ProofLines,
+    ProofParams,
+)
 from zerochat.commands import message_and_path
 from zerochat.errors import LocalError
 from zerochat.terminal import Printable, printable, printable_line
@@ -110,6 +119,27 @@ def _told(conversation: Conversation, found: Evidence) -> tuple[Printable, Conte
         parts += [rows([(left, printable_line(right)) for left, right in told], 16), Content("")] if told else []
         rest = [*keeping.sentences(found.log, name_of), *rest]
     return printable_line(f"What can be proven in {conversation.name}"), _paragraphs(parts, rest)
+
+
+def cases(chat: Board, rest: str) -> None:
+    """`/cases`: who is accused of what in the open group, and what has come of it; as it is, for as long as it is
+    shown."""
+    from zerochat.tui.sheets.sheet import open_live, rows
+
+    conversation = chat.conversations.open
+    if conversation is None:
+        chat.complain(NO_GROUP)
+        return
+
+    async def ask() -> tuple[Printable, Content]:
+        found = await chat.link.ask("cases", GroupParams(conversation.info.id), list[CaseInfo])
+        told = [
+            (printable_line(accusing.charge(one, name_of)), printable_line(accusing.outcome(one, name_of, clock_of)))
+            for one in found
+        ]
+        return printable_line(f"Cases in {conversation.name}"), rows(told, 24) if told else Content(accusing.NONE)
+
+    chat.attempt(open_live(chat.app, ask))
 
 
 def _paragraphs(parts: list[Content], sentences: list[str]) -> Content:

@@ -5,7 +5,9 @@ The screens are imported where they are opened: the first frame has none of them
 
 from zerochat.agent import plain
 from zerochat.agent.schema import (
+    AccuseParams,
     AnswerParams,
+    CaseInfo,
     DisagreementNews,
     DismissParams,
     GroupInfo,
@@ -233,6 +235,30 @@ def _remove(chat: Board, conversation: Conversation, member: MemberInfo) -> None
         chat.app.push_screen(Confirm(printable_line(question), "Vote", "No"), answered)
     else:
         chat.app.push_screen(Confirm(printable_line(f"Put {who} out of {group}? {gone}"), "Put out", "No"), answered)
+
+
+def accuse(chat: Board, rest: str) -> None:
+    conversation = _open(chat)
+    member = _member(chat, conversation, "accuse", rest) if conversation else None
+    if conversation is not None and member is not None:
+        _accuse(chat, conversation, member)
+
+
+def _accuse(chat: Board, conversation: Conversation, member: MemberInfo) -> None:
+    from zerochat.tui.sheets.sheet import Confirm
+
+    who = name_of(member.nick)
+
+    async def put() -> None:
+        await chat.link.ask("accuse", AccuseParams(conversation.info.id, member.did), CaseInfo)
+        chat.tell(Printable(f"{who} is accused as soon as the witnesses answer. /cases shows what comes of it."))
+
+    def answered(yes: bool | None) -> None:
+        if yes:
+            chat.attempt(put())
+
+    question = f"Say in the log of {conversation.name}, for good, that {who} withholds a message from you?"
+    chat.app.push_screen(Confirm(printable_line(question), "Accuse", "No"), answered)
 
 
 def role(chat: Board, rest: str) -> None:
