@@ -15,9 +15,12 @@ from zerochat.commands import COMMANDS
 people = test_agent.people
 
 VERBS: dict[str, set[str]] = {
+    "accuse": {"accuse"},
     "admit": {"answer"},
     "audit": {"ledger", "rows"},
     "backup": {"backup"},
+    "case": {"case"},
+    "cases": {"cases"},
     "config": {"settings", "set"},
     "connect": {"connect", "offer"},
     "connections": {"connections"},
