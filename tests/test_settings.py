@@ -14,11 +14,14 @@ from zerochat.agent.config import SETTINGS_BYTES_MAX, BadSettings, BadVariable, 
 from zerochat.agent.options import OPTIONS, check_value, commented, complaints, full_name, shown, typed
 from zerochat.agent.places import Places, places
 from zerochat.agent.preferences import FACE_CHECKS, Preferences, load_preferences, preferences
+from zerochat.agent.reloading import AT_ONCE
 from zerochat.agent.rewriting import BadSetting, SettingsExist, write_commented, write_setting
 from zerochat.agent.settings import CHECKS, load_settings, unknown
+from zerochat.agent.thread import rotation_of
 from zerochat.cli import main
 from zerochat.cli.parser import parse
 from zerochat.errors import LocalError
+from zerochat.group.rotation import Rotation
 
 
 @pytest.fixture
@@ -92,6 +95,14 @@ WRONG = [
     ("chat = 3", "There is no setting chat."),
     ("[chat", "not TOML"),
 ]
+SIGNING = [
+    ("key_messages = 257", "no whole number between 1 and 256"),
+    ("key_messages = 0", "no whole number between 1 and 256"),
+    ("key_days = 91", "no whole number between 1 and 90"),
+    ("key_days = 1.5", "no whole number between 1 and 90"),
+    ("key_removals = 0", "no whole number between 1 and 16"),
+    ("key_removals = true", "no whole number between 1 and 16"),
+]
 
 
 @pytest.mark.parametrize(("text", "word"), WRONG)
@@ -103,6 +114,21 @@ def test_a_wrong_value_is_told_and_costs_nobody_the_chat(home, text, word):
         assert all(warning.endswith((".", "?")) for warning in found.warnings)
     assert (found.theme, found.keymap, found.mouse, found.groups) == ("dark", "default", True, {})
     assert any(word in each for each in complaints(home, {})), complaints(home, {})
+
+
+@pytest.mark.parametrize(("text", "word"), SIGNING)
+def test_a_key_is_not_kept_for_longer_than_it_may_be(home, text, word):
+    given_file(home, f"[signing]\n{text}")
+    assert any(word in each for each in complaints(home, {}))
+    with pytest.raises(BadSettings, match=word):
+        load_settings(home, {})
+
+
+def test_when_a_key_is_replaced_is_what_the_file_says_and_holds_at_once(home):
+    assert rotation_of(load_settings(home, {})) == Rotation() == Rotation(256, 7, 1)
+    given_file(home, "[signing]\nkey_messages = 50\nkey_days = 90\nkey_removals = 16")
+    assert rotation_of(load_settings(home, {})) == Rotation(50, 90, 16)
+    assert {name for name in OPTIONS if name.startswith("signing.")} <= AT_ONCE
 
 
 def test_too_many_keys_are_none(home):

@@ -23,7 +23,8 @@ from zerochat.group.modes.sender_key import (
     wrapped_key,
 )
 from zerochat.group.relationship import pack
-from zerochat.group.stimuli import LeaveGroup, Moment, Received, RemoveMember, SendPost
+from zerochat.group.rotation import DAY_MS, Rotation
+from zerochat.group.stimuli import LeaveGroup, Moment, Received, RemoveMember, SendPost, Started
 from zerochat.group.streams import own, taking, terms
 from zerochat.group.streams.subscribing import open_key
 from zerochat.group.turn import Turn
@@ -193,13 +194,103 @@ def test_a_newcomer_cannot_open_what_was_said_before_it_came():
         open_content(moved_on(stream.chain)[0], parse_data(kept.message))
 
 
-def test_a_key_is_taken_anew_after_so_many_messages(three, monkeypatch):
-    monkeypatch.setattr(own, "MESSAGES_MAX", 3)
+def set_rotation(world, name, rotation):
+    """Somebody starts again with other settings."""
+    node = world.nodes[name]
+    world.hear(name, Started(node.address, node.queue_address, node.server_key, rotation=rotation))
+    world.settle()
+    assert node.agent.rotation == rotation
+
+
+def keys_drawn(world, name):
+    return sum(not one.key for one in world.messages(name))
+
+
+def test_a_key_is_taken_anew_after_so_many_messages(three):
+    set_rotation(three, "n0", Rotation(messages=3))
     for number in range(7):
         three.post("n0", f"number {number}")
     kept = three.messages("n1", "n0")
-    assert sum(not one.key for one in kept) == 2
+    assert [bool(one.key) for one in kept] == [True] * 3 + [False] + [True] * 3 + [False, True]
     assert three.texts("n2")[-7:] == [f"number {number}" for number in range(7)]
+
+
+def test_no_key_serves_for_more_messages_than_it_may_though_they_are_said_at_once(three):
+    set_rotation(three, "n0", Rotation(messages=1))
+    turn, group = three.turn("n0"), three.group("n0")
+    said = [
+        Event(three.id, "post", group.me, group.seq + n, "", (), (), 100 + n, 1, {"text": "x" * 30_000})
+        for n in range(1, 4)
+    ]
+    own.publish(turn, three.id, said)
+    kept = [(bool(one.key), one.upto - group.seq) for one in turn.effects if isinstance(one, KeepMessage)]
+    assert kept == [(True, 1), (False, 2), (True, 2), (False, 3), (True, 3)]
+
+
+def test_a_key_is_taken_anew_when_it_is_so_old(three):
+    set_rotation(three, "n0", Rotation(days=2))
+    three.post("n0", "today")
+    three.now += 2 * DAY_MS - 60_000
+    three.post("n0", "tomorrow")
+    assert keys_drawn(three, "n0") == 0
+    three.now += 60_000
+    three.post("n0", "the day after")
+    assert keys_drawn(three, "n0") == 1
+    three.settle()
+    assert three.texts("n1")[-3:] == ["today", "tomorrow", "the day after"]
+
+
+def opens(stream, messages):
+    """Whether whoever has this state of a stream can open these messages, which follow it, with what is in them."""
+    chain, found = stream.chain, []
+    for one in messages:
+        key, chain = moved_on(chain)
+        try:
+            open_content(key, parse_data(one.message))
+        except (Unauthentic, Malformed):
+            found.append(False)
+        else:
+            found.append(True)
+    return found
+
+
+def test_with_more_removals_whoever_has_gone_could_read_on_and_is_sent_nothing():
+    """What the setting costs, as the README says it: a key of before opens what comes until so many have gone."""
+    four = Signed(4)
+    set_rotation(four, "n0", Rotation(removals=2))
+    four.post("n0", "all hear this")
+    stream = four.group("n2").streams[four.did("n0")]
+    sent, deliver = [], four._frame
+
+    def deliver_noted(name, stimulus):
+        sent.append((name, stimulus.envelope))
+        deliver(name, stimulus)
+
+    four._frame = deliver_noted  # type: ignore[method-assign]
+    four.ask("n0", RemoveMember(four.id, four.did("n2")))
+    four.ask("n0", SendPost(four.id, "said at once"))  # the one who was put out can be reached for a moment
+    four.run(for_ms=20_000)
+    fresh = [one for one in four.messages("n0") if one.time > stream.time]
+    assert keys_drawn(four, "n0") == 0 and opens(stream, fresh) == [True]
+    assert not [name for name, envelope in sent if name == "n2" and envelope == fresh[0].message]
+    assert "said at once" in four.texts("n1") and "said at once" not in four.texts("n2")
+    four.says("n0", RemoveMember(four.id, four.did("n3")))
+    four.post("n0", "after the second")
+    fresh = [one for one in four.messages("n0") if one.time > stream.time]
+    assert opens(stream, fresh) == [True, False, False]
+    assert four.texts("n1")[-1] == "after the second"
+
+
+def test_a_lower_limit_of_removals_holds_for_who_has_gone_before():
+    four = Signed(4)
+    set_rotation(four, "n0", Rotation(removals=3))
+    four.says("n0", RemoveMember(four.id, four.did("n3")))
+    four.post("n0", "under the old key")
+    assert keys_drawn(four, "n0") == 0
+    set_rotation(four, "n0", Rotation(removals=1))
+    four.post("n0", "under a new one")
+    four.post("n0", "and no other")
+    assert keys_drawn(four, "n0") == 1
 
 
 def test_words_without_a_signature_are_refused_where_keys_sign(three):

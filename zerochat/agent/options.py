@@ -138,6 +138,19 @@ OPTIONS: Final[Mapping[str, Option]] = {
             False,
             _FLAG,
         ),
+        Option(
+            "signing.key_messages",
+            "in groups with signed messages, what you say goes on under a new key after so many messages (256 at the"
+            " most)",
+            256,
+        ),
+        Option("signing.key_days", "and after so many days (90 at the most)", 7),
+        Option(
+            "signing.key_removals",
+            "and when so many members have left or were put out (16 at the most); with more than 1, they can read what"
+            " you say until then, if anybody hands it to them",
+            1,
+        ),
         Option("files.auto_max", "a file of so many MiB or less is fetched when it is posted; 0: only when you ask", 1),
         Option("files.size_max", "MiB; a larger file is neither sent nor fetched (1024 at the most)", 64),
         Option("files.total_max", "MiB that are kept of all files, of all groups", 2_048),
@@ -157,6 +170,7 @@ _SECTIONS: Final = {
     "agent": "The agent.",
     "hooks": "What is run when somebody says something.",
     "share": "What the others are told of what you do, besides what you say. Each works both ways.",
+    "signing": "When a new key is drawn for what you say in groups with signed messages.",
     "files": "How much of others' files this machine takes.",
     "telemetry": "What may be recorded of how messages fare; nothing is, unless you turn it on.",
 }

@@ -13,6 +13,7 @@ AT_ONCE: Final = frozenset(
         *("telemetry.allowed", "telemetry.megabytes", "telemetry.days"),
         *("files.auto_max", "files.size_max", "files.total_max"),
         *("share.read_receipts", "share.typing"),
+        *("signing.key_messages", "signing.key_days", "signing.key_removals"),
     }
 )
 """All others are about sockets that are open and addresses that were told, or belong to whoever started the agent."""

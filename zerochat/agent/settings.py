@@ -24,6 +24,7 @@ from zerochat.agent.config import (
 )
 from zerochat.agent.places import Places
 from zerochat.errors import Malformed
+from zerochat.group import rotation
 
 __all__ = ["SETTINGS_BYTES_MAX", "BadSettings", "Settings", "load_settings"]
 
@@ -92,6 +93,12 @@ class Settings(Struct, frozen=True):
     """`share.read_receipts`: tell the others up to where I have read, and be told the same."""
     typing: bool = False
     """`share.typing`: tell the others that I am writing, and be told the same."""
+    key_messages: int = rotation.Rotation().messages
+    """`signing.key_messages`: in groups whose keys sign, I draw a new key after so many messages."""
+    key_days: int = rotation.Rotation().days
+    """`signing.key_days`: and after so many days."""
+    key_removals: int = rotation.Rotation().removals
+    """`signing.key_removals`: and when so many members have left or were put out."""
     warnings: tuple[str, ...] = ()
     """One sentence for each name in the file that means nothing."""
 
@@ -215,6 +222,12 @@ def _days(value: object) -> int:
     return value
 
 
+def _whole(least: int, most: int, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"it is no whole number between {least} and {most}")
+    return value
+
+
 def _log_level(value: object) -> str:
     if value not in LOG_LEVELS:
         raise ValueError(f"it is none of {', '.join(LOG_LEVELS)}")
@@ -269,6 +282,9 @@ CHECKS: Final[Mapping[str, Callable[[object], Any]]] = {
     "telemetry.days": _days,
     "share.read_receipts": _flag,
     "share.typing": _flag,
+    "signing.key_messages": partial(_whole, 1, rotation.MESSAGES_MAX),
+    "signing.key_days": partial(_whole, 1, rotation.DAYS_MAX),
+    "signing.key_removals": partial(_whole, 1, rotation.REMOVALS_MAX),
     "files.auto_max": partial(_mebibytes, 0, FILE_MEBIBYTES_MAX),
     "files.size_max": partial(_mebibytes, 1, FILE_MEBIBYTES_MAX),
     "files.total_max": partial(_mebibytes, 1, 1 << 24),

@@ -88,6 +88,7 @@ from zerochat.group.engine import step
 from zerochat.group.files.rules import FileRules
 from zerochat.group.history import regain
 from zerochat.group.notices import Forked, Notice
+from zerochat.group.rotation import Rotation
 from zerochat.group.sharing import Sharing
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
@@ -145,6 +146,10 @@ def _file_rules(settings: Settings) -> FileRules:
 
 def _sharing(settings: Settings) -> Sharing:
     return Sharing(settings.read_receipts, settings.typing)
+
+
+def rotation_of(settings: Settings) -> Rotation:
+    return Rotation(settings.key_messages, settings.key_days, settings.key_removals)
 
 
 Connectivity: TypeAlias = LinkUp | LinkDown | WebUp | WebDown | Started
@@ -348,7 +353,7 @@ class AgentThread(threading.Thread):
                 self._watched: dict[int, bool] = {}
                 web = postman.start(hidden)
                 key, restored = x25519_public(secret), self._restored
-                own = _file_rules(settings), _sharing(settings)
+                own = _file_rules(settings), _sharing(settings), rotation_of(settings)
                 self._set_hooks(settings)
                 started = Started(self._pair, self._queue, key, web, hidden, settings.cover, restored, anew, *own)
                 self._turn([started, *files.found()])
@@ -419,7 +424,8 @@ class AgentThread(threading.Thread):
         self._set_hooks(settings)
         self._record()
         # Not the core's own doing, but what `Started` tells it too; the next commit puts it on disk.
-        self._agent = replace(self._agent, file_rules=_file_rules(settings), sharing=_sharing(settings))
+        files, sharing, rotation = _file_rules(settings), _sharing(settings), rotation_of(settings)
+        self._agent = replace(self._agent, file_rules=files, sharing=sharing, rotation=rotation)
         self._log.info("the settings were read again: %s", ", ".join(found.taken) or "nothing to take over")
         if found.waiting:
             self._log.warning("these settings hold from the next start on: %s", ", ".join(found.waiting))

@@ -97,7 +97,7 @@ def step(
                 for name in turn.agent.groups if restored else ():
                     regain.begin(turn, name)
                 timekeeping.started(turn, anew)
-                turn.change(file_rules=stimulus.files, sharing=stimulus.sharing)
+                turn.change(file_rules=stimulus.files, sharing=stimulus.sharing, rotation=stimulus.rotation)
                 _start(turn, reach, web)
                 if cover:
                     turn.timer("cover", "", sync.cover_delay(turn))

@@ -19,6 +19,7 @@ from zerochat.group.files.descriptor import File
 from zerochat.group.files.rules import FileRules
 from zerochat.group.ledger.lookups import Found, Lookup
 from zerochat.group.membership import Policy
+from zerochat.group.rotation import Rotation
 from zerochat.group.saying import Delete, Edit, React, Topic
 from zerochat.group.sharing import Sharing
 from zerochat.group.verdict import Verdict
@@ -343,6 +344,8 @@ class Started(Struct, frozen=True):
     """How much of others' files this machine takes."""
     sharing: Sharing = Sharing()
     """What others are told of what a person here reads and writes."""
+    rotation: Rotation = Rotation()
+    """When a new key is drawn for what is said here, in groups whose keys sign."""
 
 
 class ClockSet(Struct, frozen=True):

@@ -4,6 +4,7 @@ from msgspec import Struct, field
 
 from zerochat.group.contact import Reach
 from zerochat.group.files.rules import FileRules
+from zerochat.group.rotation import Rotation
 from zerochat.group.sharing import Sharing
 from zerochat.group.state.groups import Group
 from zerochat.group.state.joins import Join, OpenInvitation
@@ -37,6 +38,8 @@ class Agent(Struct, frozen=True):
     """How much of others' files this machine takes."""
     sharing: Sharing = Sharing()
     """What others are told of what a person here reads and writes."""
+    rotation: Rotation = Rotation()
+    """When a new key is drawn for what is said here, in groups whose keys sign."""
     calls: dict[bytes, bytes] = field(default_factory=dict)
     """Joiners whom we have dialled because they answered by mail (`invite.call`): our link to each, and the link of
     the invitation that it has answered. As short-lived as any connection."""

@@ -25,7 +25,9 @@ class OwnStream(Veiled, frozen=True):
     number: int = 0
     """Messages since it was drawn."""
     gone: bool = False
-    """Somebody who has it is not a member any more."""
+    """So many have left since then that another one is due."""
+    left: int = 0
+    """How many have left since then, or were put out."""
 
 
 class Subscriber(Struct, frozen=True):

@@ -15,17 +15,13 @@ from zerochat.group.event import Event
 from zerochat.group.ledger import adopting
 from zerochat.group.modes.sender_key import KEY_BYTES, moved_on, seal_content, wrap_key
 from zerochat.group.relationship import Relationship, pack
+from zerochat.group.rotation import DAY_MS
 from zerochat.group.state import Group, OwnStream
 from zerochat.group.turn import Turn
 from zerochat.group.wire.frame import seal_frame
 from zerochat.group.wire.messages import SIGNED
 from zerochat.group.wire.queues import data_queue
 from zerochat.group.wire.run import portions
-
-MESSAGES_MAX = 256
-"""As many messages follow from one key (Megolm's clients take a new one after a hundred)."""
-AGE_MS_MAX = 7 * 24 * 3_600_000
-"""And for so long."""
 
 
 def current(turn: Turn, name: str) -> OwnStream:
@@ -41,10 +37,12 @@ def current(turn: Turn, name: str) -> OwnStream:
 
 
 def somebody_went(turn: Turn, name: str) -> None:
-    """Whoever has our key and is not a member any more shall read nothing of what comes."""
+    """Whoever has our key and is not a member any more shall read nothing of what comes, unless a person here has said
+    that it may take some more of them (`rotation.py`)."""
     own = turn.group(name).stream
-    if own is not None and not own.gone:
-        turn.edit(name, stream=replace(own, gone=True))
+    if own is not None:
+        left = own.left + 1
+        turn.edit(name, stream=replace(own, left=left, gone=own.gone or left >= turn.agent.rotation.removals))
 
 
 def begin_anew(turn: Turn, name: str) -> None:
@@ -69,15 +67,21 @@ def forget(turn: Turn, name: str, member: str) -> None:
 
 def publish(turn: Turn, name: str, events: Sequence[Event]) -> None:
     """Say these events of ours, the next ones in our chain, to everybody who hears us."""
-    own, upto = current(turn, name), events[-1].seq
-    if own.gone or own.number >= MESSAGES_MAX or not 0 <= turn.now - own.since < AGE_MS_MAX:
-        _take_new_key(turn, name, upto)
     for portion in portions(events):
+        if _is_worn(turn, current(turn, name)):
+            _take_new_key(turn, name, portion[-1].seq)
         own = current(turn, name)
         key, chain = moved_on(own.chain)
         body = outbox.events_body(turn.group(name), portion)
         turn.edit(name, stream=replace(own, chain=chain, number=own.number + 1))
         _say(turn, name, partial(seal_content, key, body), portion[-1].seq, key)
+
+
+def _is_worn(turn: Turn, own: OwnStream) -> bool:
+    """Whether the next message goes under a new key. The limits may have been lowered since somebody left."""
+    rules = turn.agent.rotation
+    due = own.gone or own.left >= rules.removals or own.number >= rules.messages
+    return due or not 0 <= turn.now - own.since < rules.days * DAY_MS
 
 
 def _take_new_key(turn: Turn, name: str, upto: int) -> None:
@@ -90,7 +94,7 @@ def _take_new_key(turn: Turn, name: str, upto: int) -> None:
         _say(turn, name, lambda _: wrap_key(frame), upto, b"")
         own = current(turn, name)
     kept = {did: one for did, one in group.subscribers.items() if did in listeners}
-    turn.edit(name, stream=replace(own, chain=chain, since=turn.now, number=0, gone=False), subscribers=kept)
+    turn.edit(name, stream=replace(own, chain=chain, since=turn.now, number=0, gone=False, left=0), subscribers=kept)
 
 
 def hash_of(group: Group, written: bytes) -> bytes:
@@ -120,6 +124,8 @@ def _say(turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key
         for did, _ in _listeners(group)
         if did in peers and (peers[did].link in up or not mail.by_mail(turn, name, did))
     }
+    if key and own.left and peers.keys() - group.view.members.keys():
+        near = {}  # somebody who has gone can open this, and hears the queue until we have closed it
     if near:
         turn.say(Publish(data_queue(name, group.me), written, tuple(near.values())))
     for did in group.subscribers.keys() - near.keys():
@@ -127,8 +133,11 @@ def _say(turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key
 
 
 def _send(turn: Turn, name: str, member: str, written: bytes) -> None:
-    """To one member alone: over its link as it is, over a mediator in an envelope."""
+    """To one member alone: over its link as it is, over a mediator in an envelope. Whoever was put out can be reached
+    for some seconds more, and is sent none of it: it may have the key still (`rotation.py`)."""
     group = turn.group(name)
+    if member not in group.view.members:
+        return
     relationship = group.relationships.get(member)
     if member not in group.peers or relationship is None or not relationship.established:
         return
