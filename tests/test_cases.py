@@ -41,11 +41,11 @@ from zerochat.evidence.judge import (
 )
 from zerochat.evidence.messages import data, parse_data
 from zerochat.group import effects
-from zerochat.group.effects import Changed, KeepStatement, Remembered
+from zerochat.group.effects import Changed, KeepStatement, KeepStray, Remembered
 from zerochat.group.ledger.posting import NotForTheLog
 from zerochat.group.state import Early
 from zerochat.group.stimuli import Ask, PostToLog, Say, SendPost
-from zerochat.group.streams import taking, terms
+from zerochat.group.streams import own, taking, terms
 from zerochat.group.verdict import VERDICT_BYTES_MAX, BadVerdict, read_verdict
 
 MINUTE = 60_000
@@ -377,6 +377,111 @@ def test_who_begins_anew_does_not_cover_what_was_withheld_before(court):
     court.file(docket)
     assert court.answer(docket) is None, "what it has acknowledged there says nothing of before"
     assert court.verdict(docket) == UPHELD
+
+
+# --- what waits no longer ---------------------------------------------------------------------------------------------
+
+
+def keeping_a_log(court, name="n1"):
+    """One of them is in a group that wants a log, as its view says."""
+    turn = court.turn(name)
+    turn.edit(court.id, view=replace(court.group(name).view, ledger=True))
+    court.nodes[name].agent = turn.agent
+
+
+def begins_anew(court):
+    """n1 loses its hold on n0's stream, asks anew, and gets what comes then."""
+    keeping_a_log(court)
+    turn = court.turn("n1")
+    turn.edit(court.id, streams={did: one for did, one in court.group("n1").streams.items() if did != court.did("n0")})
+    court.nodes["n1"].agent = turn.agent
+    court.run(for_ms=20_000)
+    court.says("n0", SendPost(court.id, "after that"))
+    assert "after that" in court.texts("n1") and not court.group("n1").early
+
+
+def test_what_was_withheld_can_be_shown_though_nothing_waits_for_it_any_more(court):
+    court.withhold("for some")
+    begins_anew(court)
+    court.later()
+    docket = court.accuse()
+    assert len(docket.reopened) == 1
+    court.file(docket)
+    assert court.answer(docket) is None
+    assert court.verdict(docket) == UPHELD
+
+
+def test_what_has_come_out_of_the_log_is_not_missing_any_more(court):
+    lost = court.withhold("for some")
+    begins_anew(court)
+    court.later()
+    assert court.accuse()
+    turn = court.turn("n1")
+    taking.hear_posted(turn, court.id, court.did("n0"), lost)
+    court.noted.setdefault("n1", []).extend(one for one in turn.effects if isinstance(one, Remembered))
+    assert not [one for one in turn.effects if isinstance(one, effects.KeepMessage)], "it is in no stream of ours"
+    with pytest.raises(NothingMissing):
+        court.accuse()
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_whoever_signs_two_messages_in_one_place_draws_nobody_into_a_false_accusation(court, place):
+    """The second one waits, and names something that is here, or behind which we began: it was acknowledged."""
+    for text in ("one", "two", "three"):
+        court.says("n0", SendPost(court.id, text))
+    group, own = court.group("n0"), court.group("n0").stream
+    named = [court.messages("n1", "n0")[0].before, *(one.signature for one in court.messages("n1", "n0"))][place]
+    again = data(group.seed, own.time + 9, own.alias, b"\x01" * 40, named)
+    turn = court.turn("n1")
+    taking.hear(turn, court.id, group.me, again.written())
+    court.nodes["n1"].agent = turn.agent
+    assert court.group("n1").early[group.me].messages == {named: again.written()}
+    court.later()
+    with pytest.raises(NothingMissing):
+        court.accuse()
+
+
+def test_what_waits_is_kept_where_its_author_goes_or_its_key_is_lost(court):
+    court.withhold("for some")
+    keeping_a_log(court)
+    member = court.did("n0")
+    (waiting,) = court.group("n1").early[member].messages.values()
+    stream = court.group("n1").streams[member]
+    broken = data(court.group("n0").seed, stream.time + 1, stream.alias, b"\x01" * 300, stream.head)
+
+    def is_gone(turn):
+        own.forget(turn, court.id, member)
+
+    def is_lost(turn):
+        taking.hear(turn, court.id, member, broken.written())
+
+    def begins_elsewhere(turn):
+        own.begin_anew(turn, court.id)
+
+    for happens in (is_gone, is_lost, begins_elsewhere):
+        turn = court.turn("n1")
+        happens(turn)
+        assert member not in turn.group(court.id).early
+        strays = [one for one in turn.effects if isinstance(one, KeepStray)]
+        assert [one.message for one in strays if one.message] == [waiting]
+        came = [one.signature for one in strays if not one.message]
+        assert came == ([broken.signature] if happens is is_lost else [])
+
+
+def test_what_does_not_fit_the_stream_is_not_taken_in_however_it_has_waited(court):
+    """It was held before the stream was known: it names the right message, and is of another stream, or too old."""
+    keeping_a_log(court)
+    court.says("n0", SendPost(court.id, "hello"))
+    group, member = court.group("n1"), court.did("n0")
+    stream = group.streams[member]
+    seed = court.group("n0").seed
+    for time, alias in ((stream.time, stream.alias), (stream.time + 1, b"another of them.")):
+        turn = court.turn("n1")
+        odd = data(seed, time, alias, b"\x01" * 300, stream.head).written()
+        turn.edit(court.id, early={member: Early({stream.head: odd})})
+        taking.follow(turn, court.id, member)
+        assert turn.group(court.id).streams[member] == stream
+        assert [one.message for one in turn.effects if isinstance(one, KeepStray)] == [odd]
 
 
 def test_a_case_is_void_where_the_accuser_did_not_wait(court):

@@ -650,7 +650,9 @@ def test_a_changed_byte_is_found_out(path: Path, tmp_path: Path):
                 assert journal.telemetry().number("g") == 1
                 signed = journal.signed
                 assert not (signed.lacking("g", "a", b"", 0, 9) or signed.carrier("g", "a", 1) or signed.acks("g", b""))
-                assert not signed.statements("g", "m")
+                assert not signed.statements("g", "m") and not signed.behind("g", "a", b"", b"")
+                assert not (signed.rivals("g") or signed.strays("g", "a"))
+                assert not (journal.cases.all("g") or journal.cases.answers("g", "d") or journal.cases.read("g", "o"))
                 logbook = journal.logbook
                 assert not (logbook.origins("g") or logbook.last("g", "o") or logbook.blob("g", "A" * 43))
                 assert logbook.place_of("g", "o", b"") is None and not logbook.entries("g", "o", 0, 9)

@@ -3,11 +3,13 @@
 import pytest
 
 from tests.test_journal import KEY, Tree
-from zerochat.agent import signed
+from zerochat.agent import signed, statements
 from zerochat.agent.journal import Journal
+from zerochat.crypto.encoding import b64url
+from zerochat.evidence.handshake import Accept, Close, Confirm, Request
 from zerochat.evidence.messages import ack, data
 from zerochat.evidence.rivals import Pair
-from zerochat.group.effects import Forget, KeepAck, KeepMessage, KeepRival, KeepStatement
+from zerochat.group.effects import Forget, KeepAck, KeepMessage, KeepRival, KeepStatement, KeepStray
 
 AUTHOR, READER = bytes([1]) * 32, bytes([2]) * 32
 ALIAS = b"a" * 16
@@ -144,3 +146,166 @@ def test_two_that_are_not_kept_are_compared_with_each_other_and_go_with_the_grou
     assert {found.pair.says for found in journal.signed.rivals("g")} == {"fork", "clock"}
     journal.commit(Tree("t"), [Forget("g")])
     assert not journal.signed.rivals("g")
+
+
+# --- subscriptions that came to nothing -------------------------------------------------------------------------------
+
+ME, MEMBER = "did:key:z6Mk" + "1" * 44, "did:key:z6Mk" + "2" * 44
+HASH = "r" * 43
+
+
+def subscription(number: int, publisher: str = MEMBER, alias: bytes = ALIAS, at: int = 0) -> list[KeepStatement]:
+    """The three statements of one that began at `number` by its publisher's clock, as they are kept."""
+    subscriber = ME if publisher == MEMBER else MEMBER
+    asked = Request(time=number, topic=HASH, subscriber=subscriber, publisher=publisher, nonce=f"n{number}")
+    given = Accept(
+        time=number,
+        request=asked.digest,
+        publisher=publisher,
+        subscriber=subscriber,
+        alias=b64url(alias),
+        start="",
+        rules=HASH,
+    )
+    read = Confirm(time=number, accept=given.digest, subscriber=subscriber)
+    return [stated(one, at or number) for one in (asked, given, read)]
+
+
+def stated(one, at: int) -> KeepStatement:
+    says = str(type(one).__struct_config__.tag)
+    return KeepStatement("g", MEMBER, says, one.digest, one.written(), at)
+
+
+def kept(journal: Journal) -> set[str]:
+    return {one.digest for one in journal.signed.statements("g", MEMBER)}
+
+
+def chained(*several: list[KeepStatement]) -> list[KeepStatement]:
+    return [one for said in several for one in said]
+
+
+def digests(*several: list[KeepStatement]) -> set[str]:
+    return {one.digest for one in chained(*several)}
+
+
+def test_subscriptions_in_which_nothing_was_said_go_and_what_a_case_needs_stays(journal: Journal):
+    ours = [subscription(number, ME) for number in range(5, 205, 10)]
+    theirs = [subscription(number) for number in range(1_000, 1_640, 10)]
+    heard = data(AUTHOR, 1_105, ALIAS, b"\x01", b"b" * 64)
+    place = ALIAS, heard.time, heard.before, heard.signature, 1
+    stray = data(AUTHOR, 1_207, ALIAS, b"\x01", b"c" * 64)
+    elsewhere = data(AUTHOR, 1_305, b"b" * 16, b"\x01", b"d" * 64)
+    journal.commit(
+        Tree("t"),
+        [
+            *chained(*ours, *theirs[:20]),
+            KeepMessage("g", MEMBER, *place, heard.written(), b"k" * 32),
+            KeepMessage("g", MEMBER, b"b" * 16, elsewhere.time, *place[2:], elsewhere.written(), b"k" * 32),
+        ],
+    )
+    waits = KeepStray("g", MEMBER, ALIAS, stray.time, stray.signature, stray.written(), 9)
+    journal.commit(Tree("t"), [*subscription(1_200), waits])
+    assert journal.signed.strays("g", MEMBER) == {stray.signature: stray.written()}
+    journal.commit(Tree("t"), chained(*theirs[20:]))
+    stays = digests(*ours, theirs[10], theirs[20], *theirs[-statements.RECENT :])
+    assert stays <= kept(journal), "what was said in, what something waits of, the last ones, and all answers of ours"
+    assert len(kept(journal) - stays) < statements.LOOK_EVERY
+    assert not kept(journal) & digests(*theirs[11:20], *theirs[:10])
+
+
+def test_questions_that_were_never_answered_go_but_for_the_last(journal: Journal):
+    unanswered = [subscription(number)[0] for number in range(1, 190)]
+    theirs = subscription(500, ME, at=190)  # its question is kept in the turn that answers it, just before the answer
+    journal.commit(Tree("t"), [*unanswered, *theirs])
+    assert len(kept(journal)) == statements.RECENT + 3
+    assert digests(theirs, unanswered[-statements.RECENT :]) == kept(journal)
+
+
+@pytest.mark.parametrize("early", range(3))
+def test_a_look_in_the_middle_of_an_answer_costs_nothing_of_it(journal: Journal, early: int):
+    """Wherever in the three statements it falls: else there would be an answer of ours by which we cannot be heard."""
+    unanswered = [subscription(number)[0] for number in range(1_000, 1_192 - 1 - early)]
+    theirs = subscription(500, ME)
+    journal.commit(Tree("t"), [*unanswered, *theirs[: early + 1]])
+    journal.commit(Tree("t"), theirs[early + 1 :])
+    assert digests(theirs) <= kept(journal)
+
+
+def test_of_what_was_of_use_the_oldest_goes_and_no_answer_of_ours_that_is_not_old(journal: Journal, monkeypatch):
+    monkeypatch.setattr(statements, "SUBSCRIPTIONS_MAX", 10)
+    monkeypatch.setattr(signed, "_SAID", "SELECT ?1, ?2, ?3, ?4, ?5")
+    day = 24 * 3_600_000
+    theirs = [subscription(number) for number in range(1, 33)]
+    ours = [subscription(number, ME, at=number * day) for number in range(100, 132)]
+    over = Close(time=1, accept=ours[0][1].digest, by=ME)
+    journal.commit(Tree("t"), chained(*theirs))
+    journal.commit(Tree("t"), [*chained(*ours[:-1]), stated(over, 100 * day), *ours[-1]])
+    assert digests(*theirs[-10:]) <= kept(journal) and not kept(journal) & digests(*theirs[:20])
+    assert digests(*ours) <= kept(journal), "none of them is ninety days old"
+    more = [subscription(number, ME, at=(number + 90) * day) for number in range(140, 240)]
+    journal.commit(Tree("t"), chained(*more))
+    assert not kept(journal) & (digests(*ours[:20]) | {over.digest})
+    assert digests(*more) <= kept(journal)
+
+
+# --- what has come and was not taken in -------------------------------------------------------------------------------
+
+
+def put_aside(time: int, whole: bool = True, alias: bytes = ALIAS, at: int = 5, size: int = 10) -> KeepStray:
+    said = data(AUTHOR, time, alias, b"\x01" * size, b"p" * 64)
+    return KeepStray("g", MEMBER, alias, time, said.signature, said.written() if whole else b"", at)
+
+
+def whole(journal: Journal) -> list[bytes]:
+    return [message for message in journal.signed.strays("g", MEMBER).values() if message]
+
+
+def test_the_first_that_name_what_never_came_are_kept_and_of_all_that_they_have_come(journal: Journal):
+    journal.commit(Tree("t"), subscription(100))
+    several = [put_aside(time) for time in range(101, 141)]
+    journal.commit(Tree("t"), several)
+    assert whole(journal) == [one.message for one in several[: signed.STRAYS_MAX]]
+    assert list(journal.signed.strays("g", MEMBER)) == [one.signature for one in several]
+    later = put_aside(300, at=5 + signed.STRAYS_MS_MAX + 1)
+    journal.commit(Tree("t"), [later])
+    assert journal.signed.strays("g", MEMBER) == {later.signature: later.message}, "the others are too old"
+    journal.commit(Tree("t"), [Forget("g")])
+    assert not journal.signed.strays("g", MEMBER)
+
+
+def test_what_is_only_known_to_have_come_fills_a_bounded_place_and_takes_none_from_the_others(journal: Journal):
+    journal.commit(Tree("t"), subscription(100))
+    journal.commit(Tree("t"), [put_aside(time, whole=False, at=time) for time in range(1_000, 1_300)])
+    first = put_aside(500, at=9_999)
+    journal.commit(Tree("t"), [first])
+    known = journal.signed.strays("g", MEMBER)
+    assert len(known) == signed.ARRIVALS_MAX + 1 and whole(journal) == [first.message]
+    assert put_aside(1_299).signature in known and put_aside(1_000).signature not in known
+
+
+def test_what_was_only_known_to_have_come_is_kept_whole_when_it_is_of_use_and_never_less(journal: Journal):
+    journal.commit(Tree("t"), [*subscription(100), put_aside(101, whole=False)])
+    assert not whole(journal)
+    journal.commit(Tree("t"), [put_aside(101)])
+    journal.commit(Tree("t"), [put_aside(101, whole=False)])
+    assert whole(journal) == [put_aside(101).message]
+
+
+def test_nobody_fills_the_place_with_what_it_cannot_be_accused_by(journal: Journal):
+    """Said before anybody had asked to hear it, or in another stream, nothing of it was owed."""
+    junk = [put_aside(time) for time in range(1, 40)] + [put_aside(time, alias=b"b" * 16) for time in range(200, 240)]
+    journal.commit(Tree("t"), [*subscription(100), *subscription(300, ME, b"b" * 16), *junk])
+    assert not whole(journal)
+    real = put_aside(400)
+    journal.commit(Tree("t"), [real])
+    assert whole(journal) == [real.message]
+
+
+def test_a_message_is_found_by_its_signature_in_its_stream_alone(journal: Journal):
+    kept = stream(5)
+    journal.commit(Tree("t"), kept)
+    one = kept[2]
+    assert journal.signed.has("g", "did:author", ALIAS, one.time + 1, one.signature)
+    assert not journal.signed.has("g", "did:author", ALIAS, one.time, one.signature)
+    assert not journal.signed.has("g", "did:author", b"b" * 16, one.time + 1, one.signature)
+    assert not journal.signed.has("g", "did:author", ALIAS, 99, b"?" * 64)

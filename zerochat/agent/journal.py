@@ -115,6 +115,7 @@ from zerochat.group.effects import (
     KeepNote,
     KeepRival,
     KeepStatement,
+    KeepStray,
     Receipt,
     Refute,
     Remember,
@@ -542,7 +543,7 @@ class Journal:
                         touched |= dict.fromkeys(about for (about,) in refuted)
                     case Receipt():
                         self._note(one)
-                    case KeepMessage() | KeepStatement() | KeepAck() | SealAcks() | KeepRival():
+                    case KeepMessage() | KeepStatement() | KeepAck() | SealAcks() | KeepRival() | KeepStray():
                         self.signed.keep(one)
                     case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
                         self.logbook.keep(one)

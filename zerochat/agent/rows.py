@@ -8,7 +8,7 @@ from zerochat.agent import wordindex
 from zerochat.agent.casebook import CASES_SCHEMA
 from zerochat.agent.database import Format
 from zerochat.agent.logbook import LOGBOOK_SCHEMA
-from zerochat.agent.signed import HASHED, RIVALS_SCHEMA, SIGNED_SCHEMA
+from zerochat.agent.signed import HASHED, RIVALS_SCHEMA, SIGNED_SCHEMA, STRAYS_SCHEMA
 from zerochat.agent.stream.tables import STREAM_SCHEMA
 from zerochat.crypto.veil import Veiled
 from zerochat.group.effects import Remember
@@ -81,7 +81,7 @@ WHERE type IN ('edit', 'delete', 'react') AND json_valid(CAST(record AS TEXT))
     4: STREAM_SCHEMA,
     5: _TELEMETRY,
     6: SIGNED_SCHEMA,
-    7: _LOGBOOK + RIVALS_SCHEMA + CASES_SCHEMA + _VERDICTS,
+    7: _LOGBOOK + RIVALS_SCHEMA + STRAYS_SCHEMA + CASES_SCHEMA + _VERDICTS,
 }
 FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS, {3: wordindex.build})
 
@@ -112,6 +112,7 @@ CREATE TABLE events (
 {SIGNED_SCHEMA}
 {_LOGBOOK}
 {RIVALS_SCHEMA}
+{STRAYS_SCHEMA}
 {CASES_SCHEMA}
 {_VERDICTS}
 PRAGMA application_id = {APPLICATION_ID};

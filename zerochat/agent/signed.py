@@ -11,9 +11,12 @@ from typing import Any, Final
 import apsw
 from msgspec import Struct
 
+from zerochat.agent.statements import LOOK_EVERY, Stated, unused
+from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.crypto.veil import Veiled
+from zerochat.evidence.handshake import Accept, parse_statement
 from zerochat.evidence.rivals import Pair, contradiction
-from zerochat.group.effects import KeepAck, KeepMessage, KeepRival, KeepStatement, SealAcks
+from zerochat.group.effects import KeepAck, KeepMessage, KeepRival, KeepStatement, KeepStray, SealAcks
 
 RECALL_BYTES_MAX: Final = 256 * 1024
 """Of messages in one answer to a `Recall`."""
@@ -70,9 +73,32 @@ CREATE TABLE rivals (
 ) STRICT, WITHOUT ROWID;
 """
 """Two signed messages of one author that cannot both be, the first pair of each kind; and how they are found."""
+STRAYS_SCHEMA: Final = """
+CREATE TABLE strays (
+    group_id TEXT NOT NULL,
+    author TEXT NOT NULL,
+    signature BLOB NOT NULL,
+    alias BLOB NOT NULL,
+    time INTEGER NOT NULL,
+    message BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (group_id, author, signature)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX statements_by_member ON statements (group_id, member, at);
+"""
+"""What has come and was not taken in: so it is not missing. Those with their bytes wait no longer for what they name,
+which never came."""
+STRAYS_MAX: Final = 16
+"""With their bytes, of one author: the first ones,"""
+STRAYS_MS_MAX: Final = 30 * 24 * 3_600_000
+"""for so long."""
+ARRIVALS_MAX: Final = 256
+"""Without: the last ones."""
+ANSWERS_MAX: Final = 32
+"""So many of an author's last answers are looked at for one by which it may be accused."""
 STRETCH: Final = 64
 """Events."""
-_TABLES: Final = ("signed", "statements", "acks", "rivals")
+_TABLES: Final = ("signed", "statements", "acks", "rivals", "strays")
 _KEEP = "INSERT OR IGNORE INTO signed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _STATE = "INSERT OR IGNORE INTO statements VALUES (?, ?, ?, ?, ?, ?)"
 _ACKNOWLEDGE = f"""
@@ -96,6 +122,23 @@ UNION ALL
 SELECT * FROM (SELECT message FROM signed WHERE group_id = ?1 AND author = ?2 AND alias = ?3 ORDER BY time DESC LIMIT 1)
 """
 """What a message may contradict: what names the same one before it, and the last one, which it may name itself."""
+_STALE = "DELETE FROM strays WHERE group_id = ? AND author = ? AND at < ?"
+_STRAY = """
+INSERT INTO strays SELECT ?1, ?2, ?3, ?4, ?5, CASE WHEN
+    (SELECT count(*) FROM strays WHERE group_id = ?1 AND author = ?2 AND message <> x'') < ?8 THEN ?6 ELSE x'' END, ?7
+WHERE true ON CONFLICT (group_id, author, signature) DO UPDATE SET message = excluded.message WHERE message = x''
+"""
+_FEWER = """
+DELETE FROM strays WHERE group_id = ?1 AND author = ?2 AND message = x'' AND signature NOT IN (
+    SELECT signature FROM strays WHERE group_id = ?1 AND author = ?2 AND message = x''
+    ORDER BY at DESC, time DESC LIMIT ?3
+)
+"""
+_ANSWERS = """
+SELECT statement FROM statements WHERE group_id = ? AND member = ? AND says = 'accept' ORDER BY at DESC LIMIT ?
+"""
+_STATED = "SELECT count(*) FROM statements WHERE group_id = ? AND member = ?"
+_UNSTATE = "DELETE FROM statements WHERE group_id = ? AND digest = ?"
 _CONVICT = "INSERT OR IGNORE INTO rivals VALUES (?, ?, ?, ?, ?, ?)"
 _COLUMNS = "author, alias, time, before, signature, upto, message, key"
 _WITH = f"""
@@ -114,6 +157,17 @@ SELECT count(*) FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND 
 """
 
 
+_SAID = """
+SELECT * FROM (
+    SELECT 1 FROM signed WHERE group_id = ?1 AND author = ?2 AND alias = ?3 AND time > ?4 AND time <= ?5 LIMIT 1
+)
+UNION ALL
+SELECT 1 FROM strays WHERE group_id = ?1 AND author = ?2 AND alias = ?3 AND time > ?4 AND time <= ?5
+"""
+_HAS = """
+SELECT 1 FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time < ? AND signature = ?
+ORDER BY time DESC LIMIT 1
+"""
 _LAST_BEFORE = f"""
 SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time < ? ORDER BY time DESC LIMIT 1
 """  # noqa: S608
@@ -147,25 +201,13 @@ class Kept(Veiled, frozen=True):
     """Empty: it brought a new key."""
 
 
-class Stated(Struct, frozen=True):
-    """A signed statement about a subscription."""
-
-    digest: str
-    member: str
-    """The other one of the two."""
-    says: str
-    statement: bytes
-    at: int
-    """When it came, or was made, UTC ms."""
-
-
 class Signed:
     """The part of a journal that keeps them. One thread at a time uses it; raises what every method of it may."""
 
     def __init__(self, connection: apsw.Connection, faults: Callable[[], AbstractContextManager[None]]) -> None:
         self._db, self._faults = connection, faults
 
-    def keep(self, one: KeepMessage | KeepStatement | KeepAck | SealAcks | KeepRival) -> None:
+    def keep(self, one: KeepMessage | KeepStatement | KeepAck | SealAcks | KeepRival | KeepStray) -> None:
         """Within a turn's transaction."""
         match one:
             case KeepMessage():
@@ -173,12 +215,49 @@ class Signed:
                 self._db.execute(_KEEP, (*place, one.upto, one.message, one.key, one.hash))
             case KeepStatement():
                 self._db.execute(_STATE, (one.group, one.digest, one.member, one.says, one.statement, one.at))
+                if self._db.changes():
+                    self._bound(one.group, one.member, one.at)
             case KeepAck():
                 self._db.execute(_ACKNOWLEDGE, (one.group, one.member, one.alias, one.time, one.of, one.ack))
             case SealAcks():
                 self._db.execute(_SEAL, (one.group, one.member, one.alias, one.upto))
             case KeepRival():
                 self._compare(one)
+            case KeepStray():
+                self._put_aside(one)
+
+    def _put_aside(self, one: KeepStray) -> None:
+        place = one.group, one.author
+        self._db.execute(_STALE, (*place, one.at - STRAYS_MS_MAX))
+        message = one.message if one.message and self._was_owed(one) else b""
+        stray = one.signature, one.alias, one.time, message, one.at, STRAYS_MAX
+        self._db.execute(_STRAY, (*place, *stray))
+        self._db.execute(_FEWER, (*place, ARRIVALS_MAX))
+
+    def _was_owed(self, one: KeepStray) -> bool:
+        """Whether we had asked for that stream when this was said: nobody could be accused by anything else."""
+        rows: Any = self._db.execute(_ANSWERS, (one.group, one.author, ANSWERS_MAX)).fetchall()
+        said = [parse_statement(written) for (written,) in rows]
+        alias = b64url(one.alias)
+        return any(
+            isinstance(given, Accept)
+            and (given.publisher, given.alias) == (one.author, alias)
+            and given.time < one.time
+            for given in said
+        )
+
+    def _bound(self, group: str, member: str, now: int) -> None:
+        """Look from time to time for statements that are of no use any more."""
+        rows: Any = self._db.execute(_STATED, (group, member)).fetchall()
+        ((count,),) = rows
+        if count % LOOK_EVERY:
+            return
+
+        def said(alias: str, after: int, upto: int) -> bool:
+            return bool(self._db.execute(_SAID, (group, member, b64url_bytes(alias), after, upto)).fetchall())
+
+        gone = unused(member, self.statements(group, member), said, now)
+        self._db.executemany(_UNSTATE, [(group, digest) for digest in gone])
 
     def _compare(self, one: KeepRival) -> None:
         others: Any = [(one.beside,)]
@@ -225,6 +304,20 @@ class Signed:
     def behind(self, group: str, author: str, alias: bytes, signature: bytes) -> Kept | None:
         """The message of a stream that names the one with this signature as the one before it."""
         return self._one(_BEHIND, (signature, group, author, alias))
+
+    def has(self, group: str, author: str, alias: bytes, time: int, signature: bytes) -> bool:
+        """Whether the message of a stream with this signature, which is earlier than this time, was taken in."""
+        with self._faults():
+            return bool(self._db.execute(_HAS, (group, author, alias, time, signature)).fetchall())
+
+    def strays(self, group: str, author: str) -> dict[bytes, bytes]:
+        """By their signatures, an author's messages that have come and were not taken in, in the order of their times:
+        as they were sent where they wait no longer for the one that they name; else empty."""
+        with self._faults():
+            rows: Any = self._db.execute(
+                "SELECT signature, message FROM strays WHERE group_id = ? AND author = ? ORDER BY time", (group, author)
+            ).fetchall()
+        return dict(rows)
 
     def statement(self, group: str, digest: str) -> Stated | None:
         """What was said about a subscription, by its digest."""

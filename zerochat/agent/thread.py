@@ -67,6 +67,7 @@ from zerochat.group.effects import (
     KeepNote,
     KeepRival,
     KeepStatement,
+    KeepStray,
     LookUp,
     Measure,
     Notify,
@@ -617,7 +618,7 @@ class AgentThread(threading.Thread):
                     self._files.forget(group)
                 case Remember() | Repeated() | Confirm() | Refute() | Receipt():
                     pass
-                case KeepMessage() | KeepStatement() | KeepAck() | SealAcks() | KeepRival():
+                case KeepMessage() | KeepStatement() | KeepAck() | SealAcks() | KeepRival() | KeepStray():
                     pass
                 case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
                     pass

@@ -337,6 +337,25 @@ class KeepRival(Veiled, frozen=True):
     """Another message of the stream that is not kept either; empty: compare it with those that are."""
 
 
+class KeepStray(Veiled, frozen=True):
+    """Keep that a signed message has come which is not taken in: so it is not missing. Where it waits no longer for the
+    one that it names, and that never came, its author may be accused by it (`evidence/judge.py`): of these the first
+    few are kept as they were sent."""
+
+    VEILED = ("signature", "message")
+
+    group: str
+    author: str
+    alias: bytes
+    time: int
+    """`T` of the message."""
+    signature: bytes
+    message: bytes
+    """Empty: nobody is accused by it."""
+    at: int
+    """UTC milliseconds."""
+
+
 Remembered: TypeAlias = (
     Remember
     | Confirm
@@ -353,6 +372,7 @@ Remembered: TypeAlias = (
     | KeepBlob
     | DropBlobs
     | KeepRival
+    | KeepStray
 )
 """What goes into the journal with the turn that says it."""
 
@@ -632,6 +652,7 @@ Effect: TypeAlias = (
     | DropBlobs
     | LookUp
     | KeepRival
+    | KeepStray
     | Recall
     | Fetch
     | Compare

@@ -27,6 +27,7 @@ from zerochat.group.effects import (
     KeepNote,
     KeepRival,
     KeepStatement,
+    KeepStray,
     LookUp,
     Recall,
     Receipt,
@@ -122,7 +123,7 @@ class Node(Struct):
                 ):
                     self.acks[group, member] = effect
                     self.logbook.acknowledged(effect)
-            case KeepStatement() | SealAcks():
+            case KeepStatement() | SealAcks() | KeepStray():
                 pass
             case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
                 self.logbook.keep(effect)

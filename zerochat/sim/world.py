@@ -34,6 +34,7 @@ from zerochat.group.effects import (
     KeepNote,
     KeepRival,
     KeepStatement,
+    KeepStray,
     LookUp,
     Measure,
     Notify,
@@ -285,7 +286,7 @@ class World(Checks):
                 self._dispatch(node, link, envelope)
             case Remember() | Confirm() | Refute() | Receipt() | Forget():
                 node.remember(effect)
-            case KeepMessage() | KeepStatement() | KeepAck() | KeepRival():
+            case KeepMessage() | KeepStatement() | KeepAck() | KeepRival() | KeepStray():
                 node.remember(effect)
             case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
                 node.remember(effect)

@@ -4,7 +4,7 @@ A message came that names one before it which never did. From its time on the pu
 or to post it in the log, and two clocks may be off: before that is over, nobody can accuse it (`evidence/judge.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from zerochat.errors import LocalError, RemoteError, Retry
 from zerochat.evidence.case import Accusation, Rules
 from zerochat.evidence.handshake import Close, Subscription, parse_statement
 from zerochat.evidence.messages import Data, parse_data
+from zerochat.evidence.rivals import SIGNATURE
 from zerochat.evidence.witness import parse_entry
 from zerochat.group.membership.view import names
 from zerochat.group.state import Early, Group
@@ -68,30 +69,37 @@ class Link(Struct, frozen=True):
 def missing_links(journal: Journal, book: Book, group: Group, member: str) -> Iterator[Link]:
     """What is missing of a member's stream, the oldest first."""
     known = subscriptions(journal, group, member, group.me)
-    for came, written in sorted(_early(group, member), key=lambda one: one[0].time):
+    for came, written in sorted(_waiting(journal, group, member), key=lambda one: one[0].time):
         # By the publisher's own clock: it was owed under the last subscription that had begun by then.
-        begun = [one for one in known if one[1].alias == b64url(came.alias) and one[1].time < came.time]
-        if begun and came.before != Subscription(*begun[-1]).head and not _is_here(journal, group, member, came):
+        same = [one for one in known if one[1].alias == b64url(came.alias)]
+        begun = [one for one in same if one[1].time < came.time]
+        if begun and not _is_here(journal, group, member, came) and not _began_behind(same, came):
             yield Link(written, came, begun[-1], rules_of(book, group.id, begun[-1][1].rules))
 
 
-def _early(group: Group, member: str) -> Iterator[tuple[Data, bytes]]:
-    """What waits for an earlier message that nothing else here is."""
-    waiting = group.early.get(member, Early()).messages.values()
-    ends = {written[-64:] for written in waiting}
-    for written in waiting:
+def _waiting(journal: Journal, group: Group, member: str) -> Iterator[tuple[Data, bytes]]:
+    """What waits for an earlier message, or waits for it no longer, where nothing else that has come is that."""
+    early = group.early.get(member, Early()).messages.values()
+    strays = journal.signed.strays(group.id, member)
+    arrived = {*strays, *(written[SIGNATURE] for written in early)}
+    for written in dict.fromkeys((*early, *strays.values())):
         try:
             came = parse_data(written)
         except RemoteError:
             continue
-        if came.before not in ends:
+        if came.before not in arrived:
             yield came, written
 
 
 def _is_here(journal: Journal, group: Group, member: str, came: Data) -> bool:
-    """Whether what this message names has come by now."""
-    before = journal.signed.last_before(group.id, member, came.alias, came.time)
-    return before is not None and before.signature == came.before
+    """Whether what this message names has been taken in by now, however long ago: then another message has come behind
+    it, and whoever names it once more has signed two in one place, which is another matter."""
+    return journal.signed.has(group.id, member, came.alias, came.time, came.before)
+
+
+def _began_behind(known: Sequence[Statements], came: Data) -> bool:
+    """Whether a subscription to the stream began behind what this message names: it was not owed."""
+    return any(came.before == Subscription(*one).head for one in known)
 
 
 def accuse(journal: Journal, book: Book, group: Group, member: str, now: int) -> Docket:

@@ -4,6 +4,7 @@
     terms.py        what we say to a member about subscriptions, in every `sync`
     subscribing.py  what a member says about them
     taking.py       the messages of another member's stream, one behind the other
+    strays.py       what has come and is not taken in, for whoever has to show what was withheld
     reading.py      what stands in a message, for whoever has its key
 
 Below it is the event log of every group: a message of a stream brings some events of its author's, and the log puts

@@ -17,6 +17,7 @@ from zerochat.group.modes.sender_key import KEY_BYTES, moved_on, seal_content, w
 from zerochat.group.relationship import Relationship, pack
 from zerochat.group.rotation import DAY_MS
 from zerochat.group.state import Group, OwnStream
+from zerochat.group.streams import strays
 from zerochat.group.turn import Turn
 from zerochat.group.wire.frame import seal_frame
 from zerochat.group.wire.messages import SIGNED
@@ -49,6 +50,8 @@ def begin_anew(turn: Turn, name: str) -> None:
     """We may have said more than we know: whatever comes stands in another stream, of which nobody has heard."""
     adopting.retire(turn, name, turn.now + clock.AHEAD_MS_MAX)
     group = turn.group(name)
+    for member, early in group.early.items():
+        strays.put_aside(turn, name, member, early.messages.values())
     if group.stream is not None or group.streams or group.asking:
         turn.edit(name, stream=None, subscribers={}, streams={}, asking={}, early={})
 
@@ -56,6 +59,8 @@ def begin_anew(turn: Turn, name: str) -> None:
 def forget(turn: Turn, name: str, member: str) -> None:
     """This member hears nothing of us any more, and we nothing of it."""
     group = turn.group(name)
+    if member in group.early:
+        strays.put_aside(turn, name, member, group.early[member].messages.values())
     for field in ("subscribers", "streams", "asking", "early"):
         known = getattr(group, field)
         if member in known:

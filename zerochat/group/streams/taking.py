@@ -18,6 +18,7 @@ from zerochat.group import log, sync
 from zerochat.group.effects import KeepMessage, KeepRival, Measure
 from zerochat.group.modes.sender_key import KEY_BYTES, moved_on, wrapped_key
 from zerochat.group.state import Early, Group, Stream
+from zerochat.group.streams import strays
 from zerochat.group.streams.own import hash_of
 from zerochat.group.streams.reading import body_of
 from zerochat.group.turn import Turn
@@ -60,16 +61,23 @@ def hear_posted(turn: Turn, name: str, author: str, written: bytes) -> None:
     stream = group.streams.get(author)
     if message.publisher != did_key_bytes(author):
         raise Refused(why="a signed message of somebody else's")
-    if stream is None or author not in group.peers or message.alias != stream.alias:
+    if author not in group.peers:
         return
-    if message.time <= max(stream.time, 0 if message.before == stream.head else stream.accepted_at):
-        return  # it is here, or was said before we could hear the stream
+    if stream is None or message.alias != stream.alias or message.time <= _taken_or_before(stream, message):
+        _doubt(turn, name, author, message, written)
+        strays.came(turn, name, author, written)
+        return
     if message.before != stream.head:
         _hold(turn, name, author, message, written)
         return
     _take(turn, name, author, stream, message, written, itself=False)
     follow(turn, name, author)
     sync.owe(turn, name, author)
+
+
+def _taken_or_before(stream: Stream, message: Data) -> int:
+    """Up to which time a message is here, or was said before we could hear the stream."""
+    return max(stream.time, 0 if message.before == stream.head else stream.accepted_at)
 
 
 def _hold(turn: Turn, name: str, sender: str, message: Data, written: bytes) -> None:
@@ -101,11 +109,12 @@ def follow(turn: Turn, name: str, sender: str) -> None:
         stream, early = group.streams.get(sender), group.early.get(sender)
         if early is None or stream is None:
             return
-        fitting = dict(early.messages)
-        written = fitting.pop(stream.head, None)
-        if written is None and sender in group.asking:
+        fitting = {before: one for before, one in early.messages.items() if _later(one, stream)}
+        if stream.head not in fitting and sender in group.asking:
             return
-        messages = {before: one for before, one in fitting.items() if _later(one, stream)}
+        strays.put_aside(turn, name, sender, [one for key, one in early.messages.items() if key not in fitting])
+        messages = dict(fitting)
+        written = messages.pop(stream.head, None)
         if messages != early.messages:
             rest = {did: one for did, one in group.early.items() if did != sender}
             turn.edit(name, early={**rest, sender: Early(messages)} if messages else rest)
@@ -138,12 +147,12 @@ def _take(
         try:
             body = body_of(key, message)
         except Unauthentic:
-            _lose(turn, name, sender)
+            _lose(turn, name, sender, written)
             return
     else:
         found = _new_key(group, sender, frame)
         if found is None:
-            _lose(turn, name, sender)
+            _lose(turn, name, sender, written)
             return
         chain = found
     after = replace(stream, head=message.signature, chain=chain, time=message.time, ack="")
@@ -167,9 +176,12 @@ def _new_key(group: Group, sender: str, frame: bytes) -> bytes | None:
     return key
 
 
-def _lose(turn: Turn, name: str, sender: str) -> None:
-    """We cannot read this stream any more: the member sees that from what we tell it next, and we ask anew."""
+def _lose(turn: Turn, name: str, sender: str, written: bytes) -> None:
+    """We cannot read this message, and so nothing of this stream any more: the member sees that from what we tell it
+    next, and we ask anew."""
     group = turn.group(name)
+    strays.came(turn, name, sender, written)
+    strays.put_aside(turn, name, sender, group.early.get(sender, Early()).messages.values())
     fields = {
         field: {did: one for did, one in getattr(group, field).items() if did != sender}
         for field in ("streams", "early", "asking")
