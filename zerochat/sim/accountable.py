@@ -21,7 +21,7 @@ from zerochat.group.state import Group
 from zerochat.group.stimuli import CreateGroup, Moment, PostToLog, SendPost
 from zerochat.group.turn import Turn
 from zerochat.group.wire.logs import LOG_PIECE, LOG_POST, LogPieceBody, LogPostBody, PostedBody, packed
-from zerochat.sim.doings import People
+from zerochat.sim.doings import People, drawn_rotation
 from zerochat.sim.node import Node, Violation, check_logs, stored
 from zerochat.sim.shortcuts import remembering
 from zerochat.sim.transparent import TransparentPacker
@@ -193,6 +193,7 @@ def play_accountable(seed: int, faults: Faults | None = None, say: Callable[[str
     members = dice.choice((4, 4, 5, 7))
     liars = dice.randint(0, 2 if members == 7 else 1)
     court = Court(seed, members, liars, faults or Faults(loss=0.1), say)
+    court.set_rotation(drawn_rotation(f"accountable {seed}"))
     names = list(court.nodes)
     people = People(court, random.Random(seed), names)
     made = CreateGroup("court", names[0], court.envelope, "sender-key", Policy(remove="anyone", quorum=0), LEDGER)

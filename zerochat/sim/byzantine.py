@@ -35,7 +35,7 @@ from zerochat.group.stimuli import (
 )
 from zerochat.sim.adversary import HEARD_MAX, Adversary
 from zerochat.sim.attacks import ATTACKS
-from zerochat.sim.doings import People, drawn_accountability, drawn_policy
+from zerochat.sim.doings import People, drawn_accountability, drawn_policy, drawn_rotation
 from zerochat.sim.forgeries import Spoils
 from zerochat.sim.handed import check_bounds, check_handed, check_kept, check_word
 from zerochat.sim.node import Node, Violation, check_logs
@@ -396,6 +396,7 @@ def play_byzantine(
     names = [f"n{number}" for number in range(count)]
     bad = sorted(dice.sample(names, dice.randint(1, count - 2)))
     arena = Arena(seed, count, bad, faults, say)
+    arena.set_rotation(drawn_rotation(f"byzantine {seed}"))
     people, rogues = People(arena, dice, arena.honest), People(arena, dice, bad)
     arena.heed = lambda name, notice: (rogues if name in arena.adversaries else people).heed(name, notice)
     plans = {name: list(attacks) or dice.sample(list(ATTACKS), dice.choice((1, 1, 2, 3))) for name in bad}

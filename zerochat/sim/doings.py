@@ -22,6 +22,7 @@ from zerochat.group.membership import (
 from zerochat.group.membership.bodies import AgreementRule, JoinRule, RemoveRule, RoleRule
 from zerochat.group.modes import MODES
 from zerochat.group.notices import JoinAsked, Notice
+from zerochat.group.rotation import MESSAGES_MAX, Rotation
 from zerochat.group.saying import Delete, Edit, React, Topic
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -66,6 +67,12 @@ def drawn_policy(dice: random.Random) -> Policy:
 def drawn_accountability(keys: str, lot: str) -> str:
     """Whether a group whose keys sign keeps a log. Drawn apart, so that all else goes on as it would have."""
     return LEDGER if MODES[keys].signs and random.Random(f"log {lot}").random() < 0.5 else "acks"
+
+
+def drawn_rotation(lot: str) -> Rotation:
+    """When keys are replaced in a group whose keys sign, mostly sooner than they are in life. Drawn apart, too."""
+    dice = random.Random(f"rotation {lot}")
+    return Rotation(dice.choice((1, 2, 5, MESSAGES_MAX)), dice.choice((1, 7)), dice.choice((1, 1, 2, 3)))
 
 
 class People:

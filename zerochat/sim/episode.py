@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from zerochat.group.stimuli import SendPost
 from zerochat.sim.beginnings import beginning_of, begun
-from zerochat.sim.doings import People
+from zerochat.sim.doings import People, drawn_rotation
 from zerochat.sim.handed import check_bounds
 from zerochat.sim.ordeal import Ordeal, Pair
 from zerochat.sim.shortcuts import remembering
@@ -125,6 +125,7 @@ def play_episode(
     *names, outsider = stands.nodes
     world = Ordeal.fork(stands, seed, faults or Faults(loss=0.1))
     world.say, world.lazy_turns = say, lazy_turns
+    world.set_rotation(drawn_rotation(f"episode {seed}"))
     people = People(world, random.Random(seed), names)
     world.heed, world.started = people.heed, people.look
     if say:

@@ -7,7 +7,7 @@ from typing import TypedDict
 from zerochat.group.membership import Policy
 from zerochat.group.modes import MODES
 from zerochat.group.stimuli import CreateGroup
-from zerochat.sim.doings import People, drawn_accountability, drawn_policy
+from zerochat.sim.doings import People, drawn_accountability, drawn_policy, drawn_rotation
 from zerochat.sim.shortcuts import remembering
 from zerochat.sim.world import Faults, Violation, World
 
@@ -33,6 +33,7 @@ def play(
     """
     count = members or 3 + seed % 3
     world = World(seed, count, faults, say=say, **_mediated(seed, count))
+    world.set_rotation(drawn_rotation(f"{seed}"))
     _trouble(world)
     dice, names = random.Random(f"people {seed}"), list(world.nodes)
     people = People(world, dice, names)

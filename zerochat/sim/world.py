@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm import PACKERS
@@ -54,6 +55,7 @@ from zerochat.group.effects import (
 )
 from zerochat.group.engine import step
 from zerochat.group.notices import Differs, Disagreement, Forked, Notice
+from zerochat.group.rotation import Rotation
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
     Ask,
@@ -101,6 +103,9 @@ class Faults(Struct, frozen=True):
 
 class World(Checks):
     """Some agents, their network and their clock, all from one seed."""
+
+    rotation = Rotation()
+    """When each of them draws a new key for what it says where keys sign."""
 
     def __init__(
         self,
@@ -156,7 +161,13 @@ class World(Checks):
         """The node's sockets are bound, for the first time or again."""
         node = self.nodes[name]
         reach = node.address, node.queue_address, node.server_key
-        self.hear(name, Started(*reach, hidden=node.hidden, restored=restored, anew=anew))
+        self.hear(name, Started(*reach, hidden=node.hidden, restored=restored, anew=anew, rotation=self.rotation))
+
+    def set_rotation(self, rotation: Rotation) -> None:
+        """They draw their keys by these limits from now on."""
+        self.rotation = rotation
+        for node in self.nodes.values():
+            node.agent = replace(node.agent, rotation=rotation)
 
     def restart(self, name: str, *, restored: bool = False) -> None:
         """The node's process ends without a word and starts again with what its disk has, or a backup of that."""
