@@ -11,11 +11,12 @@ from zerochat.agent.journal import Journal
 from zerochat.agent.logbook import Logbook
 from zerochat.crypto.encoding import b64url, canonical_json
 from zerochat.crypto.primitives import sha256
+from zerochat.errors import Malformed
 from zerochat.evidence.case import Rules
 from zerochat.evidence.merkle import Frontier
 from zerochat.evidence.messages import ack, data, parse_ack
 from zerochat.evidence.note import cosignature
-from zerochat.evidence.witness import checkpoint, entry_of, witness_did
+from zerochat.evidence.witness import checkpoint, entry_of, parse_entry, witness_did
 from zerochat.group.effects import (
     DropBlobs,
     Forget,
@@ -168,6 +169,16 @@ def test_what_the_machines_ask(journal, monkeypatch):
     assert ask(Bytes(("m",), tuple(records))) == Blobs(((records[0], b"blob 0"),))
     assert ask(Unread(witness_did(OPERATOR), 0, 3)) == Lacking(3, tuple(records[:3])), "held is not heard"
     assert ask(Unread(witness_did(OPERATOR), 3, 9)) == Lacking(5, (records[3],))
+
+
+def test_a_record_whose_hash_is_spelled_wrong_is_none_before_anything_is_looked_up(journal):
+    """43 letters leave two bits over, and a pattern of letters may end in a new line."""
+    for hash_ in ("A" * 42 + "B", "A" * 43 + "\n"):
+        record = replace(entry(1), hash=hash_).record()
+        with pytest.raises(Malformed):
+            parse_entry(record)
+        with pytest.raises(Malformed):
+            journal.logbook.answer("g", RULES.origin, Bytes((AUTHOR,), (record,)))
 
 
 def test_what_is_overdue_is_what_somebody_has_not_signed_for(journal, monkeypatch):

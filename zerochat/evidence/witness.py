@@ -22,7 +22,7 @@ from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, did_k
 from zerochat.crypto.primitives import ed25519_public, ed25519_sign, ed25519_verify, sha256
 from zerochat.crypto.shapes import Count, Did
 from zerochat.errors import Malformed, Refused, Unauthentic
-from zerochat.evidence.merkle import HASHES_MAX, Frontier, Tree, root_from
+from zerochat.evidence.merkle import HASH_BYTES, HASHES_MAX, Frontier, Tree, root_from
 from zerochat.evidence.note import (
     NOTE_BYTES_MAX,
     Checkpoint,
@@ -87,12 +87,13 @@ def entry_of(kind: Kind, author: str, blob: bytes, about: str = "") -> Entry:
 
 
 def parse_entry(record: bytes) -> Entry:
-    """Raises Malformed, also for a record that is not the canonical one: its hash would name something else."""
+    """Raises Malformed, also for a record that is not the canonical one: its hash would name something else. The hash
+    in it is one too, so whoever looks that up need not check it again."""
     try:
         entry = msgspec.convert(strict_json(record, ENTRY_BYTES_MAX), Entry)
     except msgspec.ValidationError as error:
         raise Malformed(why=f"an entry of a log: {error}") from None
-    if entry.record() != record:
+    if len(b64url_bytes(entry.hash)) != HASH_BYTES or entry.record() != record:
         raise Malformed(why="an entry of a log in another form")
     return entry
 
