@@ -6,12 +6,13 @@ import logging
 import pytest
 from msgspec.structs import replace
 
+from tests import quarrels
 from tests.shelf import Shelf
 from tests.test_journal import KEY, Tree
 from tests.test_streams import Signed
 from zerochat.agent.casebook import MADE, POSTED, Answer
 from zerochat.agent.cases import links, making, verdicts
-from zerochat.agent.cases.dockets import against_us, parse_docket
+from zerochat.agent.cases.dockets import against_us, charge_of, parse_docket
 from zerochat.agent.cases.grounds import defences, parse_accusation
 from zerochat.agent.cases.links import (
     AccusedAlready,
@@ -27,7 +28,7 @@ from zerochat.agent.journal import Journal
 from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.errors import RemoteError
 from zerochat.evidence.case import Acknowledged, Closed, Ended, Posted, Repeated, parse_case, parse_defence
-from zerochat.evidence.handshake import Close
+from zerochat.evidence.handshake import Close, Confirm, Request
 from zerochat.evidence.judge import (
     DISMISSED,
     FALSE_ACCUSATION,
@@ -113,7 +114,7 @@ class Court(Signed):
 
     def answer(self, docket, by="n0"):
         """What the accused makes of it, and posts."""
-        ours = against_us(self.journal(by), self.group(by), docket.accusation)
+        ours = charge_of(self.journal(by), self.group(by), docket.accusation)
         if ours is None:
             return None
         for _, written in defences(self.journal(by), self.shelf, self.group(by), self.shelf.rules, ours):
@@ -668,3 +669,89 @@ def test_a_long_message_is_not_told_with_a_verdict_and_found_by_whoever_has_it(c
     assert verdicts.docket_in(court.shelf, court.id, told) is None
     court.shelf.blobs[docket.accusation.message] = docket.message
     assert verdicts.docket_in(court.shelf, court.id, told) == docket
+
+
+# --- what somebody says who lies ------------------------------------------------------------------------------------
+
+
+def test_an_accusation_that_names_no_signature_is_passed_over(court):
+    court.withhold("for some")
+    court.later()
+    docket = court.accuse()
+    said = replace(docket.accusation, missing="no signature").signed(court.group("n1").seed)
+    court.shelf.post(court.now, "accusation", said.by, said.written())
+    assert court.counsel_of_all() == {"n0": [], "n1": [], "n2": []}
+    court.file(docket)
+    court.counsel("n0")
+    assert (court.did("n0"), "") in [(one.accused, one.verdict) for one in court.journal("n0").cases.all(court.id)]
+
+
+def test_who_has_never_confirmed_is_answered_too(court, monkeypatch):
+    """It keeps its confirmation to itself until nobody can answer any more."""
+    docket = lying(court)
+    confirm = docket.subscription[2].digest
+    held = court.journal("n0").signed.statements
+    monkeypatch.setattr(
+        court.journal("n0").signed,
+        "statements",
+        lambda group, member: [one for one in held(group, member) if one.digest != confirm],
+    )
+    court.file(docket)
+    (answer,) = court.counsel("n0")
+    assert (answer.kind, answer.about) == ("defence", docket.digest)
+    assert court.verdict(docket) == FALSE_ACCUSATION
+
+
+def test_what_is_filed_in_another_log_first_is_answered_where_it_counts(court, monkeypatch):
+    docket = lying(court)
+    said = docket.accusation
+    monkeypatch.setattr(quarrels, "TOPIC", "another")
+    other = Shelf(2)
+    book = TwoLogs(other, court.shelf)
+    counsel = Counsel(court.journal("n0"), logging.getLogger("counsel"), book)
+    other.post(court.now, "accusation", said.by, said.written())
+    assert not counsel.review(court.nodes["n0"].agent, court.now)
+    court.file(docket)
+    (ask,) = counsel.review(court.nodes["n0"].agent, court.now + 10**6)
+    assert ask.command.origin == court.shelf.rules.origin
+    court.post_to_log("n0", ask.command)
+    assert court.verdict(docket) == FALSE_ACCUSATION
+
+
+class TwoLogs:
+    """The log before and the one in force, of one group."""
+
+    def __init__(self, *logs):
+        self.logs = {one.rules.origin: one for one in logs}
+
+    def origins(self, group):
+        return [one.rules for one in self.logs.values()]
+
+    def blob(self, group, hash_):
+        return next((found for one in self.logs.values() if (found := one.blob(group, hash_)) is not None), None)
+
+    def __getattr__(self, name):
+        return lambda group, origin, *more: getattr(self.logs[origin], name)(group, origin, *more)
+
+
+def test_who_names_a_later_subscription_that_it_never_confirmed_is_answered_too(court, monkeypatch):
+    docket = lying(court)
+    request = Request(
+        time=court.now, topic=court.id, subscriber=court.did("n1"), publisher=court.did("n0"), nonce=""
+    ).signed(court.group("n1").seed)
+    accept = replace(
+        docket.subscription[1], time=court.now, request=request.digest, overwrite="", start=b64url(b"s" * 64)
+    ).signed(court.group("n0").seed)
+    for one in (request, accept):
+        kept_ = KeepStatement(
+            court.id, court.did("n1"), type(one).__name__.lower(), one.digest, one.written(), court.now
+        )
+        court.noted.setdefault("n0", []).append(kept_)
+    confirm = Confirm(time=court.now, accept=accept.digest, subscriber=court.did("n1")).signed(court.group("n1").seed)
+    said = replace(docket.accusation, reopened=(accept.digest,)).signed(court.group("n1").seed)
+    docket = replace(docket, accusation=said, reopened=((request, accept, confirm),))
+    docket.check()
+    court.file(docket)
+    (answer,) = court.counsel("n0")
+    assert (answer.kind, answer.about) == ("defence", docket.digest)
+    assert court.verdict(docket) == FALSE_ACCUSATION

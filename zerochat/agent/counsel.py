@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from zerochat.agent.casebook import MADE, POSTED, REFUSED, Answer, KeptCase
 from zerochat.agent.cases import verdicts
 from zerochat.agent.cases.book import PIECE, Book
-from zerochat.agent.cases.dockets import Docket, against_us
+from zerochat.agent.cases.dockets import Docket, against_us, charge_of
 from zerochat.agent.cases.grounds import defences, parse_accusation
 from zerochat.agent.journal import Journal
 from zerochat.crypto.encoding import b64url
@@ -144,10 +144,13 @@ class Counsel:
             return False
         accusation = parse_accusation(blob)
         if accusation is not None and accusation.by == entry.author:
-            ours = against_us(self._journal, group, accusation)
+            charge, ours = charge_of(self._journal, group, accusation), against_us(self._journal, group, accusation)
+            if charge is not None and charge.accept.rules != rules.digest:
+                return True  # void here, and it may be filed where it counts yet: there we have to answer it
             receipt = self._book.receipt(group.id, rules.origin, record, accusation.since)
             filed = receipt.posted_ms(entry, rules.quorum) if receipt is not None else 0
-            self._journal.cases.begin(group.id, replace(kept(accusation, rules.origin, ours, now), filed=filed))
+            case = replace(kept(accusation, rules.origin, ours, now), filed=filed)
+            self._journal.cases.begin(group.id, case if charge is None else replace(case, accused=group.me))
         return True
 
     # --- one case ---------------------------------------------------------------------------------------------------
@@ -155,10 +158,10 @@ class Counsel:
     def _case(self, group: Group, case: KeptCase, told: list[verdicts.Told]) -> Iterator[Ask]:
         docket = verdicts.docket_of(self._book, group.id, case, told)
         rules = next((one for one in self._book.origins(group.id) if one.origin == case.origin), None)
+        if rules is not None and case.accused == group.me and not case.verdict:
+            yield from self._defend(group, rules, case)
         if docket is None or rules is None:
             return
-        if case.accused == group.me and not case.verdict:
-            yield from self._defend(group, rules, docket)
         if case.accuser == group.me and not case.verdict:
             yield from self._post_again(group, rules, docket)
         outcome = case.verdict or verdicts.worked_out(self._book, group.id, docket)
@@ -171,21 +174,24 @@ class Counsel:
         elif outcome and case.told != outcome:
             self._journal.cases.told(group.id, case.digest, outcome)  # it is not for us to tell
 
-    def _defend(self, group: Group, rules: Rules, docket: Docket) -> Iterator[Ask]:
+    def _defend(self, group: Group, rules: Rules, case: KeptCase) -> Iterator[Ask]:
         """Answer with the best ground that goes into the log; one that was made goes there as it is."""
-        known = {one.ground: one for one in self._journal.cases.answers(group.id, docket.digest)}
-        if any(one.state == POSTED for one in known.values()) or self._waits(group.id, docket.digest):
+        known = {one.ground: one for one in self._journal.cases.answers(group.id, case.digest)}
+        if any(one.state == POSTED for one in known.values()) or self._waits(group.id, case.digest):
             return
         answer = next((one for one in known.values() if one.state == MADE), None)
-        if answer is None:
-            for ground, blob in defences(self._journal, self._book, group, rules, docket):
+        blob = self._book.blob(group.id, case.digest) if answer is None else None
+        accusation = parse_accusation(blob) if blob is not None else None
+        charge = charge_of(self._journal, group, accusation) if accusation is not None else None
+        if charge is not None:
+            for ground, written in defences(self._journal, self._book, group, rules, charge):
                 if ground not in known:
-                    answer = Answer(ground, blob, MADE)
-                    self._journal.cases.answer(group.id, docket.digest, answer)
+                    answer = Answer(ground, written, MADE)
+                    self._journal.cases.answer(group.id, case.digest, answer)
                     break
         if answer is not None:
-            command = PostToLog(group.id, "defence", answer.blob, docket.digest, rules.origin)
-            yield self._ask(group, docket.digest, answer.ground, command)
+            command = PostToLog(group.id, "defence", answer.blob, case.digest, rules.origin)
+            yield self._ask(group, case.digest, answer.ground, command)
 
     def _post_again(self, group: Group, rules: Rules, docket: Docket) -> Iterator[Ask]:
         """An accusation of ours that is not in the log, and that the core may never have heard of."""

@@ -56,6 +56,23 @@ class Docket(Struct, frozen=True, forbid_unknown_fields=True):
         return canonical_json(msgspec.to_builtins(self))
 
 
+class Charge(Struct, frozen=True):
+    """What we need of an accusation of us to answer it: our own words. The statements of the accuser's that a case
+    shows besides it may keep to itself until nobody can answer any more."""
+
+    accusation: Accusation
+    message: bytes
+    """What did come, as we have said it."""
+    request: Request
+    accept: Accept
+    reopened: tuple[Accept, ...]
+    """Of the later ones that the accusation names, those that we have given."""
+
+    @property
+    def digest(self) -> str:
+        return self.accusation.digest
+
+
 def parse_docket(written: bytes) -> Docket:
     """Raises Malformed."""
     try:
@@ -89,23 +106,45 @@ def later_than(known: list[Statements], one: Statements) -> tuple[Statements, ..
 
 def against_us(journal: Journal, group: Group, accusation: Accusation) -> Docket | None:
     """What an accusation is about, where it accuses us of something that we have said; None: it does not, or speaks of
-    a message that we have not."""
-    accept = _statement(journal, group, accusation.accept)
-    if not isinstance(accept, Accept) or (accept.publisher, accept.subscriber) != (group.me, accusation.by):
+    a message that we have not, or of a subscription that was never confirmed here."""
+    charge = charge_of(journal, group, accusation)
+    if charge is None:
         return None
-    known = subscriptions(journal, group, group.me, accusation.by)
-    one = next((found for found in known if found[1].digest == accept.digest), None)
-    came = journal.signed.behind(group.id, group.me, b64url_bytes(accept.alias), b64url_bytes(accusation.missing))
-    if one is None or came is None:
+    by_digest = {found[1].digest: found for found in subscriptions(journal, group, group.me, accusation.by)}
+    one = by_digest.get(accusation.accept)
+    if one is None:
         return None
-    by_digest = {found[1].digest: found for found in known}
     reopened = tuple(by_digest[digest] for digest in accusation.reopened if digest in by_digest)
-    found = Docket(accusation, came.message, one, reopened)
+    found = Docket(accusation, charge.message, one, reopened)
     try:
         found.check()
     except RemoteError:
         return None
     return found
+
+
+def charge_of(journal: Journal, group: Group, accusation: Accusation) -> Charge | None:
+    """What we have to answer, where an accusation accuses us of something that we have said."""
+    accept = _accept(journal, group, accusation, accusation.accept)
+    request = _statement(journal, group, accept.request) if accept is not None else None
+    if accept is None or not isinstance(request, Request):
+        return None
+    try:
+        missing = b64url_bytes(accusation.missing)
+    except RemoteError:
+        return None
+    came = journal.signed.behind(group.id, group.me, b64url_bytes(accept.alias), missing)
+    if came is None or b64url(sha256(came.message)) != accusation.message:
+        return None
+    later = (_accept(journal, group, accusation, digest) for digest in accusation.reopened)
+    return Charge(accusation, came.message, request, accept, tuple(one for one in later if one is not None))
+
+
+def _accept(journal: Journal, group: Group, accusation: Accusation, digest: str) -> Accept | None:
+    """Our answer with this digest to whoever accuses."""
+    found = _statement(journal, group, digest)
+    ours = isinstance(found, Accept) and (found.publisher, found.subscriber) == (group.me, accusation.by)
+    return found if isinstance(found, Accept) and ours else None
 
 
 def _statement(journal: Journal, group: Group, digest: str) -> Statement | None:

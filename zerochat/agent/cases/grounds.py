@@ -10,7 +10,7 @@ from contextlib import suppress
 import msgspec
 
 from zerochat.agent.cases.book import Book, entries_from
-from zerochat.agent.cases.dockets import Docket
+from zerochat.agent.cases.dockets import Charge
 from zerochat.agent.journal import Journal
 from zerochat.agent.signed import Kept
 from zerochat.crypto.encoding import b64url_bytes, strict_json
@@ -28,53 +28,58 @@ from zerochat.evidence.case import (
     Repeated,
     Rules,
 )
-from zerochat.evidence.handshake import STATEMENT_BYTES_MAX, Close, Subscription, parse_statement
-from zerochat.evidence.messages import parse_ack, parse_data
+from zerochat.evidence.handshake import STATEMENT_BYTES_MAX, Accept, Close, parse_statement
+from zerochat.evidence.messages import parse_ack, parse_data, parse_overwrite
 from zerochat.evidence.witness import entry_of, parse_entry
 from zerochat.group.state import Group
 
 
-def grounds(journal: Journal, book: Book, group: Group, rules: Rules, docket: Docket) -> Iterator[Ground]:
+def grounds(journal: Journal, book: Book, group: Group, rules: Rules, charge: Charge) -> Iterator[Ground]:
     """All that holds, the strongest first: that the accuser had it, that it was there to be fetched, that it was not
-    owed, that it is judged elsewhere. `docket`: of an accusation of us."""
-    request, accept, _ = docket.subscription
+    owed, that it is judged elsewhere."""
+    request, accept = charge.request, charge.accept
     alias = b64url_bytes(accept.alias)
-    came = parse_data(docket.message)
+    came = parse_data(charge.message)
     link = journal.signed.last_before(group.id, group.me, alias, came.time)
     if link is not None and link.signature != came.before:
         link = None
     if link is not None:
-        yield from _acknowledged(journal, group, docket, link)
+        yield from _acknowledged(journal, group, charge, link)
         yield from _posted(book, group, rules, link)
-        yield from _ended(book, group, rules, docket, link)
+        yield from _ended(book, group, rules, charge, link)
     for one in journal.signed.statements(group.id, request.subscriber):
         said = parse_statement(one.statement) if one.says == "close" else None
         mine = isinstance(said, Close) and (said.accept, said.by) == (accept.digest, request.subscriber)
         if isinstance(said, Close) and mine and said.time <= came.time + rules.grace_ms:
             yield Closed(said)
-    yield from _repeated(book, group, rules, docket)
+    yield from _repeated(book, group, rules, charge)
 
 
-def defences(journal: Journal, book: Book, group: Group, rules: Rules, docket: Docket) -> Iterator[tuple[str, bytes]]:
+def defences(journal: Journal, book: Book, group: Group, rules: Rules, charge: Charge) -> Iterator[tuple[str, bytes]]:
     """The grounds that hold and are short enough to count, the strongest first: the name of each, and the defence as it
     is posted."""
-    for ground in grounds(journal, book, group, rules, docket):
-        written = Defence(docket.digest, ground).written()
+    for ground in grounds(journal, book, group, rules, charge):
+        written = Defence(charge.digest, ground).written()
         if len(written) <= DEFENCE_BYTES_MAX:
             yield str(type(ground).__struct_config__.tag), written
 
 
-def _acknowledged(journal: Journal, group: Group, docket: Docket, link: Kept) -> Iterator[Ground]:
+def _acknowledged(journal: Journal, group: Group, charge: Charge, link: Kept) -> Iterator[Ground]:
     """The accuser's first acknowledgement of it that is kept, with the way there, unless the two began anew between."""
-    ack = journal.signed.acks_of(group.id, link.alias, link.time).get(docket.accusation.by)
+    ack = journal.signed.acks_of(group.id, link.alias, link.time).get(charge.accusation.by)
     if ack is None:
         return
     said = parse_ack(ack)
     chain = journal.signed.stream(group.id, group.me, link.alias, link.time, MESSAGES_MAX)
     chain = [one for one in chain if one.time <= said.time]
-    begun = {Subscription(*one).head for one in docket.reopened}
+    begun = {_head(one) for one in charge.reopened}
     if chain and chain[-1].signature == said.of and not begun & {one.signature for one in chain[:-1]}:
         yield Acknowledged(tuple(one.message for one in chain), ack)
+
+
+def _head(accept: Accept) -> bytes:
+    """Behind which signature of ours a subscriber began to listen by this answer of ours (`Subscription.head`)."""
+    return parse_overwrite(b64url_bytes(accept.overwrite)).then if accept.overwrite else b64url_bytes(accept.start)
 
 
 def _posted(book: Book, group: Group, rules: Rules, link: Kept) -> Iterator[Ground]:
@@ -85,8 +90,8 @@ def _posted(book: Book, group: Group, rules: Rules, link: Kept) -> Iterator[Grou
             yield Posted(link.message, receipt.written())
 
 
-def _ended(book: Book, group: Group, rules: Rules, docket: Docket, link: Kept) -> Iterator[Ground]:
-    accept = docket.subscription[1]
+def _ended(book: Book, group: Group, rules: Rules, charge: Charge, link: Kept) -> Iterator[Ground]:
+    accept = charge.accept
     for _, record in entries_from(book, group.id, rules.origin, 0):
         if b'"kind":"close"' not in record:
             continue
@@ -104,9 +109,9 @@ def _ended(book: Book, group: Group, rules: Rules, docket: Docket, link: Kept) -
                 return
 
 
-def _repeated(book: Book, group: Group, rules: Rules, docket: Docket) -> Iterator[Ground]:
+def _repeated(book: Book, group: Group, rules: Rules, charge: Charge) -> Iterator[Ground]:
     """An earlier one of the same, unless that was void."""
-    now, came = docket.accusation, parse_data(docket.message)
+    now, came = charge.accusation, parse_data(charge.message)
     mine = entry_of("accusation", now.by, now.written()).record()
     for place, record in entries_from(book, group.id, rules.origin, 0):
         if record == mine and place >= now.since:
