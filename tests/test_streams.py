@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.test_members import Ruled
-from zerochat.crypto.encoding import did_key_bytes
+from zerochat.crypto.encoding import b64url, did_key_bytes
 from zerochat.crypto.primitives import x25519_public
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
 from zerochat.evidence.handshake import Accept, Confirm, Request, Subscription, parse_statement
@@ -458,6 +458,30 @@ def test_whoever_asks_again_and_again_is_answered_once_in_a_while(three):
         three.hear("n0", Received(link, packed))
     answers = [one for one in three.kept["n0"][kept:] if isinstance(one, KeepStatement) and one.says == "accept"]
     assert len(answers) == 1
+
+
+@pytest.mark.parametrize("says", ["request", "accept"])
+def test_a_statement_that_names_another_key_than_its_authors_is_refused(three, says):
+    """By the judge's rules what counts then is that key: of what is signed here nothing would, for whoever says so."""
+    group, me, seed = three.group("n0"), three.did("n1"), three.group("n1").seed
+    other = b64url(bytes(range(32)))
+    if says == "request":
+        said = Request(time=three.now, topic=three.id, subscriber=me, publisher=group.me, nonce="A", signs=other)
+    else:
+        asking = three.turn("n0")
+        terms.ask(asking, three.id, me)
+        three.nodes["n0"].agent = asking.agent
+        known = [one for one in three.kept["n1"] if isinstance(one, KeepStatement) and one.says == "accept"]
+        last = next(one for one in reversed(known) if one.member == group.me)
+        digest = three.group("n0").asking[me].digest
+        said = replace(parse_statement(last.statement), request=digest, signs=other)
+    before, kept = three.group("n0"), len(three.kept["n0"])
+    packed = three.utter("n1", "n0", say=[said.signed(seed).written().decode()])
+    three.hear("n0", Received(group.peers[me].link, packed))
+    after = three.group("n0")
+    assert (after.subscribers, after.streams) == (before.subscribers, before.streams)
+    digests = [one.digest for one in three.kept["n0"][kept:] if isinstance(one, KeepStatement)]
+    assert said.signed(seed).digest not in digests
 
 
 @pytest.mark.parametrize("deaf", ["n0", "n1"])

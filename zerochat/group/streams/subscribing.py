@@ -100,6 +100,8 @@ def _hear_request(turn: Turn, name: str, sender: str, said: Request) -> bool:
     group = turn.group(name)
     if (said.topic, said.subscriber, said.publisher) != (name, sender, group.me):
         raise Refused(why="a request to hear somebody else")
+    if said.signs:
+        raise Refused(why="a request by another key, with which nobody acknowledges here")
     known = group.subscribers.get(sender)
     if known is not None and not _is_over(turn, known.at):
         return False  # whoever asks again and again is kept waiting: each answer is kept for good
@@ -140,6 +142,8 @@ def _begun(group: Group, sender: str, said: Accept, now: int) -> Stream:
     rules = adopting.rules_now(group)
     if len(alias) != ALIAS_BYTES or len(start) != SIGNATURE_BYTES or said.rules != (rules or terms.NO_RULES):
         raise Malformed(why="an answer without a stream")
+    if said.signs:
+        raise Malformed(why="an answer with another key than what comes is signed by")
     head = start
     if said.overwrite:
         there = parse_overwrite(b64url_bytes(said.overwrite))
