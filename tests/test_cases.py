@@ -755,3 +755,19 @@ def test_who_names_a_later_subscription_that_it_never_confirmed_is_answered_too(
     (answer,) = court.counsel("n0")
     assert (answer.kind, answer.about) == ("defence", docket.digest)
     assert court.verdict(docket) == FALSE_ACCUSATION
+
+
+def test_what_is_filed_before_the_place_that_it_names_is_answered_when_it_counts(court):
+    """It is void there; what was said to it there would stand before all that a case shows."""
+    docket = lying(court)
+    since = court.shelf.size(court.id, "") + 3
+    docket = replace(docket, accusation=replace(docket.accusation, since=since).signed(court.group("n1").seed))
+    court.file(docket)
+    assert not court.counsel("n0")
+    court.shelf.post(court.now, "message", court.did("n1"), b"one")
+    court.shelf.post(court.now, "message", court.did("n1"), b"two")
+    court.file(docket)
+    court.counsels["n0"].heed(court.id)
+    (answer,) = court.counsel("n0")
+    assert (answer.kind, answer.about) == ("defence", docket.digest)
+    assert court.verdict(docket) == FALSE_ACCUSATION

@@ -148,7 +148,9 @@ class Counsel:
             if charge is not None and charge.accept.rules != rules.digest:
                 return True  # void here, and it may be filed where it counts yet: there we have to answer it
             receipt = self._book.receipt(group.id, rules.origin, record, accusation.since)
-            filed = receipt.posted_ms(entry, rules.quorum) if receipt is not None else 0
+            if receipt is None:
+                return True  # it stands before the place that it names: void, and it may stand there once more
+            filed = receipt.posted_ms(entry, rules.quorum)
             case = replace(kept(accusation, rules.origin, ours, now), filed=filed)
             self._journal.cases.begin(group.id, case if charge is None else replace(case, accused=group.me))
         return True
