@@ -2,6 +2,7 @@
 same of it."""
 
 import logging
+import random
 
 import pytest
 from msgspec.structs import replace
@@ -770,4 +771,19 @@ def test_what_is_filed_before_the_place_that_it_names_is_answered_when_it_counts
     court.counsels["n0"].heed(court.id)
     (answer,) = court.counsel("n0")
     assert (answer.kind, answer.about) == ("defence", docket.digest)
+    assert court.verdict(docket) == FALSE_ACCUSATION
+
+
+def test_whoever_has_acknowledged_long_messages_one_by_one_is_answered(court):
+    """Of a stretch the last acknowledgement stays, and the way there may be too long for a defence."""
+    for number in range(6):
+        court.says("n0", SendPost(court.id, b64url(random.Random(number).randbytes(45_000))))
+    court.later()
+    came = court.messages("n1", "n0")[-5]
+    group = replace(court.group("n1"), early={court.did("n0"): Early({came.before: came.message})})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(links, "_is_here", lambda *_: False)
+        docket = accuse(court.journal("n1"), court.shelf, group, court.did("n0"), court.now)
+    court.file(docket)
+    assert court.answer(docket) is Acknowledged
     assert court.verdict(docket) == FALSE_ACCUSATION

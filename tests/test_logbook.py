@@ -209,6 +209,23 @@ def test_what_is_overdue_is_what_somebody_has_not_signed_for(journal, monkeypatc
     assert overdue(Owed("did:c", 0, ever), after=20, upto=35) == Messages((messages[2],), 35)
 
 
+def test_what_was_signed_for_too_far_behind_to_be_shown_is_overdue(journal, monkeypatch):
+    """A chain from a message to what was acknowledged has to fit a defence."""
+    kept = stream(6)
+    monkeypatch.setattr(logbook_, "CHAIN_BYTES_MAX", 3 * len(kept[0].message))
+    book = keep(journal, *kept)
+    said = ack(READER, data(bytes(32), kept[4].time, ALIAS, b"x", b"b" * 64), 99).written()
+    keep(journal, KeepAck("g", "did:a", ALIAS, kept[4].time, kept[4].signature, said))
+    messages = [one.message for one in kept]
+    owed = Overdue(ALIAS, 0, 60, (Owed("did:a", 0, 1 << 50),))
+    assert book.answer("g", RULES.origin, owed) == Messages((*messages[:2], messages[5]), 60)
+    monkeypatch.setattr(logbook_, "CHAIN_BYTES_MAX", 1)
+    assert book.answer("g", RULES.origin, owed) == Messages((*messages[:4], messages[5]), 60), "itself it always shows"
+    monkeypatch.setattr(logbook_, "CHAIN_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(logbook_, "MESSAGES_MAX", 2)
+    assert book.answer("g", RULES.origin, owed) == Messages((*messages[:3], messages[5]), 60)
+
+
 def test_what_was_signed_by_a_subscription_that_is_over_stays(journal):
     """Of each stretch of a stream one acknowledgement is kept, and a later one would take its place."""
     kept = stream(6)

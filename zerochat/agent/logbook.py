@@ -5,16 +5,19 @@ A message that stands among the signed ones anyway (`signed.py`) is found there 
 a log ask (`group/ledger/lookups.py`) is answered here; so is whoever makes a case or a proof.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import accumulate
 from typing import Any, Final
 
 import apsw
 import msgspec
 
+from zerochat.agent.signed import CHAIN_BYTES_MAX
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.crypto.primitives import sha256
-from zerochat.evidence.case import Rules
+from zerochat.evidence.case import MESSAGES_MAX, Rules
 from zerochat.evidence.merkle import Tree
 from zerochat.evidence.note import Note, parse_checkpoint, parse_note
 from zerochat.evidence.witness import Entry, Receipt, parse_entry, receipt_for
@@ -105,7 +108,12 @@ _NOTE_AFTER: Final = """
 SELECT size, note FROM log_notes WHERE group_id = ? AND origin = ? AND at >= ? ORDER BY at, size LIMIT 1
 """
 _LAST: Final = "SELECT size, note FROM log_notes WHERE group_id = ? AND origin = ? ORDER BY size DESC, at DESC LIMIT 1"
-_ACKED: Final = "SELECT max(time) FROM acks WHERE group_id = ? AND alias = ? AND member = ? AND time <= ?"
+_ACKED: Final = """
+SELECT time FROM acks WHERE group_id = ? AND alias = ? AND member = ? AND time > ? AND time <= ? ORDER BY time
+"""
+_SIZES: Final = """
+SELECT time, length(message) FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time > ? ORDER BY time
+"""
 _STREAM: Final = """
 SELECT time, message FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time > ? AND time <= ?
 ORDER BY time LIMIT ?
@@ -282,15 +290,16 @@ class Logbook:
         return bool(self._rows(question, (group, b64url_bytes(hash_))))
 
     def _overdue(self, group: str, what: Overdue) -> Messages:
-        spans = []
-        for owed in what.owed:
-            ((acked,),) = self._rows(_ACKED, (group, what.alias, owed.member, owed.until))
-            spans.append((max(owed.begun, acked or 0), min(owed.until, what.upto)))
-        begin = max(what.after, min((after for after, _ in spans), default=what.upto))
+        begin = max(what.after, min((owed.begun for owed in what.owed), default=what.upto))
+        author = self._rows("SELECT author FROM signed WHERE group_id = ? AND alias = ? LIMIT 1", (group, what.alias))
+        if begin >= what.upto or not author:
+            return Messages((), what.upto)
+        place = group, author[0][0], what.alias
+        times = self._unshown(place, what, begin)
         found: list[bytes] = []
         size, reached = 0, begin
-        for time, message in self._own(group, what.alias, begin, what.upto):
-            if not any(after < time <= until for after, until in spans):
+        for time, message in self._own(place, min(times) - 1, what.upto) if times else ():
+            if time not in times:
                 continue
             size += len(message)
             if found and (size > ANSWER_BYTES_MAX or len(found) >= OVERDUE_MAX):
@@ -299,11 +308,28 @@ class Logbook:
             reached = time
         return Messages(tuple(found), what.upto)
 
-    def _own(self, group: str, alias: bytes, after: int, upto: int) -> Iterable[tuple[int, bytes]]:
+    def _unshown(self, place: tuple[str, str, bytes], what: Overdue, begin: int) -> set[int]:
+        """The times of the messages of which it cannot be shown by a signature that all to whom they were owed have
+        them: one that was given far behind one, or none."""
+        sizes = self._rows(_SIZES, (*place, begin))
+        times = [time for time, _ in sizes]
+        upto = [0, *accumulate(size for _, size in sizes)]
+        found = set()
+        for owed in what.owed:
+            acks = [ack for (ack,) in self._rows(_ACKED, (place[0], what.alias, owed.member, begin, owed.until))]
+            first, last = bisect_right(times, owed.begun), bisect_right(times, min(owed.until, what.upto))
+            for number in range(first, last):
+                nearest = bisect_left(acks, times[number])
+                end = bisect_right(times, acks[nearest]) if nearest < len(acks) else 0
+                near = end - number == 1 or upto[end] - upto[number] <= CHAIN_BYTES_MAX
+                if not (number < end <= number + MESSAGES_MAX and near):
+                    found.add(times[number])
+        return found
+
+    def _own(self, place: tuple[str, str, bytes], after: int, upto: int) -> Iterable[tuple[int, bytes]]:
         """The messages of a stream with these times, read in pieces."""
-        author = self._rows("SELECT author FROM signed WHERE group_id = ? AND alias = ? LIMIT 1", (group, alias))
-        while author:
-            rows = self._rows(_STREAM, (group, author[0][0], alias, after, upto, OVERDUE_MAX))
+        while True:
+            rows = self._rows(_STREAM, (*place, after, upto, OVERDUE_MAX))
             yield from rows
             if len(rows) < OVERDUE_MAX:
                 return

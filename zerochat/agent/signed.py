@@ -98,15 +98,27 @@ ANSWERS_MAX: Final = 32
 """So many of an author's last answers are looked at for one by which it may be accused."""
 STRETCH: Final = 64
 """Events."""
+CHAIN_BYTES_MAX: Final = 160 * 1024
+"""Of messages from one that somebody says it lacks to one that it has acknowledged: so much fits a defence
+(`case.DEFENCE_BYTES_MAX`), and one message of any size."""
 _TABLES: Final = ("signed", "statements", "acks", "rivals", "strays")
 _KEEP = "INSERT OR IGNORE INTO signed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _STATE = "INSERT OR IGNORE INTO statements VALUES (?, ?, ?, ?, ?, ?)"
-_ACKNOWLEDGE = f"""
-INSERT INTO acks SELECT ?1, ?3, ?2, upto / {STRETCH}, ?4, ?6 FROM signed
-WHERE group_id = ?1 AND alias = ?3 AND time = ?4 AND signature = ?5 LIMIT 1
+_ACKNOWLEDGED = f"""
+SELECT author, upto / {STRETCH} FROM signed
+WHERE group_id = ? AND alias = ? AND time = ? AND signature = ? LIMIT 1
+"""  # noqa: S608  # the number is ours
+_ACKNOWLEDGE = """
+INSERT INTO acks VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (group_id, alias, member, stretch) DO UPDATE SET time = excluded.time, ack = excluded.ack
 WHERE excluded.time > acks.time
-"""  # noqa: S608  # the number is ours
+"""
+_LAST_ACKS = """
+SELECT time, stretch FROM acks WHERE group_id = ? AND alias = ? AND member = ? ORDER BY time DESC LIMIT 2
+"""
+_BYTES = """
+SELECT total(length(message)) FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time > ? AND time <= ?
+"""
 _SEAL = """
 UPDATE acks SET stretch = -1 - time WHERE group_id = ? AND member = ? AND alias = ? AND time <= ? AND stretch >= 0
 """
@@ -218,7 +230,7 @@ class Signed:
                 if self._db.changes():
                     self._bound(one.group, one.member, one.at)
             case KeepAck():
-                self._db.execute(_ACKNOWLEDGE, (one.group, one.member, one.alias, one.time, one.of, one.ack))
+                self._acknowledge(one)
             case SealAcks():
                 self._db.execute(_SEAL, (one.group, one.member, one.alias, one.upto))
             case KeepRival():
@@ -258,6 +270,21 @@ class Signed:
 
         gone = unused(member, self.statements(group, member), said, now)
         self._db.executemany(_UNSTATE, [(group, digest) for digest in gone])
+
+    def _acknowledge(self, one: KeepAck) -> None:
+        """Of a stretch the last one stays, and the one before it too where the way to the last is too long to show."""
+        of: Any = self._db.execute(_ACKNOWLEDGED, (one.group, one.alias, one.time, one.of)).fetchone()
+        if of is None:
+            return
+        author, stretch = of
+        place = one.group, one.alias, one.member
+        known: Any = self._db.execute(_LAST_ACKS, place).fetchall()
+        if known and known[0][1] == stretch and known[0][0] < one.time:
+            before = known[1][0] if len(known) > 1 else 0
+            ((size,),) = self._db.execute(_BYTES, (one.group, author, one.alias, before, one.time)).fetchall()
+            if size > CHAIN_BYTES_MAX:
+                self._db.execute(_SEAL, (one.group, one.member, one.alias, known[0][0]))
+        self._db.execute(_ACKNOWLEDGE, (*place, stretch, one.time, one.ack))
 
     def _compare(self, one: KeepRival) -> None:
         others: Any = [(one.beside,)]
