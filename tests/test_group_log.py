@@ -12,7 +12,7 @@ from zerochat.evidence.merkle import Frontier
 from zerochat.evidence.note import cosignature, parse_checkpoint, parse_note
 from zerochat.evidence.witness import checkpoint, entry_of, is_split, parse_entry
 from zerochat.group.effects import Dispatch
-from zerochat.group.ledger import following, talk
+from zerochat.group.ledger import following, talk, witnessing
 from zerochat.group.ledger import terms as terms_of_log
 from zerochat.group.ledger.adopting import current
 from zerochat.group.membership import Policy
@@ -37,6 +37,7 @@ from zerochat.group.wire.logs import (
     LOG_PIECE,
     LOG_POST,
     LOG_WANT,
+    WANT_MAX,
     LogLineBody,
     LogPieceBody,
     LogPostBody,
@@ -534,6 +535,21 @@ def test_whoever_asks_the_author_for_the_bytes_behind_its_entry_gets_them(four):
     assert four.nodes[asker].logbook.blob(four.id, parse_entry(record).hash) == b"by its author"
     assert not four.log(asker).wanted
     assert four.group(author).peers[four.did(asker)].conduct.at > before.at, "nobody else is there to be asked"
+
+
+def test_accusations_are_fetched_before_what_stands_in_front_of_them(four):
+    """Whoever accuses falsely could fill the place in front with what takes longer to fetch than there is time."""
+    asker = next(name for name in four.nodes if name != four.operator())
+    me, origin = four.did("n3"), four.log(asker).rules.origin
+    junk = [entry_of("defence", me, b"%d" % number, "d" * 43).record() for number in range(40)]
+    said = entry_of("accusation", me, b"accused")
+    turn = Turn(four.nodes[asker].agent, Moment(four.now, four.dice.randbytes), SIMULATED_PACKERS)
+    following.want(turn, four.id, origin, [*junk, said.record()])
+    asked = turn.group(four.id).logs[origin].wanted
+    assert asked[said.hash].tries == 1 and sum(one.tries for one in asked.values()) == WANT_MAX
+    assert witnessing.may_be_held(said)
+    for kind in ("accusation", "close"):
+        assert not witnessing.may_be_held(entry_of(kind, me, bytes(2049))), "it is longer than any statement"
 
 
 @pytest.mark.parametrize(

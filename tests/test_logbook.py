@@ -129,6 +129,10 @@ def test_one_member_fills_no_witness_and_all_together_neither(journal, monkeypat
     assert book.blob("g", blob(7, other, 1_000).hash) and not book.blob("g", blob(8, other, 1_000).hash)
     lacked = entry_of("message", AUTHOR, blob(2, size=1_000).blob).record()
     asked = Unheld("did:o", 0, (lacked,), "note")
+    assert book.answer("g", RULES.origin, asked) == Hashes((blob(2, size=1_000).hash,), full=False)
+    fetched = [replace(blob(number, size=1_000), asked=True) for number in (4, 5, 6)]
+    keep(journal, *fetched)
+    assert [bool(book.blob("g", one.hash)) for one in fetched] == [True, True, False], "there is room beside"
     assert book.answer("g", RULES.origin, asked) == Hashes((blob(2, size=1_000).hash,), full=True)
     keep(journal, DropBlobs("g", 2))
     assert book.answer("g", RULES.origin, asked) == Hashes((blob(2, size=1_000).hash,), full=False)

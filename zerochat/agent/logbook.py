@@ -43,6 +43,9 @@ BLOBS_MAX: Final = 256 << 20
 """Bytes that are kept for others, of one group in all."""
 BLOBS_OF_ONE_MAX: Final = 64 << 20
 """And of what one member has posted: whoever posts more finds its witnesses full, and nobody else does."""
+_ASKED: Final = 2
+"""For what the log speaks of there is so many times the room: nobody keeps an accusation from whom it accuses, or a
+witness from cosigning, by filling that with what is in no log."""
 ANSWER_BYTES_MAX: Final = 384 * 1024
 """Bytes behind entries in one answer, but one in any case."""
 OVERDUE_MAX: Final = 64
@@ -150,7 +153,8 @@ class Logbook:
                 )
             case KeepBlob():
                 row = one.group, b64url_bytes(one.hash), one.author, len(one.blob), one.at, one.blob
-                self._db.execute(_BLOB, (*row, BLOBS_MAX, BLOBS_OF_ONE_MAX))
+                room = _ASKED if one.asked else 1
+                self._db.execute(_BLOB, (*row, room * BLOBS_MAX, room * BLOBS_OF_ONE_MAX))
             case DropBlobs():
                 self._db.execute("DELETE FROM log_blobs WHERE group_id = ? AND at < ?", (one.group, one.before))
 
@@ -232,7 +236,8 @@ class Logbook:
         lacking = [one for one in entries if not self._holds(group, one)]
         (total,) = self._rows("SELECT total(size) FROM log_blobs WHERE group_id = ?", (group,))[0]
         full = any(
-            total + one.size > BLOBS_MAX or self._kept_of(group, one.author) + one.size > BLOBS_OF_ONE_MAX
+            total + one.size > _ASKED * BLOBS_MAX
+            or self._kept_of(group, one.author) + one.size > _ASKED * BLOBS_OF_ONE_MAX
             for one in lacking
         )
         return Hashes(tuple(dict.fromkeys(one.hash for one in lacking)), full)

@@ -308,6 +308,9 @@ class KeepBlob(Veiled, frozen=True):
     blob: bytes
     at: int
     """UTC milliseconds."""
+    asked: bool = False
+    """We have fetched it, since the log speaks of it, or it is ours: there is room for this beside what others bring by
+    themselves."""
 
 
 class DropBlobs(Struct, frozen=True):

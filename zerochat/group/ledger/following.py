@@ -172,10 +172,11 @@ def want(turn: Turn, name: str, origin: str, records: Sequence[bytes]) -> None:
 
 
 def seek(turn: Turn, name: str, origin: str) -> None:
-    """Ask somebody for what it is time to ask for, in the order of the log."""
+    """Ask somebody for what it is time to ask for: for accusations first, since whoever is accused has little time, and
+    else in the order of the log."""
     log = turn.group(name).logs[origin]
     due = [hash_ for hash_, one in log.wanted.items() if one.at <= turn.now or one.at > turn.now + AGAIN_MS_MAX]
-    due = due[:WANT_MAX]
+    due = sorted(due, key=lambda hash_: b'"kind":"accusation"' not in log.wanted[hash_].record)[:WANT_MAX]
     whom = somebody(turn, name, log) if due else None
     if whom is None:
         return
@@ -206,7 +207,7 @@ def hear_blobs(turn: Turn, name: str, sender: str, body: LogPostBody) -> None:
             continue
         edit_log(turn, name, body.origin, wanted={one: it for one, it in log.wanted.items() if one != entry.hash})
         if log.watched is not None or entry.kind != "message":
-            witnessing.hold(turn, name, entry, blob)
+            witnessing.hold(turn, name, entry, blob, asked=True)
         if entry.kind == "message" and entry.author != group.me:
             _read(turn, name, entry.author, blob)
         elif entry.kind != "message":

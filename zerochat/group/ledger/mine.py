@@ -20,7 +20,7 @@ def add(turn: Turn, name: str, origin: str, entry: Entry, blob: bytes) -> bool:
     """Keep an entry of ours until it has its place, and what it speaks of; False: too many wait."""
     if not keep(turn, name, origin, entry):
         return False
-    turn.say(KeepBlob(name, entry.hash, turn.group(name).me, blob, turn.now))
+    turn.say(KeepBlob(name, entry.hash, turn.group(name).me, blob, turn.now, asked=True))
     return True
 
 
@@ -49,4 +49,4 @@ def end(turn: Turn, name: str, member: str) -> None:
     entry = entry_of("close", group.me, said.written())
     if keep(turn, name, origin, entry, MINE_MAX + CLOSES_MAX):
         turn.say(KeepStatement(name, member, "close", said.digest, said.written(), turn.now))
-        turn.say(KeepBlob(name, entry.hash, group.me, said.written(), turn.now))
+        turn.say(KeepBlob(name, entry.hash, group.me, said.written(), turn.now, asked=True))

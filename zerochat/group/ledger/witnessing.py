@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from zerochat.errors import Refused, RemoteError
 from zerochat.evidence.case import DEFENCE_BYTES_MAX
+from zerochat.evidence.handshake import STATEMENT_BYTES_MAX
 from zerochat.evidence.messages import DATA_BYTES_MAX
 from zerochat.evidence.note import Note, check_signed, parse_checkpoint, parse_note
 from zerochat.evidence.witness import Behind, Entry, Split, is_split
@@ -22,6 +23,15 @@ HELD_MS = 15 * 24 * 3_600_000
 """So long a witness holds bytes after they came: two weeks, and what it may take until they are in the log."""
 
 
+_SIZES = {
+    "message": DATA_BYTES_MAX,
+    "accusation": STATEMENT_BYTES_MAX,
+    "defence": DEFENCE_BYTES_MAX,
+    "close": STATEMENT_BYTES_MAX,
+}
+"""What is longer is nothing that counts, and would keep others from fetching what does."""
+
+
 class Line(Struct, frozen=True):
     """What a witness says below a checkpoint."""
 
@@ -31,14 +41,14 @@ class Line(Struct, frozen=True):
 
 def may_be_held(entry: Entry) -> bool:
     """Whether what an entry speaks of has a size that anybody takes."""
-    return entry.size <= (DATA_BYTES_MAX if entry.kind == "message" else DEFENCE_BYTES_MAX)
+    return entry.size <= _SIZES[entry.kind]
 
 
-def hold(turn: Turn, name: str, entry: Entry, blob: bytes) -> None:
-    """Keep what an entry speaks of, whoever has brought it. Raises Refused where it is something else."""
+def hold(turn: Turn, name: str, entry: Entry, blob: bytes, *, asked: bool) -> None:
+    """Keep what an entry speaks of, whoever has brought it, unasked perhaps. Raises Refused where it is something else."""
     if not may_be_held(entry) or not entry.is_of(blob):
         raise Refused(why="bytes of which an entry does not speak")
-    turn.say(KeepBlob(name, entry.hash, entry.author, blob, turn.now))
+    turn.say(KeepBlob(name, entry.hash, entry.author, blob, turn.now, asked))
 
 
 def consider(turn: Turn, name: str, origin: str, sender: str, old: int, records: tuple[bytes, ...], note: Note) -> None:
