@@ -504,6 +504,23 @@ def test_a_flood_fills_a_bounded_place(four, to):
     assert four.nodes[whom].logbook.blob(four.id, lied.hash) is None
 
 
+@pytest.mark.parametrize("what", ["nowhere", "too long"])
+def test_an_entry_whose_bytes_nobody_has_gets_no_place_and_the_log_goes_on(four, what):
+    rogue = next(name for name in four.nodes if name != four.operator())
+    origin = four.log(rogue).rules.origin
+    four.post(rogue, b64url(four.dice.randbytes(4_000)))
+    four.settle()
+    heard = next(one for one in reversed(four.nodes[rogue].signed) if one.author == four.did(rogue))
+    long = entry_of("close", four.did(rogue), heard.message)
+    entry = replace(long, hash="A" * 43, size=5) if what == "nowhere" else long
+    tell(four, rogue, four.operator(), LOG_POST, LogPostBody(four.id, origin, [PostedBody(entry.record().decode())]))
+    four.run(for_ms=10_000)
+    author = next(name for name in four.nodes if name not in (four.operator(), rogue))
+    assert four.ask(author, PostToLog(four.id, "close", b"something else")).result
+    four.run(for_ms=MINUTE)
+    assert [one.kind for one in four.entries(rogue)] == ["close"] and four.log(rogue).rules.origin == origin
+
+
 def test_bytes_that_nobody_has_asked_for_are_passed_over(four):
     operator = four.operator()
     name = next(one for one in four.nodes if one != operator)

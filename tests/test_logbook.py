@@ -164,7 +164,10 @@ def test_what_the_machines_ask(journal, monkeypatch):
     def ask(what):
         return book.answer("g", RULES.origin, what)
 
-    assert ask(Unplaced("a", (records[4], records[0]))) == Records((records[4],))
+    fresh = [entry(number).record() for number in (7, 8)]
+    keep(journal, blob(8))
+    lied = replace(entry(8), size=5).record()
+    assert ask(Unplaced("a", (*fresh, lied, records[0]))) == Records((fresh[1],)), "nobody has the bytes of the others"
     assert ask(Piece("m", 0, 9)) == Stretch(tuple(records[:2]), whole(records[:2], 100).note)
     assert ask(Piece("m", 0, 1)) == Stretch((), "")
     assert ask(Piece("m", 2, 9)) == Stretch((*records[2:4], mine), "")

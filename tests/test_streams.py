@@ -466,7 +466,9 @@ def test_a_statement_that_names_another_key_than_its_authors_is_refused(three, s
     group, me, seed = three.group("n0"), three.did("n1"), three.group("n1").seed
     other = b64url(bytes(range(32)))
     if says == "request":
-        said = Request(time=three.now, topic=three.id, subscriber=me, publisher=group.me, nonce="A", signs=other)
+        said: Request | Accept = Request(
+            time=three.now, topic=three.id, subscriber=me, publisher=group.me, nonce="A", signs=other
+        ).signed(seed)
     else:
         asking = three.turn("n0")
         terms.ask(asking, three.id, me)
@@ -474,14 +476,16 @@ def test_a_statement_that_names_another_key_than_its_authors_is_refused(three, s
         known = [one for one in three.kept["n1"] if isinstance(one, KeepStatement) and one.says == "accept"]
         last = next(one for one in reversed(known) if one.member == group.me)
         digest = three.group("n0").asking[me].digest
-        said = replace(parse_statement(last.statement), request=digest, signs=other)
+        answer = parse_statement(last.statement)
+        assert isinstance(answer, Accept)
+        said = replace(answer, request=digest, signs=other).signed(seed)
     before, kept = three.group("n0"), len(three.kept["n0"])
-    packed = three.utter("n1", "n0", say=[said.signed(seed).written().decode()])
+    packed = three.utter("n1", "n0", say=[said.written().decode()])
     three.hear("n0", Received(group.peers[me].link, packed))
     after = three.group("n0")
     assert (after.subscribers, after.streams) == (before.subscribers, before.streams)
     digests = [one.digest for one in three.kept["n0"][kept:] if isinstance(one, KeepStatement)]
-    assert said.signed(seed).digest not in digests
+    assert said.digest not in digests
 
 
 @pytest.mark.parametrize("deaf", ["n0", "n1"])

@@ -219,7 +219,8 @@ class Logbook:
         """What the core has asked."""
         match what:
             case Unplaced(_, records):
-                return Records(tuple(one for one in records if self.place_of(group, origin, one) is None))
+                free = [one for one in records if self.place_of(group, origin, one) is None]
+                return Records(tuple(one for one in free if self._holds(group, parse_entry(one))))
             case Unheld():
                 return self._unheld(group, what)
             case Piece(_, after, limit):

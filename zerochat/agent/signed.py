@@ -281,8 +281,8 @@ class Signed:
         known: Any = self._db.execute(_LAST_ACKS, place).fetchall()
         if known and known[0][1] == stretch and known[0][0] < one.time:
             before = known[1][0] if len(known) > 1 else 0
-            ((size,),) = self._db.execute(_BYTES, (one.group, author, one.alias, before, one.time)).fetchall()
-            if size > CHAIN_BYTES_MAX:
+            behind: Any = self._db.execute(_BYTES, (one.group, author, one.alias, before, one.time)).fetchone()
+            if behind[0] > CHAIN_BYTES_MAX:
                 self._db.execute(_SEAL, (one.group, one.member, one.alias, known[0][0]))
         self._db.execute(_ACKNOWLEDGE, (*place, stretch, one.time, one.ack))
 

@@ -97,7 +97,8 @@ class Logbook(Struct):
         entries = self.entries.get((group, origin), [])
         match what:
             case Unplaced(_, records):
-                return Records(tuple(one for one in records if one not in entries))
+                free = [one for one in records if one not in entries]
+                return Records(tuple(one for one in free if self.lies or self._holds(group, parse_entry(one))))
             case Unheld() if self.lies:
                 return Hashes(())
             case Bytes(records=records) if self.lies:

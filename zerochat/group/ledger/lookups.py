@@ -9,7 +9,8 @@ from zerochat.crypto.veil import Veiled
 
 
 class Unplaced(Struct, frozen=True):
-    """Which of these records have no place in the log yet: found as `Records`, in their order."""
+    """Which of these records have no place in the log yet, and could have one, since the bytes behind them are here:
+    found as `Records`, in their order. No witness would cosign what nobody can give it, nor what stands behind it."""
 
     by: str
     """Who has posted them."""

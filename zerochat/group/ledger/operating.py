@@ -6,11 +6,12 @@ from msgspec.structs import replace
 from zerochat.errors import Refused, RemoteError
 from zerochat.evidence.note import Note, parse_checkpoint
 from zerochat.evidence.operator import Operated
-from zerochat.evidence.witness import ENTRIES_MAX, checkpoint
+from zerochat.evidence.witness import ENTRIES_MAX, checkpoint, parse_entry
 from zerochat.group import conduct
 from zerochat.group.effects import KeepEntries, LookUp, Measure
 from zerochat.group.ledger.lookups import Piece, Unplaced
 from zerochat.group.ledger.talk import can_say, edit_log, say
+from zerochat.group.ledger.witnessing import may_be_held
 from zerochat.group.state import Log
 from zerochat.group.turn import Turn
 from zerochat.group.wire.logs import LOG_PIECE, LogLineBody, LogPieceBody
@@ -27,12 +28,14 @@ def posted(turn: Turn, name: str, origin: str, by: str, records: tuple[bytes, ..
 
 
 def unplaced(turn: Turn, name: str, origin: str, by: str, records: tuple[bytes, ...]) -> None:
-    """These have no place in the log: let them wait for one."""
+    """These have no place in the log, and the bytes behind them are here: let them wait for one."""
     log = turn.group(name).logs[origin]
     state = log.operated
     if state is None:
         return
     for record in records:
+        if not may_be_held(parse_entry(record)):
+            continue
         try:
             state = state.posted(by, record)
         except RemoteError as error:

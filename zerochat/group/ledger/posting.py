@@ -6,13 +6,14 @@ of them. Who has signed for what the journal knows, since what counts is a signa
 """
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 from msgspec.structs import replace
 
 from zerochat.errors import LocalError, NotAMember
 from zerochat.evidence.case import DEFENCE_BYTES_MAX
 from zerochat.evidence.messages import TIME_BYTES, TIME_MAX
-from zerochat.evidence.witness import ENTRY_BYTES_MAX, entry_of
+from zerochat.evidence.witness import ENTRY_BYTES_MAX, entry_of, parse_entry
 from zerochat.group.effects import Changed, LookUp
 from zerochat.group.find import find_group
 from zerochat.group.ledger import operating
@@ -28,6 +29,8 @@ from zerochat.group.wire.logs import LOG_POST, LogPostBody, PostedBody, fits, po
 
 DUE_MAX = 64
 """Of these, as many are posted at once: an operator takes no more of one member."""
+BYTES_MAX = 384 * 1024
+"""Behind entries that are posted at once, but one in any case: as many as one answer of the journal has."""
 AGAIN_MS, AGAIN_MS_MAX = 15_000, 600_000
 """They are posted again after so long, and twice as long each time."""
 AHEAD_MS = 30_000
@@ -137,8 +140,8 @@ def owe_no_more(turn: Turn, name: str) -> None:
 
 
 def say_again(turn: Turn, name: str, origin: str) -> None:
-    """Post what waits for its place once more, if it is time to: entries to the operator, and the bytes to all who
-    witness the log."""
+    """Post what waits for its place once more, if it is time to: entries to the operator, and the bytes to it and to
+    all who witness the log, as many as go out at once; the next ones follow in the next round."""
     group = turn.group(name)
     log = group.logs[origin]
     if log.split is not None:
@@ -153,9 +156,12 @@ def say_again(turn: Turn, name: str, origin: str) -> None:
     else:
         for portion in portions(PostedBody(record.decode()) for record in records):
             say(turn, name, log.rules.operator, LOG_POST, LogPostBody(name, origin, portion))
-    witnesses = tuple(did for did in log.rules.witnesses if did != group.me and can_say(turn, name, did))
-    if witnesses:
-        turn.say(LookUp(name, origin, Bytes(witnesses, records, posted=True)))
+    all_ = dict.fromkeys((log.rules.operator, *log.rules.witnesses))
+    keepers = tuple(did for did in all_ if did != group.me and can_say(turn, name, did))
+    sizes = accumulate(parse_entry(record).size for record in records)
+    due = dict(list(due.items())[: max(1, sum(size <= BYTES_MAX for size in sizes))])
+    if keepers:
+        turn.say(LookUp(name, origin, Bytes(keepers, tuple(one.record for one in due.values()), posted=True)))
     again = {key: replace(one, tries=one.tries + 1, at=turn.now + _pause(one.tries)) for key, one in due.items()}
     edit_log(turn, name, origin, mine={**log.mine, **again})
 

@@ -45,7 +45,7 @@ def may_be_held(entry: Entry) -> bool:
 
 
 def hold(turn: Turn, name: str, entry: Entry, blob: bytes, *, asked: bool) -> None:
-    """Keep what an entry speaks of, whoever has brought it, unasked perhaps. Raises Refused where it is something else."""
+    """Keep what an entry speaks of, whoever has brought it. Raises Refused where it is something else."""
     if not may_be_held(entry) or not entry.is_of(blob):
         raise Refused(why="bytes of which an entry does not speak")
     turn.say(KeepBlob(name, entry.hash, entry.author, blob, turn.now, asked))

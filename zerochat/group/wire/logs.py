@@ -1,8 +1,8 @@
 """The messages by which members keep a log with witnesses together, one to one.
 
 author                operator                witnesses                others
-  | -- log-post --------> |                        |                      |    entries
-  | -- log-post ---------------------------------> |                      |    and the bytes behind them
+  | -- log-post --------> |                        |                      |    entries, and the bytes behind them
+  | -- log-post ---------------------------------> |                      |    the same
   |                       | -- log-piece --------> |                      |    entries, and a checkpoint over them
   |                       | <------------ log-line |                      |    its cosignature, or how far it is
   | <- log-piece -------- | ------------------------ log-piece ---------> |    the same, cosigned by a quorum
