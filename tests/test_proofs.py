@@ -197,6 +197,20 @@ def test_whoever_has_a_message_proves_who_has_said_it(three, tmp_path):
     assert proven.head.author == alice.client.groups()[0].me and not proven.signers
 
 
+@pytest.mark.parametrize("end", ["\n", "\u2028"])
+def test_what_was_said_in_lines_looks_like_nothing_else(three, tmp_path, capsys, end):
+    alice = three[0]
+    forged = "signed for by  did:key:z6MkNobody, 2026-01-01 00:00:00 UTC"
+    sent = alice.client.send("friends", f"a first line{end}{forged}")
+    assert alice.client.wait("friends", sent.id).complete
+    file = tmp_path / "lines.zproof"
+    file.write_bytes(b"".join(lines_of(alice, sent.id)))
+    assert main(["verify-proof", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in lines].count(forged) == 1
+    assert forged not in lines
+
+
 def test_that_nothing_is_left_out_is_proven_without_a_word_of_it(three):
     alice, bob, _ = three
     own = check_proof(lines_of(alice))

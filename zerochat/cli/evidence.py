@@ -22,6 +22,7 @@ from zerochat.evidence.judge import judge as judged
 from zerochat.evidence.proof import LINE_BYTES_MAX, Proven, check_proof
 from zerochat.group.event import POST, Event
 from zerochat.group.streams.reading import events_in
+from zerochat.terminal import printable
 
 if TYPE_CHECKING:
     from zerochat.agent.client import Client
@@ -154,7 +155,9 @@ def verify_proof(options: Options, out: Output) -> ExitCode:
         event = next((one for one in events if one.id == about.event), None)
         if event is None:
             raise NotAProof(path=_called(path), why="the message that it is about is not in it")
-        facts += [("said", _text(event)), ("when", f"{_when(event.time)}, by the author's clock")]
+        said, *more = printable(_text(event)).split("\n")
+        facts += [("said", said), *(("", line) for line in more)]  # else its author could write what looks like a fact
+        facts += [("when", f"{_when(event.time)}, by the author's clock")]
     else:
         facts += [("messages", f"{proven.messages:,}, none left out between the first and the last")]
         facts += [("first", _when(proven.first)), ("last", _when(proven.last))]
