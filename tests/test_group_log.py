@@ -554,6 +554,18 @@ def test_whoever_asks_the_author_for_the_bytes_behind_its_entry_gets_them(four):
     assert four.group(author).peers[four.did(asker)].conduct.at > before.at, "nobody else is there to be asked"
 
 
+def test_bytes_that_are_posted_count_as_long_as_they_are(four):
+    """A few hundred packed ones stand for a quarter of a megabyte each, which has to be unpacked and written."""
+    whom, rogue = four.operator(), next(name for name in four.nodes if name != four.operator())
+    blob = bytes(200_000)
+    record = entry_of("defence", four.did(rogue), blob, "d" * 43).signed(four.group(rogue).seed).record().decode()
+    before = four.group(whom).peers[four.did(rogue)].conduct.bytes
+    body = LogPostBody(four.id, four.log(whom).rules.origin, [PostedBody(record, packed(blob))])
+    tell(four, rogue, whom, LOG_POST, body)
+    assert len(packed(blob)) < 1_000
+    assert four.group(whom).peers[four.did(rogue)].conduct.bytes <= before - len(blob)
+
+
 def test_accusations_are_fetched_before_what_stands_in_front_of_them(four):
     """Whoever accuses falsely could fill the place in front with what takes longer to fetch than there is time."""
     asker = next(name for name in four.nodes if name != four.operator())

@@ -91,7 +91,9 @@ def _hear_post(turn: Turn, name: str, sender: str, body: LogPostBody) -> None:
             raise Refused(why="an entry in the name of somebody else")
         records.append(record)
         if said.blob and (log.watched is not None or log.operated is not None):
-            witnessing.hold(turn, name, entry, unpacked_blob(said.blob), asked=False)
+            blob = unpacked_blob(said.blob)
+            conduct.charge(turn, name, sender, len(blob))
+            witnessing.hold(turn, name, entry, blob, asked=False)
     operating.posted(turn, name, body.origin, sender, tuple(records))
 
 
