@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from zerochat.agent import thread
 from zerochat.agent.client import AgentError, connect
 from zerochat.agent.journal import DiskFull, Journal
 from zerochat.agent.places import places
@@ -279,3 +281,23 @@ def test_two_profiles_by_the_command_line_alone_and_again_after_kill_9(shell):
     shell("bob", "send", "friends", "-m", "still here", "--wait", "all", "--timeout", "30")
     assert history("alice") == history("bob") != before
     assert shell.kill("alice", signal.SIGTERM) == 0
+
+
+def test_an_agent_that_is_kept_busy_looks_after_its_cases_all_the_same(monkeypatch):
+    """Whoever accuses falsely could ask it something all the time until the time for an answer is over."""
+    bare = object.__new__(AgentThread)
+    bare._agent, bare._clock, bare._plead_by = SimpleNamespace(leap=0), SimpleNamespace(now=lambda: 5), 0.0
+    reviews, now = [], [100.0]
+    bare._counsel = SimpleNamespace(review=lambda agent, at: reviews.append(at) or ["answer"])
+    monkeypatch.setattr(thread.time, "monotonic", lambda: now[0])
+    bare._pending = ["something else"]
+    bare._plead()
+    assert bare._pending == ["something else", "answer"]
+    bare._plead()
+    assert len(reviews) == 1, "not each time"
+    now[0] += thread.PLEAD_S
+    bare._plead()
+    assert len(reviews) == 2
+    bare._pending = []
+    bare._plead()
+    assert len(reviews) == 3, "at once where there is nothing else to do"

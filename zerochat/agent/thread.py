@@ -116,6 +116,8 @@ if TYPE_CHECKING:
     from zerochat.agent.telemetry.recorder import Recorder
     from zerochat.agent.telemetry.sight import Step, Turn
 
+PLEAD_S = 2.0
+"""However busy the agent is, cases are looked after once in this time."""
 START_S_MAX = 20.0
 STOP_S_MAX = 5.0
 IDLE_MS = 1_000
@@ -211,6 +213,8 @@ class AgentThread(threading.Thread):
         self._timers: dict[str, float] = {}
         self._timer_heap: list[tuple[float, str]] = []
         self._pending: list[Stimulus] = []
+        self._plead_by = 0.0
+        """When cases are looked after at the latest."""
         self._clock = Clock()
         self._deferred: dict[bytes | str, tuple[float, Connectivity]] = {}
         """The last news of each link that could not be remembered, and when to try again."""
@@ -448,8 +452,11 @@ class AgentThread(threading.Thread):
                 self._hooks.hear(events, {group.id: group.me for group in self._agent.groups.values()})
 
     def _plead(self) -> None:
-        """Answer accusations, and tell what has come of cases, in the next turn."""
-        if not self._pending:
+        """Answer accusations, and tell what has come of cases, in the next turn: when nothing else is to be done, and
+        once in a while whatever is, or whoever accuses could keep us busy until the time is over."""
+        now = time.monotonic()
+        if not self._pending or now >= self._plead_by:
+            self._plead_by = now + PLEAD_S
             with suppress(LocalError):  # the status says why
                 self._pending += self._counsel.review(self._agent, self._clock.now() - self._agent.leap)
 
