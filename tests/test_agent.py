@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -285,11 +286,11 @@ def test_two_profiles_by_the_command_line_alone_and_again_after_kill_9(shell):
 
 def test_an_agent_that_is_kept_busy_looks_after_its_cases_all_the_same(monkeypatch):
     """Whoever accuses falsely could ask it something all the time until the time for an answer is over."""
-    bare = object.__new__(AgentThread)
+    bare: Any = object.__new__(AgentThread)
     bare._agent, bare._clock, bare._plead_by = SimpleNamespace(leap=0), SimpleNamespace(now=lambda: 5), 0.0
     reviews, now = [], [100.0]
     bare._counsel = SimpleNamespace(review=lambda agent, at: reviews.append(at) or ["answer"])
-    monkeypatch.setattr(thread.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     bare._pending = ["something else"]
     bare._plead()
     assert bare._pending == ["something else", "answer"]

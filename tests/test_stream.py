@@ -164,6 +164,7 @@ def test_a_journal_of_format_4_gets_a_stream(tmp_path: Path) -> None:
     assert {"happenings", "consumers", "keys"} <= set(later)
     for table in later:
         db.execute(f"DROP TABLE {table}")
+    db.execute("DROP INDEX events_verdicts")
     db.pragma("user_version", 4)
     db.close()
     with Journal.open(path, KEY) as journal:

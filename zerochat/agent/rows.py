@@ -57,7 +57,7 @@ CREATE TABLE telemetry_names (
 ) STRICT;
 """
 """Empty unless somebody has asked for it (`telemetry/store.py`)."""
-_LOGBOOK: Final = HASHED + LOGBOOK_SCHEMA
+_ACCOUNTABLE: Final = HASHED + LOGBOOK_SCHEMA + RIVALS_SCHEMA + STRAYS_SCHEMA + CASES_SCHEMA + _VERDICTS
 _MIGRATIONS: Final = {
     2: f"""
 ALTER TABLE events ADD COLUMN vouched TEXT NOT NULL DEFAULT '';
@@ -81,7 +81,7 @@ WHERE type IN ('edit', 'delete', 'react') AND json_valid(CAST(record AS TEXT))
     4: STREAM_SCHEMA,
     5: _TELEMETRY,
     6: SIGNED_SCHEMA,
-    7: _LOGBOOK + RIVALS_SCHEMA + STRAYS_SCHEMA + CASES_SCHEMA + _VERDICTS,
+    7: _ACCOUNTABLE,
 }
 FORMAT: Final = Format(APPLICATION_ID, SCHEMA_VERSION, _MIGRATIONS, {3: wordindex.build})
 
@@ -110,11 +110,7 @@ CREATE TABLE events (
 {STREAM_SCHEMA}
 {_TELEMETRY}
 {SIGNED_SCHEMA}
-{_LOGBOOK}
-{RIVALS_SCHEMA}
-{STRAYS_SCHEMA}
-{CASES_SCHEMA}
-{_VERDICTS}
+{_ACCOUNTABLE}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
