@@ -273,7 +273,7 @@ def test_it_would_notice_shares_that_nobody_has_asked_for(monkeypatch):
 
     monkeypatch.setattr(needs, "hear_share", hear_share)
     with pytest.raises(Violation, match="has not asked for"):
-        found_out("unasked shares")
+        found_out("unasked shares", first=1)
 
 
 def test_it_would_notice_words_put_into_somebodys_mouth(monkeypatch):
