@@ -282,6 +282,28 @@ def test_a_witness_that_is_put_out_is_replaced_and_whoever_comes_back_is_somebod
     assert four.texts("n3")[-1] == "anew"
 
 
+def test_what_is_said_until_the_log_has_that_somebody_is_gone_is_owed_to_it(four):
+    """By the log's time the subscription is over, and an operator who has no honest member could say so late."""
+    rules = four.group("n0").view.terms.rules
+    gone = next(name for name in ("n1", "n2") if four.did(name) != rules.operator)
+    member = four.did(gone)
+    four.ask("n0", RemoveMember(four.id, member))
+    four.post("n0", "right behind that")
+    said = four.group("n0").stream.time
+    four.run(for_ms=2 * MINUTE)
+    ended = max((one for one in four.group("n0").ended if one.member == member), key=lambda one: one.until)
+    assert ended.until > said and not ended.close
+    four.post("n0", "much later")
+    four.run(for_ms=13 * MINUTE)
+    entries = map(parse_entry, four.nodes["n0"].logbook.entries[four.id, rules.origin])
+    posted = {one.hash for one in entries if (one.kind, one.author) == ("message", four.did("n0"))}
+    own = [one for one in four.nodes["n0"].signed if one.author == four.did("n0") and one.time > ended.begun]
+    due = {b64url(sha256(one.message)) for one in own if one.time <= ended.until}
+    assert b64url(sha256(own[-1].message)) not in posted, "by then it was over"
+    assert due and due <= posted
+    assert all(one.member != member for one in four.group("n0").ended)
+
+
 def test_a_profile_from_a_backup_neither_operates_nor_witnesses_what_it_did_before(four):
     operator = four.operator()
     name = next(name for name in four.nodes if name != operator)

@@ -15,7 +15,7 @@ from zerochat.errors import RemoteError, Unauthentic
 from zerochat.evidence.note import Note, parse_checkpoint
 from zerochat.evidence.witness import ENTRIES_MAX, Split, parse_entry
 from zerochat.group.effects import KeepEntries, KeepNote, LookUp, Measure, Notify
-from zerochat.group.ledger import witnessing
+from zerochat.group.ledger import mine, witnessing
 from zerochat.group.ledger.lookups import Lacking, Piece, Unread
 from zerochat.group.ledger.talk import can_say, edit_log, say
 from zerochat.group.notices import Logged
@@ -75,6 +75,7 @@ def take(turn: Turn, name: str, origin: str, sender: str, old: int, records: Seq
     me = group.view.known(group.me)
     before = me is not None and log.rules.quorum.time_ms(note) <= me.joined
     _grown(turn, name, origin, said.size, fresh)
+    mine.placed(turn, name, {b64url(sha256(record)) for record in fresh}, log.rules.quorum.time_ms(note))
     filed = any(parse_entry(record).kind == "accusation" for record in fresh)
     window = log.rules.quorum.time_ms(note) + log.rules.window_ms if filed else 0
     edit_log(turn, name, origin, followed=followed, shown_at=at, refresh_at=max(log.refresh_at, window))
@@ -90,8 +91,8 @@ def _grown(turn: Turn, name: str, origin: str, size: int, records: tuple[bytes, 
     log = turn.group(name).logs[origin]
     here = log.followed.frontier.size
     placed = {b64url(sha256(record)) for record in records}
-    mine = {key: one for key, one in log.mine.items() if key not in placed}
-    edit_log(turn, name, origin, mine=mine, told=log.told if mine else 0)
+    waits = {key: one for key, one in log.mine.items() if key not in placed}
+    edit_log(turn, name, origin, mine=waits, told=log.told if waits else 0)
     if turn.group(name).stalls:
         turn.edit(name, stalls=0)
     turn.say(KeepEntries(name, origin, here, records))

@@ -1,13 +1,17 @@
 """Entries of ours that wait for their place in a log; and that a subscription to our stream is over, which is one."""
 
+from collections.abc import Collection
+
+from msgspec.structs import replace
+
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
 from zerochat.evidence.handshake import Close
 from zerochat.evidence.witness import Entry, entry_of
 from zerochat.group.effects import KeepBlob, KeepStatement
-from zerochat.group.ledger.adopting import SOON_MS, digest_of, replaced
+from zerochat.group.ledger.adopting import ENDED_MAX, SOON_MS, digest_of, replaced
 from zerochat.group.ledger.talk import edit_log
-from zerochat.group.state import Mine
+from zerochat.group.state import Ended, Mine
 from zerochat.group.turn import Turn
 
 MINE_MAX = 256
@@ -45,8 +49,23 @@ def end(turn: Turn, name: str, member: str) -> None:
     if one is None or origin is None:
         return
     replaced(turn, name, member, one)
+    group = turn.group(name)
     said = Close(time=max(1, turn.now), accept=one.digest, by=group.me).signed(group.seed)
     entry = entry_of("close", group.me, said.written())
     if keep(turn, name, origin, entry, MINE_MAX + CLOSES_MAX):
+        until = group.stream.time if group.stream is not None else 0
+        ended = Ended(member, one.rules, one.begun, until, b64url(sha256(entry.record())))
+        rest = [other for other in turn.group(name).ended if (other.member, other.begun) != (member, one.begun)]
+        turn.edit(name, ended=(*rest, ended)[-ENDED_MAX:])
         turn.say(KeepStatement(name, member, "close", said.digest, said.written(), turn.now))
         turn.say(KeepBlob(name, entry.hash, group.me, said.written(), turn.now, asked=True))
+
+
+def placed(turn: Turn, name: str, keys: Collection[str], at: int) -> None:
+    """These of ours have their place in a log since `at` (UTC ms, by the witnesses): where they say that a subscription
+    is over, what was said until then is owed by it, and no more."""
+    group = turn.group(name)
+    if any(one.close in keys for one in group.ended):
+        until = max(at, group.stream.time if group.stream is not None else 0)
+        ended = [replace(one, until=until, close="") if one.close in keys else one for one in group.ended]
+        turn.edit(name, ended=tuple(ended))

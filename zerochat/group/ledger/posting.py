@@ -105,7 +105,7 @@ def _owed(group: Group, log: Log) -> Iterator[Owed]:
             yield Owed(member, one.begun, TIME_MAX)
     for ended in group.ended:
         if now or ended.rules == digest:
-            yield Owed(ended.member, ended.begun, ended.until)
+            yield Owed(ended.member, ended.begun, TIME_MAX if ended.close in log.mine else ended.until)
 
 
 def overdue(turn: Turn, name: str, origin: str, what: Overdue, found: Messages) -> None:
@@ -131,7 +131,9 @@ def owe_no_more(turn: Turn, name: str) -> None:
     if not group.ended:
         return
     done = [log.posted if own is not None and log.alias == own.alias else 0 for log in group.logs.values()]
-    left = tuple(one for one in group.ended if one.until > min(done, default=0)) if own is not None else ()
+    waits = {key for log in group.logs.values() for key in log.mine}
+    left = tuple(one for one in group.ended if one.until > min(done, default=0) or one.close in waits)
+    left = left if own is not None else ()
     if left != group.ended:
         turn.edit(name, ended=left)
 

@@ -75,3 +75,5 @@ class Ended(Struct, frozen=True):
     begun: int
     until: int
     """The `T` after which nothing more is owed by it."""
+    close: str = ""
+    """Which of `Log.mine` says that it is over: until that has its place all is owed. Empty: none, or it has."""
