@@ -431,7 +431,10 @@ def test_a_version_without_a_group_s_keys_refuses_to_join_and_says_what_to_do(mo
     world.knock("n1", invitation)
     last = world.last("n1")
     assert last.phase == "failed"
-    assert "this group has keys (sender-key) or a path that this version does not have. Update zerochat." in last.text
+    assert (
+        "this group has keys (sender-key), an accountability (acks) or a path that this version does not" in last.text
+    )
+    assert "Update zerochat." in last.text
     assert not world.nodes["n1"].agent.groups, "nothing of the group is kept"
     world.run(for_ms=60_000)
     assert len(world.group("n0").view.members) == 1, "and it is no member that nobody can hear"

@@ -45,6 +45,7 @@ RUN_BY = {
     ("README.md", "zerochat completion bash"): "test_docs_typed::test_completions_and_the_manual",
     ("README.md", "zerochat telemetry on"): "test_docs_typed::test_telemetry",
     ("README.md", "zerochat new council"): "test_docs_typed::test_a_council",
+    ("README.md", "zerochat new court"): "test_docs_typed::test_a_court",
     ("README.md", "zerochat chat --plain"): "test_docs_typed::test_the_chat_of_lines",
     ("zerochat/bot/README.md", "from zerochat import Bot, Message"): "test_bot_docs::test_ten_lines",
     (
@@ -327,6 +328,29 @@ def test_a_council(home, people):  # noqa: F811
         if line.startswith("zerochat verify"):
             assert len(said.split()) >= 8
     assert revoked
+
+
+def test_a_court(home, people):  # noqa: F811
+    """Nobody withholds anything here: whoever accuses all the same is told so, and there is no case to write or judge."""
+    alice, carol, dave = people("Alice", "Carol", "Dave")
+    first, *lines = typed(block("zerochat new court"))
+    type_(first, as_(alice))
+    for person in (carol, dave):
+        person.client.join(alice.client.invite("court").url)
+        until(lambda person=person: [one.state for one in person.client.groups()] == ["active"], "that it is in")
+    until(lambda: alice.client.call("log", group="court").operator, "that somebody keeps the log")
+    until(lambda: len(alice.client.members("court")) == 3, "that all are in")
+    sent = alice.client.send("court", "At eight.")
+    until(lambda: alice.client.delivery("court", sent.id).delivered, "that all have it")
+    until(lambda: "signed for all of yours" in type_("zerochat evidence court", as_(alice)), "their signatures")
+    nothing = ("zerochat accuse", "zerochat case ", "zerochat judge")
+    for line in lines:
+        said = type_(line, as_(alice), codes=(1,) if line.startswith(nothing) else (0,))
+        if line.startswith("zerochat verify-proof"):
+            assert "At eight." in said and "signed for by" in said
+        if line.startswith("zerochat cases"):
+            assert not said
+    assert Path("all.zproof").exists() and not Path("withheld.zcase").exists()
 
 
 def test_the_chat_of_lines(home, people):  # noqa: F811

@@ -386,7 +386,8 @@ def test_one_flipped_bit_in_any_part_is_refused(number):
     world.spoiled["n0", number] = part[:-1] + bytes([part[-1] ^ 0x80])
     world.attach("n0", data)
     world.run(for_ms=60_000)
-    assert world.state("n1", file) == "gone" and world.holding("n1", file).have == number, "there is nobody else"
+    assert world.state("n1", file) == "gone", "there is nobody else"
+    assert world.holding("n1", file).have < 4, "all that came before it, in whatever order"
     assert world.holding("n1", file).liars == (world.did("n0"),)
 
 
