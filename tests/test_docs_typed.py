@@ -331,7 +331,7 @@ def test_a_council(home, people):  # noqa: F811
 
 
 def test_a_court(home, people):  # noqa: F811
-    """Nobody withholds anything here: whoever accuses all the same is told so, and there is no case to write or judge."""
+    """Nobody withholds anything here: whoever accuses all the same is told so, and there is no case to judge."""
     alice, carol, dave = people("Alice", "Carol", "Dave")
     first, *lines = typed(block("zerochat new court"))
     type_(first, as_(alice))
