@@ -8,7 +8,8 @@ is done for delivery and order included; disk and network are not.
 
 The floor is what signing once for everybody cannot do without: one ChaCha20-Poly1305 of the same content under a key
 of its own, and one Ed25519 signature over that and the signature before, each by the cheapest binding that is installed
-and with nothing around it. All times are of the processor and not of the clock on the wall.
+and with nothing around it. A text that is so long that it travels compressed is compressed there too. All times are of
+the processor and not of the clock on the wall.
 """
 
 import os
@@ -22,9 +23,11 @@ from typing import Any, Protocol
 import msgspec
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from nacl import bindings as sodium
+from zstandard import ZstdCompressor, ZstdDecompressor
 
 from benchmarks import Figure, Report, Row, take_turns
 from benchmarks.ours.core import GROUP, HUB, MULTI, SIGNED, SINGLE, Star, relationships, sample_text
+from zerochat.crypto.compression import SMALL_LEVEL
 from zerochat.crypto.encoding import b64url, compact_msgpack, did_key
 from zerochat.crypto.primitives import ed25519_public, x25519_public
 from zerochat.didcomm import PACKERS
@@ -52,6 +55,7 @@ POOL = 8
 SETTLE_MS = 10_000
 """Virtual time, for what members say to each other after somebody has come."""
 FLOOR_SEAL, FLOOR_OPEN = "one seal, one signature", "one open, one verification"
+FLOOR_PACK, FLOOR_UNPACK = f"one compression, {FLOOR_SEAL}", f"{FLOOR_OPEN}, one decompression"
 GOAL_TIMES = 1.5
 """Of the floor, for sender keys; and of the least, for how many they are for."""
 
@@ -162,17 +166,24 @@ class Floor:
     def __init__(self, body: dict[str, Any]) -> None:
         self._key, self._nonce, self._before = os.urandom(32), os.urandom(12), os.urandom(64)
         self._public, self._secret = sodium.crypto_sign_seed_keypair(os.urandom(32))
-        self._bound, self._content = os.urandom(8 + 32 + 16), filled(compact_msgpack(body))
+        self._plain = compact_msgpack(body)
+        self._bound, self._content = os.urandom(8 + 32 + 16), filled(self._plain)
+        self.compresses = len(self._content) < len(self._plain)
+        self._squeeze = ZstdCompressor(level=SMALL_LEVEL)
+        self._packed, self._unpack = self._squeeze.compress(self._plain), ZstdDecompressor()
         self._signed = self.seal()
 
     def seal(self) -> bytes:
+        if self.compresses:
+            self._squeeze.compress(self._plain)
         sealed = ChaCha20Poly1305(self._key).encrypt(self._nonce, self._content, self._bound)
         return sodium.crypto_sign(self._bound + sealed + self._before, self._secret)
 
     def open(self) -> bytes:
         said = sodium.crypto_sign_open(self._signed, self._public)
         sealed = said[len(self._bound) : -len(self._before)]
-        return ChaCha20Poly1305(self._key).decrypt(self._nonce, sealed, self._bound)
+        content = ChaCha20Poly1305(self._key).decrypt(self._nonce, sealed, self._bound)
+        return self._unpack.decompress(self._packed) if self.compresses else content
 
 
 def sealing_rows(what: str, text: str, members: Sequence[int], rounds: int) -> Iterator[Row]:
@@ -192,7 +203,8 @@ def sealing_rows(what: str, text: str, members: Sequence[int], rounds: int) -> I
         heard = timed({**opening, "floor": floor.open}, rounds)
         size = {name: Figure.of([sum(map(len, one)) for one in pool]) for name, pool in pools.items()}
         case = f"{what} to {count}, sealing and opening"
-        for who, found, floor_is in (("says it", said, FLOOR_SEAL), ("hears it", heard, FLOOR_OPEN)):
+        floors = (FLOOR_SEAL, FLOOR_OPEN) if not floor.compresses else (FLOOR_PACK, FLOOR_UNPACK)
+        for who, found, floor_is in (("says it", said, floors[0]), ("hears it", heard, floors[1])):
             goal = GOAL_TIMES * found["floor"].median
             others = {name: found[name] for name in kinds if name != SIGNED}
             yield Row(
