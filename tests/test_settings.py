@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zerochat.agent import settings
 from zerochat.agent.config import SETTINGS_BYTES_MAX, BadSettings, BadVariable, flat, from_environment, value_of
 from zerochat.agent.options import OPTIONS, check_value, commented, complaints, full_name, shown, typed
 from zerochat.agent.places import Places, places
@@ -21,6 +22,7 @@ from zerochat.agent.thread import rotation_of
 from zerochat.cli import main
 from zerochat.cli.parser import parse
 from zerochat.errors import LocalError
+from zerochat.group import rotation
 from zerochat.group.rotation import Rotation
 
 
@@ -129,6 +131,15 @@ def test_when_a_key_is_replaced_is_what_the_file_says_and_holds_at_once(home):
     given_file(home, "[signing]\nkey_messages = 50\nkey_days = 90\nkey_removals = 16")
     assert rotation_of(load_settings(home, {})) == Rotation(50, 90, 16)
     assert {name for name in OPTIONS if name.startswith("signing.")} <= AT_ONCE
+
+
+def test_the_limits_of_a_key_are_those_of_the_core(home):
+    assert rotation_of(load_settings(home, {})) == Rotation()
+    assert (settings.KEY_MESSAGES_MAX, settings.KEY_DAYS_MAX, settings.KEY_REMOVALS_MAX) == (
+        rotation.MESSAGES_MAX,
+        rotation.DAYS_MAX,
+        rotation.REMOVALS_MAX,
+    )
 
 
 def test_too_many_keys_are_none(home):

@@ -24,7 +24,6 @@ from zerochat.agent.config import (
 )
 from zerochat.agent.places import Places
 from zerochat.errors import Malformed
-from zerochat.group import rotation
 
 __all__ = ["SETTINGS_BYTES_MAX", "BadSettings", "Settings", "load_settings"]
 
@@ -32,6 +31,8 @@ MINUTES_MAX: Final = 7 * 24 * 60
 DRAIN_S_MAX: Final = 60
 HOOK_S_MAX: Final = 600
 HOOK_WORDS_MAX: Final = 64
+KEY_MESSAGES_MAX, KEY_DAYS_MAX, KEY_REMOVALS_MAX = 256, 90, 16
+"""As in `group/rotation.py`, of which the first frame of the chat has nothing."""
 TELEMETRY_MEBIBYTES_MAX, DAYS_MAX = 1 << 10, 366
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 FILE_MEBIBYTES_MAX: Final = 1 << 10
@@ -93,11 +94,11 @@ class Settings(Struct, frozen=True):
     """`share.read_receipts`: tell the others up to where I have read, and be told the same."""
     typing: bool = False
     """`share.typing`: tell the others that I am writing, and be told the same."""
-    key_messages: int = rotation.Rotation().messages
+    key_messages: int = KEY_MESSAGES_MAX
     """`signing.key_messages`: in groups whose keys sign, I draw a new key after so many messages."""
-    key_days: int = rotation.Rotation().days
+    key_days: int = 7
     """`signing.key_days`: and after so many days."""
-    key_removals: int = rotation.Rotation().removals
+    key_removals: int = 1
     """`signing.key_removals`: and when so many members have left or were put out."""
     warnings: tuple[str, ...] = ()
     """One sentence for each name in the file that means nothing."""
@@ -282,9 +283,9 @@ CHECKS: Final[Mapping[str, Callable[[object], Any]]] = {
     "telemetry.days": _days,
     "share.read_receipts": _flag,
     "share.typing": _flag,
-    "signing.key_messages": partial(_whole, 1, rotation.MESSAGES_MAX),
-    "signing.key_days": partial(_whole, 1, rotation.DAYS_MAX),
-    "signing.key_removals": partial(_whole, 1, rotation.REMOVALS_MAX),
+    "signing.key_messages": partial(_whole, 1, KEY_MESSAGES_MAX),
+    "signing.key_days": partial(_whole, 1, KEY_DAYS_MAX),
+    "signing.key_removals": partial(_whole, 1, KEY_REMOVALS_MAX),
     "files.auto_max": partial(_mebibytes, 0, FILE_MEBIBYTES_MAX),
     "files.size_max": partial(_mebibytes, 1, FILE_MEBIBYTES_MAX),
     "files.total_max": partial(_mebibytes, 1, 1 << 24),
