@@ -3,7 +3,7 @@
 import random
 
 from tests.quarrels import Ledger, did_of
-from zerochat.crypto.encoding import b64url
+from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.crypto.primitives import sha256
 from zerochat.evidence.case import Rules
 from zerochat.evidence.merkle import Tree
@@ -47,6 +47,7 @@ class Shelf:
         return self.ledger.records[after : after + limit]
 
     def blob(self, group: str, hash_: str) -> bytes | None:
+        b64url_bytes(hash_)  # as a journal does
         found = self.blobs.get(hash_)
         assert found is None or b64url(sha256(found)) == hash_
         return found

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -20,6 +21,9 @@ from zerochat.agent.schema import Event
 from zerochat.agent.thread import AgentThread
 from zerochat.agent.vault import create_profile, unlock
 from zerochat.demo import run_script
+from zerochat.errors import Malformed
+from zerochat.group.effects import Fetch, LookUp, Recall
+from zerochat.group.ledger.lookups import Piece
 
 DEADLINE_S = 30.0
 
@@ -302,3 +306,20 @@ def test_an_agent_that_is_kept_busy_looks_after_its_cases_all_the_same(monkeypat
     bare._pending = []
     bare._plead()
     assert len(reviews) == 3, "at once where there is nothing else to do"
+
+
+@pytest.mark.parametrize("fault", [Malformed(why="bytes"), DiskFull(path="x"), ValueError("bytes")])
+def test_no_fault_in_a_case_or_in_what_a_peer_asks_ends_the_agent(fault, caplog):
+    def fails(*_):
+        raise fault
+
+    bare: Any = object.__new__(AgentThread)
+    bare._agent, bare._clock, bare._plead_by = SimpleNamespace(leap=0), SimpleNamespace(now=lambda: 5), 0.0
+    bare._log, bare._pending = logging.getLogger("bare"), []
+    bare._counsel, bare._shares = SimpleNamespace(review=fails), SimpleNamespace(fetch=fails)
+    bare._journal = SimpleNamespace(logbook=SimpleNamespace(answer=fails), chain=fails)
+    bare._plead()
+    bare._look_up(LookUp("group", "origin", Piece("", 0, 1)))
+    bare._recall(Recall("group", "member", "author", 0, 1))
+    bare._fetch(Fetch("group", "member", "thread", (), back=True, limit=1, joined=0, rules=()))
+    assert not bare._pending and len(caplog.records) == 4

@@ -1,6 +1,7 @@
 """Cases between members of one group: what is missing is found, accused of and answered for, and everybody makes the
 same of it."""
 
+import json
 import logging
 import random
 
@@ -27,7 +28,7 @@ from zerochat.agent.cases.making import NotFiled, case_of, judged
 from zerochat.agent.counsel import Counsel, kept
 from zerochat.agent.journal import Journal
 from zerochat.crypto.encoding import b64url, b64url_bytes
-from zerochat.errors import RemoteError
+from zerochat.errors import Malformed, RemoteError
 from zerochat.evidence.case import Acknowledged, Closed, Ended, Posted, Repeated, parse_case, parse_defence
 from zerochat.evidence.handshake import Close, Confirm, Request
 from zerochat.evidence.judge import (
@@ -42,6 +43,7 @@ from zerochat.evidence.judge import (
     judge,
 )
 from zerochat.evidence.messages import data, parse_data
+from zerochat.evidence.witness import parse_entry
 from zerochat.group import effects
 from zerochat.group.effects import Changed, KeepStatement, KeepStray, Remembered
 from zerochat.group.ledger.posting import NotForTheLog
@@ -582,6 +584,62 @@ def test_what_is_told_of_a_case_and_is_not_so_is_not_believed(court):
     court.shelf.tick(court.now)
     court.counsel_of_all()
     assert court.known("n2") == [("n0", DISMISSED)], "what it shows is enough to work it out"
+
+
+def test_what_is_told_of_a_case_may_be_anything(court, monkeypatch, caplog):
+    """Whoever may write can tell it, of any case that is open; and no fault in one case keeps us from another."""
+    court.withhold("for some")
+    court.later()
+    docket = begun(court)
+    court.counsel("n1")
+    wrong = "A" * 42 + "B"
+    with pytest.raises(RemoteError):
+        b64url_bytes(wrong)
+    nowhere = replace(docket, message=b"", accusation=replace(docket.accusation, message=wrong))
+    court.says("n1", Say(court.id, replace(verdicts.verdict_on(docket, UPHELD), shown={"docket": shown(nowhere)})))
+    court.counsel_of_all()
+    assert not caplog.records and {name: len(court.known(name)) for name in court.nodes} == dict.fromkeys(
+        court.nodes, 1
+    )
+
+    def fails(*_):
+        raise fault
+
+    for fault in (Malformed(why="bytes"), ValueError("bytes")):
+        monkeypatch.setattr(verdicts, "docket_of", fails)
+        court.later()
+        assert not court.counsel("n1")
+        assert ("ValueError" in caplog.text) is isinstance(fault, ValueError)
+        assert "could not be looked at: Malformed" in caplog.text
+
+
+def shown(docket):
+    return json.loads(docket.written())
+
+
+def test_an_accusation_that_cannot_be_read_does_not_keep_anybody_from_those_behind_it(court, monkeypatch):
+    docket = lying(court)
+    court.shelf.post(court.now, "accusation", court.did("n2"), b"something")
+    strange = court.shelf.ledger.records[-1]
+    court.file(docket)
+
+    def blob(group, hash_):
+        if hash_ == parse_entry(strange).hash:
+            raise Malformed(why="bytes")
+        return held(group, hash_)
+
+    held = court.shelf.blob
+    monkeypatch.setattr(court.shelf, "blob", blob)
+    (answer,) = court.counsel("n0")
+    assert (answer.kind, answer.about) == ("defence", docket.digest)
+
+
+def test_what_was_asked_before_a_fault_is_asked(court, monkeypatch, caplog):
+    """Or nobody would be answered in the first case, since its answer would be waited for without end."""
+    court.file(lying(court))
+    monkeypatch.setattr(Counsel, "_convict", lambda *_: [][0])
+    (answer,) = court.counsel("n0")
+    assert answer.kind == "defence" and "IndexError" in caplog.text
 
 
 def test_a_defence_that_the_log_does_not_take_gives_way_to_the_next(court):

@@ -8,6 +8,7 @@ the same entry only once.
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from zerochat.agent.cases.grounds import defences, parse_accusation
 from zerochat.agent.journal import Journal
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
-from zerochat.errors import LocalError
+from zerochat.errors import LocalError, RemoteError, ZerochatError
 from zerochat.evidence.case import ENTRIES_MAX, Accusation, Rules
 from zerochat.evidence.judge import UPHELD
 from zerochat.evidence.witness import entry_of, parse_entry
@@ -94,7 +95,8 @@ class Counsel:
             self._journal.cases.told(group, digest, said)
 
     def review(self, agent: Agent, now: int) -> list[Ask]:
-        """What is to be said now (`now`: UTC ms). Raises what the journal raises, and has then done a part."""
+        """What is to be said now (`now`: UTC ms). Where something stands in the way of one case, the others are looked
+        after all the same, and that one is when its turn comes again."""
         everything = not self._begun or not 0 <= self._due_ms - now <= EVERY_MS
         wanted = set(agent.groups) if everything else self._fresh & set(agent.groups)
         self._fresh = set()
@@ -107,13 +109,26 @@ class Counsel:
                 asks += self._group(group, now)
         return asks
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """What fails in here fails alone. What was asked before it is asked, or it would be waited for without end."""
+        try:
+            yield
+        except ZerochatError as error:
+            self._log.error("something in a case could not be looked at: %s", error.code)
+        except Exception:  # noqa: BLE001  # a fault of ours, and whoever finds it should not be left unanswered
+            self._log.exception("a fault while looking after a case")
+
     def _group(self, group: Group, now: int) -> Iterator[Ask]:
-        for rules in self._book.origins(group.id):
-            self._read(group, rules, now)
-        told = verdicts.told_in(self._journal, group)
-        for case in self._journal.cases.open(group.id):
-            yield from self._case(group, case, told)
-        yield from self._convict(group, told, now)
+        with self._alone():
+            for rules in self._book.origins(group.id):
+                with self._alone():
+                    self._read(group, rules, now)
+            told = verdicts.told_in(self._journal, group)
+            for case in self._journal.cases.open(group.id):
+                with self._alone():
+                    yield from self._case(group, case, told)
+            yield from self._convict(group, told, now)
 
     # --- accusations in the log -------------------------------------------------------------------------------------
 
@@ -137,7 +152,15 @@ class Counsel:
             self._journal.cases.note_read(group.id, rules.origin, reached)
 
     def _file(self, group: Group, rules: Rules, record: bytes, now: int) -> bool:
-        """Keep an accusation that is in the log; False: what it says has not come here yet."""
+        """Keep an accusation that is in the log; False: what it says has not come here yet. What cannot be read is
+        passed over: it would keep us from those behind it."""
+        try:
+            return self._filed(group, rules, record, now)
+        except RemoteError as error:
+            self._log.error("an accusation could not be read: %s", error.code)
+            return True
+
+    def _filed(self, group: Group, rules: Rules, record: bytes, now: int) -> bool:
         entry = parse_entry(record)
         blob = self._book.blob(group.id, entry.hash)
         if blob is None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -45,7 +45,7 @@ from zerochat.agent.shares import Shares
 from zerochat.agent.vault import RESTORED_AT, lock_profile
 from zerochat.crypto.primitives import x25519_public
 from zerochat.didcomm.endpoint import Endpoint
-from zerochat.errors import InternalFault, LocalError
+from zerochat.errors import InternalFault, LocalError, ZerochatError
 from zerochat.group.clock import AheadOfTime
 from zerochat.group.effects import (
     Answer,
@@ -457,8 +457,10 @@ class AgentThread(threading.Thread):
         now = time.monotonic()
         if not self._pending or now >= self._plead_by:
             self._plead_by = now + PLEAD_S
-            with suppress(LocalError):  # the status says why
+            try:
                 self._pending += self._counsel.review(self._agent, self._clock.now() - self._agent.leap)
+            except Exception:  # noqa: BLE001  # a fault of ours; nobody's case may end the agent
+                self._log.exception("a fault while looking after cases")
 
     def _unneeded(self) -> bool:
         """Whether nobody has been there for so long that the profile shall be closed."""
@@ -663,23 +665,28 @@ class AgentThread(threading.Thread):
 
     def _recall(self, asked: Recall) -> None:
         group, author, limit = asked.group, asked.author, asked.limit
-        messages: list[tuple[int, bytes]] = []
-        try:
+        with self._reading():  # the repair comes again
             records = self._journal.chain(group, author, asked.after, limit)
+            messages: list[tuple[int, bytes]] = []
             if asked.alias:
                 messages = self._journal.signed.lacking(group, author, asked.alias, asked.time, limit)
-        except LocalError as error:  # the repair comes again
-            self._log.error("the log could not be read: %s", error.code)
-        else:
             self._pending.append(Recalled(group, asked.member, tuple(records), tuple(messages)))
 
     def _look_up(self, asked: LookUp) -> None:
-        try:
+        with self._reading():  # what needed it comes again
             found = self._journal.logbook.answer(asked.group, asked.origin, asked.what)
-        except LocalError as error:  # what needed it comes again
-            self._log.error("the log could not be read: %s", error.code)
-        else:
             self._pending.append(LookedUp(asked.group, asked.origin, asked.what, found))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """The core has asked the journal. Whatever stands in the way of an answer, whoever needs it asks again; and
+        what a peer can have asked about never ends the agent."""
+        try:
+            yield
+        except ZerochatError as error:
+            self._log.error("the log could not be read: %s", error.code)
+        except Exception:  # noqa: BLE001
+            self._log.exception("a fault while reading the log")
 
     def _warned(self) -> None:
         """Every group that was restored knows that it was, and remembers it; those that are begun later were not."""
@@ -694,11 +701,9 @@ class AgentThread(threading.Thread):
             self._log.error("%s could not be noted: %s", name, error.code)
 
     def _fetch(self, asked: Fetch | Compare) -> None:
-        try:
+        with self._reading():  # whoever asks will ask again
             found = self._shares.fetch(asked) if isinstance(asked, Fetch) else self._shares.compare(asked)
             self._pending.append(found)
-        except LocalError as error:  # whoever asks will ask again
-            self._log.error("the log could not be read: %s", error.code)
 
     def _set_timer(self, key: str, delay_ms: int) -> None:
         when = time.monotonic() + delay_ms / 1000

@@ -123,9 +123,9 @@ def docket_in(book: Book, group: str, verdict: Verdict) -> Docket | None:
     if shown is None:
         return None
     docket = shown.docket
-    if not docket.message:
-        docket = replace(docket, message=book.blob(group, docket.accusation.message) or b"")
     try:
+        if not docket.message:
+            docket = replace(docket, message=book.blob(group, docket.accusation.message) or b"")
         docket.check()
     except RemoteError:
         return None
