@@ -91,6 +91,24 @@ def test_of_each_stretch_of_a_stream_an_acknowledgement_stays(journal: Journal, 
     assert not journal.signed.acks_of("g", ALIAS, kept[-1].time)
 
 
+def test_what_was_signed_late_of_a_subscription_before_stays_beside_what_is_signed_by_this_one(journal: Journal):
+    """All stand in one stretch, and a signature by this one shows nothing of what came before it."""
+    kept = stream(4)
+    journal.commit(Tree("t"), kept)
+    said = [ack(READER, data(AUTHOR, one.time, ALIAS, b"x", b"b" * 64), 99).written() for one in kept]
+
+    def signed_for(place: int, before: int = 0) -> None:
+        one = kept[place]
+        journal.commit(Tree("t"), [KeepAck("g", "did:reader", ALIAS, one.time, one.signature, said[place], before)])
+
+    signed_for(3)
+    for place in (0, 1, 0):
+        signed_for(place, kept[1].time)
+    found = [journal.signed.acks_of("g", ALIAS, one.time)["did:reader"] for one in kept]
+    assert found == [said[1], said[1], said[3], said[3]]
+    assert journal.signed.acks("g", ALIAS) == {"did:reader": said[3]}
+
+
 def test_statements_stand_in_their_order_and_a_group_that_is_forgotten_leaves_nothing(journal: Journal):
     said = [KeepStatement("g", "did:reader", says, says[0] * 43, says.encode(), 5) for says in ("request", "accept")]
     journal.commit(Tree("t"), [*stream(2), *said, said[0]])

@@ -8,7 +8,7 @@ from zerochat.crypto.encoding import b64url, did_key_bytes
 from zerochat.crypto.primitives import x25519_public
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
 from zerochat.evidence.handshake import Accept, Confirm, Request, Subscription, parse_statement
-from zerochat.evidence.messages import Data, data, parse_ack, parse_data
+from zerochat.evidence.messages import Data, acknowledgement, data, parse_ack, parse_data
 from zerochat.evidence.rivals import Pair
 from zerochat.group import clock, conduct, outbox, sync
 from zerochat.group.effects import Dispatch, KeepAck, KeepMessage, KeepRival, KeepStatement, Publish
@@ -523,6 +523,61 @@ def test_whoever_repeats_its_answer_hears_the_same_confirmation_again():
     confirmed = [one.digest for one in two.kept["n1"] if isinstance(one, KeepStatement) and one.says == "confirm"]
     about_n0 = [one for one in set(confirmed) if confirmed.count(one) > 1]
     assert len(about_n0) == 1 and confirmed.count(about_n0[0]) == 6
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_came_just_before_a_new_subscription_is_signed_for_all_the_same(lost, monkeypatch):
+    """As when there are other terms: what is said while the request is on its way comes by the subscription before, and
+    that is replaced before the quiet moment in which it would have been acknowledged."""
+    two = Signed(2)
+    two.faults = replace(two.faults, delay_ms_max=5)
+    two.post("n0", "heard and signed for")
+    two.run(for_ms=5_000)
+    before, n0 = two.group("n1").streams[two.did("n0")], two.did("n0")
+    turn = two.turn("n1")
+    terms.ask(turn, two.id, n0)
+    two.nodes["n1"].agent = turn.agent
+    for effect in turn.effects:
+        two._perform(two.nodes["n1"], effect)
+    request = two.utter("n1", "n0")
+    two.ask("n0", SendPost(two.id, "just before"))
+    two.run(for_ms=20)
+    assert two.texts("n1")[-1] == "just before" and not two.group("n1").streams[n0].ack
+    link = two.group("n0").peers[two.did("n1")].link
+    two.hear("n0", Received(link, request))
+    with monkeypatch.context() as during:
+        if lost:
+            during.setattr(two, "_frame", lambda name, said: name == "n0" or World._frame(two, name, said))
+        two.run(for_ms=1_000)
+        assert two.group("n1").streams[n0].accept != before.accept
+        two.ask("n0", SendPost(two.id, "by the new one"))
+        two.run(for_ms=1_000)
+    two.run(for_ms=30_000)
+    *_, said, new = two.messages("n0")
+    signed = [one for one in two.kept["n0"] if isinstance(one, KeepAck) and one.time >= said.time]
+    assert [(one.of, one.time, bool(one.before)) for one in sorted(signed, key=lambda one: one.time)] == [
+        (said.signature, said.time, True),
+        (new.signature, new.time, False),
+    ]
+    assert two.group("n0").subscribers[two.did("n1")].former == said.time
+
+
+def test_what_is_signed_late_of_a_subscription_before_is_taken_once(three):
+    """And never what was signed for by it already, or has come by the one that holds."""
+    for text in ("one", "two", "three"):
+        three.post("n0", text)
+        three.run(for_ms=3_000)
+    old, late, new = three.messages("n0")[-3:]
+    group, member, seed = three.group("n0"), three.did("n1"), three.group("n1").seed
+    known = replace(group.subscribers[member], former=old.time, begun=late.time, acked=new.time)
+    others = {**group.subscribers, member: known}
+    three.nodes["n0"].agent = replace(three.nodes["n0"].agent, groups={three.id: replace(group, subscribers=others)})
+    kept = len(three.kept["n0"])
+    for one in (old, late, late, old, new):
+        ack = acknowledgement(seed, one.alias, one.time, one.signature, three.now)
+        packed = three.utter("n1", "n0", ack=b64url(ack.written()))
+        three.hear("n0", Received(group.peers[member].link, packed))
+    assert [one.of for one in three.kept["n0"][kept:] if isinstance(one, KeepAck)] == [late.signature]
 
 
 def test_whoever_loses_what_it_has_answered_again_and_again_fills_no_journal():

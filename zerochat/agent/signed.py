@@ -122,7 +122,7 @@ SELECT total(length(message)) FROM signed WHERE group_id = ? AND author = ? AND 
 _SEAL = """
 UPDATE acks SET stretch = -1 - time WHERE group_id = ? AND member = ? AND alias = ? AND time <= ? AND stretch >= 0
 """
-"""What is in no stretch any more is never replaced."""
+"""What is in no stretch any more is never replaced, but by what was signed late of the same subscription."""
 _ACKS = "SELECT member, ack FROM acks WHERE group_id = ? AND alias = ? AND time >= ? ORDER BY member, time"
 """What a member has signed counts only of what was really said."""
 _SINCE = """
@@ -278,6 +278,9 @@ class Signed:
             return
         author, stretch = of
         place = one.group, one.alias, one.member
+        if one.before:
+            self._db.execute(_ACKNOWLEDGE, (*place, -1 - one.before, one.time, one.ack))
+            return
         known: Any = self._db.execute(_LAST_ACKS, place).fetchall()
         if known and known[0][1] == stretch and known[0][0] < one.time:
             before = known[1][0] if len(known) > 1 else 0

@@ -251,6 +251,9 @@ class KeepAck(Struct, frozen=True):
     """The signature of the message."""
     ack: bytes
     """As it stands in `evidence/messages.py`."""
+    before: int = 0
+    """It is of what was said up to this `T`, before the subscription by which the member hears us now: of this one it
+    keeps the place of none. 0: it is of what has come by that."""
 
 
 class SealAcks(Struct, frozen=True):

@@ -121,7 +121,8 @@ class Node(Struct):
                 if any(
                     (one.group, one.alias, one.time, one.signature) == (group, alias, time, of) for one in self.signed
                 ):
-                    self.acks[group, member] = effect
+                    if not effect.before:
+                        self.acks[group, member] = effect
                     self.logbook.acknowledged(effect)
             case KeepStatement() | SealAcks() | KeepStray():
                 pass

@@ -50,12 +50,14 @@ class Subscriber(Struct, frozen=True):
     """The digest of the rules by which we may be judged for it; empty: by none."""
     begun: int = 0
     """`T` of the last message of our stream when it began."""
+    former: int = 0
+    """`T` of the last message that it has acknowledged of what was said until then; `begun`: there was none, or all."""
 
 
 class Stream(Veiled, frozen=True):
     """Another member's stream, as far as it has come here."""
 
-    VEILED = ("head", "chain", "ack")
+    VEILED = ("head", "chain", "ack", "former")
 
     alias: bytes
     head: bytes
@@ -77,6 +79,9 @@ class Stream(Veiled, frozen=True):
     """The digest of the rules by which its author may be judged; empty: by none."""
     heard_at: int = 0
     """When that has come, UTC ms: our confirmation says so, the same each time."""
+    former: str = ""
+    """Our signed acknowledgement of the last message that came by the answer before this one; our confirmation brings
+    it, since none of what comes by this one can show that we have that."""
 
 
 class Asking(Struct, frozen=True):

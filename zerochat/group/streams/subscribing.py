@@ -130,6 +130,8 @@ def _hear_accept(turn: Turn, name: str, sender: str, said: Accept) -> bool:
     if known is not None and known.alias == stream.alias and known.time >= said.time:
         # It has come late, and we have heard more by the one before: the author knows that, and says it no more.
         stream = replace(stream, head=known.head, chain=known.chain, time=known.time, ack=known.ack)
+    elif known is not None and known.alias == stream.alias:
+        stream = replace(stream, former=terms.ack_of(turn, name, known) or known.former)
     rest = {did: one for did, one in group.asking.items() if did != sender}
     turn.edit(name, streams={**group.streams, sender: stream}, asking=rest)
     terms.keep(turn, name, sender, said)
@@ -182,7 +184,9 @@ def _hear_ack(turn: Turn, name: str, sender: str, written: str) -> None:
     if known is None or group.stream is None:
         return
     ack = b64url_bytes(written)
-    if time_of_ack(ack) <= known.acked:
+    time = time_of_ack(ack)
+    former = known.former < time <= known.begun
+    if time <= known.acked and not former:
         return  # it says so with every word, and a signature takes a while to check
     signed = parse_ack(ack)
     if (signed.subscriber, signed.alias) != (did_key_bytes(sender), group.stream.alias):
@@ -190,5 +194,6 @@ def _hear_ack(turn: Turn, name: str, sender: str, written: str) -> None:
     clock.check(signed.at, turn.now)  # one from the future would not show who has accused falsely
     if signed.time > group.stream.time:
         raise Refused(why="an acknowledgement of what was never said")
-    turn.edit(name, subscribers={**group.subscribers, sender: replace(known, acked=signed.time)})
-    turn.say(KeepAck(name, sender, signed.alias, signed.time, signed.of, ack))
+    known = replace(known, former=signed.time) if former else replace(known, acked=signed.time)
+    turn.edit(name, subscribers={**group.subscribers, sender: known})
+    turn.say(KeepAck(name, sender, signed.alias, signed.time, signed.of, ack, known.begun if former else 0))

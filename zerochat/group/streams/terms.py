@@ -33,18 +33,25 @@ def told(turn: Turn, name: str, member: str) -> dict[str, Any]:
     if (asking := group.asking.get(member)) is not None:
         say.append(asking.statement)
     if (stream := group.streams.get(member)) is not None:
-        if stream.confirm:
+        stream = replace(stream, ack=ack_of(turn, name, stream), confirm=False)
+        ack = stream.ack
+        if group.streams[member].confirm:
             say.append(_confirm(turn, name, member, stream))
-            stream = replace(stream, confirm=False)
-        if stream.time and not stream.ack:
-            signed = acknowledgement(group.seed, stream.alias, stream.time, stream.head, max(1, turn.now))
-            stream = replace(stream, ack=b64url(signed.written()))
-        if stream.ack:
-            fields["ack"] = stream.ack
+            ack = stream.former or ack  # ours of what has come since then is said with the next word
+        if ack:
+            fields["ack"] = ack
         turn.edit(name, streams={**turn.group(name).streams, member: stream})
     if say:
         fields["say"] = say
     return fields
+
+
+def ack_of(turn: Turn, name: str, stream: Stream) -> str:
+    """Our signed acknowledgement of the last message that came; empty: there was none."""
+    if stream.ack or not stream.time:
+        return stream.ack
+    seed = turn.group(name).seed
+    return b64url(acknowledgement(seed, stream.alias, stream.time, stream.head, max(1, turn.now)).written())
 
 
 def ask(turn: Turn, name: str, member: str) -> None:
@@ -82,8 +89,11 @@ def accept(turn: Turn, name: str, member: str, asked: Request) -> None:
         after=after,
         key=b64url(seal_key(stream.chain, group.view.members[member].transport, turn.moment.random(KEY_BYTES))),
     ).signed(group.seed)
-    begun = stream.time
-    hears = Subscriber(asked.digest, given.digest, after, given.written().decode(), begun, turn.now, rules, begun)
+    begun = former = stream.time
+    if known is not None:
+        former = known.acked if known.acked > known.begun else known.former
+    answer = given.written().decode()
+    hears = Subscriber(asked.digest, given.digest, after, answer, begun, turn.now, rules, begun, former)
     turn.edit(name, subscribers={**group.subscribers, member: hears})
     keep(turn, name, member, asked)
     keep(turn, name, member, given)
