@@ -117,6 +117,38 @@ def test_an_entry_that_is_logged_twice_is_found_from_where_one_looks(journal):
     assert book.place_of("g", RULES.origin, record, 3) is None
 
 
+def test_no_log_is_hashed_twice_for_two_receipts_and_what_is_kept_of_it_is_bounded(journal, monkeypatch):
+    """Each open case asks for some of them, every few seconds."""
+    records = [entry(number).record() for number in range(9)]
+    notes = [whole(records[:5], 1_000), whole(records, 2_000)]
+    book = keep(journal, KeepEntries("g", RULES.origin, 0, tuple(records)), notes[0])
+    read, entries = [], Logbook.entries
+    monkeypatch.setattr(
+        Logbook, "entries", lambda *args: (found := entries(*args), read.append((args[3], len(found))))[0]
+    )
+
+    def receipt(place):
+        found = book.receipt("g", RULES.origin, records[place])
+        assert found.index == place
+        assert found.posted_ms(parse_entry(records[place]), RULES.quorum)
+
+    for place in (3, 0, 4):
+        receipt(place)
+    keep(journal, notes[1])
+    for place in (8, 2, 7):
+        receipt(place)
+    assert read == [(0, 5), (5, 4)]
+    monkeypatch.setattr(logbook_, "TREES_MAX", 8)
+    receipt(8)
+    assert not book._trees
+    receipt(8)
+    monkeypatch.setattr(logbook_, "TREES_MAX", 18)
+    receipt(8)
+    keep(journal, Forget("g"))
+    assert not book._trees
+    assert book.receipt("g", RULES.origin, records[8]) is None
+
+
 def test_one_member_fills_no_witness_and_all_together_neither(journal, monkeypatch):
     monkeypatch.setattr(logbook_, "BLOBS_OF_ONE_MAX", 2_500)
     monkeypatch.setattr(logbook_, "BLOBS_MAX", 4_000)
@@ -194,10 +226,10 @@ def test_what_is_overdue_is_what_somebody_has_not_signed_for(journal, monkeypatc
 
     def acknowledge(member: str, one: KeepMessage, of: bytes | None = None) -> None:
         said = ack(READER, data(bytes(32), one.time, ALIAS, b"x", b"b" * 64), 99).written()
-        keep(journal, KeepAck("g", member, ALIAS, one.time, of or one.signature, said))
+        keep(journal, KeepAck("g", "did:author", member, ALIAS, one.time, of or one.signature, said))
 
     def overdue(*owed: Owed, after: int = 0, upto: int = 60):
-        return book.answer("g", RULES.origin, Overdue(ALIAS, after, upto, owed))
+        return book.answer("g", RULES.origin, Overdue("did:author", ALIAS, after, upto, owed))
 
     messages = [one.message for one in kept]
     ever = 1 << 50
@@ -222,9 +254,9 @@ def test_what_was_signed_for_too_far_behind_to_be_shown_is_overdue(journal, monk
     monkeypatch.setattr(logbook_, "CHAIN_BYTES_MAX", 3 * len(kept[0].message))
     book = keep(journal, *kept)
     said = ack(READER, data(bytes(32), kept[4].time, ALIAS, b"x", b"b" * 64), 99).written()
-    keep(journal, KeepAck("g", "did:a", ALIAS, kept[4].time, kept[4].signature, said))
+    keep(journal, KeepAck("g", "did:author", "did:a", ALIAS, kept[4].time, kept[4].signature, said))
     messages = [one.message for one in kept]
-    owed = Overdue(ALIAS, 0, 60, (Owed("did:a", 0, 1 << 50),))
+    owed = Overdue("did:author", ALIAS, 0, 60, (Owed("did:a", 0, 1 << 50),))
     assert book.answer("g", RULES.origin, owed) == Messages((*messages[:2], messages[5]), 60)
     monkeypatch.setattr(logbook_, "CHAIN_BYTES_MAX", 1)
     assert book.answer("g", RULES.origin, owed) == Messages((*messages[:4], messages[5]), 60), "itself it always shows"
@@ -240,9 +272,9 @@ def test_what_was_signed_by_a_subscription_that_is_over_stays(journal):
 
     def acknowledge(one: KeepMessage) -> None:
         said = ack(READER, data(bytes(32), one.time, ALIAS, b"x", b"b" * 64), 99).written()
-        keep(journal, KeepAck("g", "did:a", ALIAS, one.time, one.signature, said))
+        keep(journal, KeepAck("g", "did:author", "did:a", ALIAS, one.time, one.signature, said))
 
-    owed = Overdue(ALIAS, 0, 60, (Owed("did:a", 0, 30), Owed("did:a", 30, 1 << 50)))
+    owed = Overdue("did:author", ALIAS, 0, 60, (Owed("did:a", 0, 30), Owed("did:a", 30, 1 << 50)))
     acknowledge(kept[1])
     keep(journal, SealAcks("g", "did:a", ALIAS, 30), SealAcks("g", "did:a", ALIAS, 30))
     acknowledge(kept[5])

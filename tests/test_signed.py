@@ -3,7 +3,7 @@
 import pytest
 
 from tests.test_journal import KEY, Tree
-from zerochat.agent import signed, statements
+from zerochat.agent import logbook, signed, statements
 from zerochat.agent.journal import Journal
 from zerochat.crypto.encoding import b64url
 from zerochat.evidence.handshake import Accept, Close, Confirm, Request
@@ -67,7 +67,9 @@ def test_what_a_member_signs_counts_of_what_was_said_and_never_goes_back(journal
 
     def acknowledge(one: KeepMessage, of: bytes | None = None) -> bytes:
         said = ack(READER, data(AUTHOR, one.time, ALIAS, b"x", b"b" * 64), 99).written()
-        journal.commit(Tree("t"), [KeepAck("g", "did:reader", ALIAS, one.time, of or one.signature, said)])
+        journal.commit(
+            Tree("t"), [KeepAck("g", "did:author", "did:reader", ALIAS, one.time, of or one.signature, said)]
+        )
         return said
 
     acknowledge(kept[1], b"never" * 12 + b"said")
@@ -85,7 +87,9 @@ def test_of_each_stretch_of_a_stream_an_acknowledgement_stays(journal: Journal, 
     said = {}
     for one in kept[::10]:
         said[one.time] = ack(READER, data(AUTHOR, one.time, ALIAS, b"x", b"b" * 64), 99).written()
-        journal.commit(Tree("t"), [KeepAck("g", "did:reader", ALIAS, one.time, one.signature, said[one.time])])
+        journal.commit(
+            Tree("t"), [KeepAck("g", "did:author", "did:reader", ALIAS, one.time, one.signature, said[one.time])]
+        )
     first = journal.signed.acks_of("g", ALIAS, kept[5].time)["did:reader"]
     assert kept[5].time <= next(time for time, written in said.items() if written == first) <= kept[64].time
     assert not journal.signed.acks_of("g", ALIAS, kept[-1].time)
@@ -99,7 +103,9 @@ def test_what_was_signed_late_of_a_subscription_before_stays_beside_what_is_sign
 
     def signed_for(place: int, before: int = 0) -> None:
         one = kept[place]
-        journal.commit(Tree("t"), [KeepAck("g", "did:reader", ALIAS, one.time, one.signature, said[place], before)])
+        journal.commit(
+            Tree("t"), [KeepAck("g", "did:author", "did:reader", ALIAS, one.time, one.signature, said[place], before)]
+        )
 
     signed_for(3)
     for place in (0, 1, 0):
@@ -107,6 +113,16 @@ def test_what_was_signed_late_of_a_subscription_before_stays_beside_what_is_sign
     found = [journal.signed.acks_of("g", ALIAS, one.time)["did:reader"] for one in kept]
     assert found == [said[1], said[1], said[3], said[3]]
     assert journal.signed.acks("g", ALIAS) == {"did:reader": said[3]}
+
+
+@pytest.mark.parametrize(
+    ("question", "places"),
+    [(signed._ACKNOWLEDGED, 5), (signed._BYTES, 5), (logbook._SIZES, 4), (logbook._STREAM, 6)],
+)
+def test_what_is_asked_with_each_acknowledgement_is_found_by_a_key(journal: Journal, question, places):
+    """A group may have a million messages, and each member says with every word what it has."""
+    steps = [row[3] for row in journal.signed._db.execute("EXPLAIN QUERY PLAN " + question, (b"",) * places)]
+    assert len(steps) == 1 and "PRIMARY KEY (group_id=? AND author=? AND alias=? AND time" in steps[0]
 
 
 def test_statements_stand_in_their_order_and_a_group_that_is_forgotten_leaves_nothing(journal: Journal):

@@ -48,6 +48,8 @@ _ASKED: Final = 2
 witness from cosigning, by filling that with what is in no log."""
 ANSWER_BYTES_MAX: Final = 384 * 1024
 """Bytes behind entries in one answer, but one in any case."""
+TREES_MAX: Final = 1 << 17
+"""Entries of all logs together of which the tree is kept in memory: some 20 MB."""
 OVERDUE_MAX: Final = 64
 """Messages of ours in one answer."""
 
@@ -128,6 +130,8 @@ class Logbook:
 
     def __init__(self, connection: apsw.Connection, faults: Callable[[], AbstractContextManager[None]]) -> None:
         self._db, self._faults = connection, faults
+        self._trees: dict[tuple[str, str], Tree] = {}
+        """Those over the logs that were looked at last. What has its place keeps it, so they only grow."""
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
@@ -160,6 +164,7 @@ class Logbook:
 
     def forget(self, group: str) -> None:
         """Within a turn's transaction."""
+        self._trees = {key: tree for key, tree in self._trees.items() if key[0] != group}
         for table in _TABLES:
             self._db.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608  # those above
 
@@ -211,7 +216,18 @@ class Logbook:
         if place is None or note is None:
             return None
         size = parse_checkpoint(note.text).size
-        return receipt_for(Tree(self.entries(group, origin, 0, size)), place, note)
+        return receipt_for(self._tree(group, origin, size), place, note)
+
+    def _tree(self, group: str, origin: str, size: int) -> Tree:
+        """Over so many entries of a log at least: to hash a long one anew takes seconds, and each open case asks."""
+        tree = self._trees.pop((group, origin), None) or Tree()
+        if len(tree) < size:
+            for record in self.entries(group, origin, len(tree), size - len(tree)):
+                tree.append(record)
+        self._trees[group, origin] = tree
+        while sum(map(len, self._trees.values())) > TREES_MAX:
+            del self._trees[next(iter(self._trees))]
+        return tree
 
     # --- for the machines -------------------------------------------------------------------------------------------
 
@@ -297,10 +313,9 @@ class Logbook:
 
     def _overdue(self, group: str, what: Overdue) -> Messages:
         begin = max(what.after, min((owed.begun for owed in what.owed), default=what.upto))
-        author = self._rows("SELECT author FROM signed WHERE group_id = ? AND alias = ? LIMIT 1", (group, what.alias))
-        if begin >= what.upto or not author:
+        if begin >= what.upto:
             return Messages((), what.upto)
-        place = group, author[0][0], what.alias
+        place = group, what.author, what.alias
         times = self._unshown(place, what, begin)
         found: list[bytes] = []
         size, reached = 0, begin

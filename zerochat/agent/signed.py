@@ -105,8 +105,7 @@ _TABLES: Final = ("signed", "statements", "acks", "rivals", "strays")
 _KEEP = "INSERT OR IGNORE INTO signed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _STATE = "INSERT OR IGNORE INTO statements VALUES (?, ?, ?, ?, ?, ?)"
 _ACKNOWLEDGED = f"""
-SELECT author, upto / {STRETCH} FROM signed
-WHERE group_id = ? AND alias = ? AND time = ? AND signature = ? LIMIT 1
+SELECT upto / {STRETCH} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time = ? AND signature = ?
 """  # noqa: S608  # the number is ours
 _ACKNOWLEDGE = """
 INSERT INTO acks VALUES (?, ?, ?, ?, ?, ?)
@@ -273,10 +272,11 @@ class Signed:
 
     def _acknowledge(self, one: KeepAck) -> None:
         """Of a stretch the last one stays, and the one before it too where the way to the last is too long to show."""
-        of: Any = self._db.execute(_ACKNOWLEDGED, (one.group, one.alias, one.time, one.of)).fetchone()
+        stream = one.group, one.author, one.alias
+        of: Any = self._db.execute(_ACKNOWLEDGED, (*stream, one.time, one.of)).fetchone()
         if of is None:
             return
-        author, stretch = of
+        (stretch,) = of
         place = one.group, one.alias, one.member
         if one.before:
             self._db.execute(_ACKNOWLEDGE, (*place, -1 - one.before, one.time, one.ack))
@@ -284,7 +284,7 @@ class Signed:
         known: Any = self._db.execute(_LAST_ACKS, place).fetchall()
         if known and known[0][1] == stretch and known[0][0] < one.time:
             before = known[1][0] if len(known) > 1 else 0
-            behind: Any = self._db.execute(_BYTES, (one.group, author, one.alias, before, one.time)).fetchone()
+            behind: Any = self._db.execute(_BYTES, (*stream, before, one.time)).fetchone()
             if behind[0] > CHAIN_BYTES_MAX:
                 self._db.execute(_SEAL, (one.group, one.member, one.alias, known[0][0]))
         self._db.execute(_ACKNOWLEDGE, (*place, stretch, one.time, one.ack))

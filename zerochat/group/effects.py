@@ -244,6 +244,8 @@ class KeepAck(Struct, frozen=True):
     message, and it is later."""
 
     group: str
+    author: str
+    """Ourselves."""
     member: str
     alias: bytes
     time: int

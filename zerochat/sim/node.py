@@ -117,7 +117,7 @@ class Node(Struct):
             case KeepMessage():
                 self.signed.append(effect)
                 self.logbook.signed(effect)
-            case KeepAck(group, member, alias, time, of):
+            case KeepAck(group, _, member, alias, time, of):
                 if any(
                     (one.group, one.alias, one.time, one.signature) == (group, alias, time, of) for one in self.signed
                 ):

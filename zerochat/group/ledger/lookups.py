@@ -69,6 +69,8 @@ class Overdue(Struct, frozen=True):
     """The messages of this stream of ours that are later than `after` and not later than `upto`, and for which one of
     those to whom they were owed has not signed: found as `Messages`."""
 
+    author: str
+    """Ourselves."""
     alias: bytes
     after: int
     upto: int

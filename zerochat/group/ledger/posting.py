@@ -92,7 +92,7 @@ def look(turn: Turn, name: str, origin: str) -> None:
     upto = min(own.time, turn.now - (rules.ack_ms - rules.margin_ms) + AHEAD_MS)
     owed = tuple(_owed(group, log))
     if upto > log.posted and owed and len(log.mine) < MINE_MAX:
-        turn.say(LookUp(name, origin, Overdue(own.alias, log.posted, upto, owed)))
+        turn.say(LookUp(name, origin, Overdue(group.me, own.alias, log.posted, upto, owed)))
 
 
 def _owed(group: Group, log: Log) -> Iterator[Owed]:

@@ -196,4 +196,5 @@ def _hear_ack(turn: Turn, name: str, sender: str, written: str) -> None:
         raise Refused(why="an acknowledgement of what was never said")
     known = replace(known, former=signed.time) if former else replace(known, acked=signed.time)
     turn.edit(name, subscribers={**group.subscribers, sender: known})
-    turn.say(KeepAck(name, sender, signed.alias, signed.time, signed.of, ack, known.begun if former else 0))
+    place = signed.alias, signed.time, signed.of
+    turn.say(KeepAck(name, group.me, sender, *place, ack, known.begun if former else 0))
