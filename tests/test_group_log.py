@@ -14,7 +14,7 @@ from zerochat.evidence.witness import checkpoint, entry_of, is_split, parse_entr
 from zerochat.group.effects import Dispatch
 from zerochat.group.ledger import following, talk, witnessing
 from zerochat.group.ledger import terms as terms_of_log
-from zerochat.group.ledger.adopting import current
+from zerochat.group.ledger.adopting import LOGS_MAX, current
 from zerochat.group.membership import Policy
 from zerochat.group.modes.sender_key import is_signed
 from zerochat.group.notices import Logged, LogSplit, LogStalled, TermsSet
@@ -280,6 +280,37 @@ def test_a_witness_that_is_put_out_is_replaced_and_whoever_comes_back_is_somebod
     four.back("n3")
     four.run(for_ms=3 * MINUTE)
     assert four.texts("n3")[-1] == "anew"
+
+
+def test_nothing_is_owed_by_a_log_that_is_forgotten(four):
+    """Whoever is away while there are other terms again and again hears by those of before; when their log is dropped
+    nothing can be posted there any more, so its subscription is over by then, and it hears all when it is back."""
+    first = four.log("n0").rules
+    four.away("n3")
+    rest = ["n0", "n1", "n2"]
+    names = {four.did(name): name for name in four.nodes}
+    for number in range(LOGS_MAX - 1):
+        others = [did for did in first.witnesses if names[did] in rest and did != four.log("n0").rules.operator]
+        four.ask("n0", SetTerms(four.id, others[number % 2], first.witnesses))
+        four.run(for_ms=3 * MINUTE)
+    for name in rest:
+        assert len(four.group(name).logs) == LOGS_MAX and four.did("n3") not in four.group(name).subscribers
+    entries = map(parse_entry, four.nodes["n0"].logbook.entries[four.id, first.origin])
+    assert {one.author for one in entries if one.kind == "close"} == {four.did(name) for name in rest}
+    assert not [one for one in four.group("n0").ended if one.close]
+    four.post("n0", "by nothing of that")
+    others = [did for did in first.witnesses if names[did] in rest and did != four.log("n0").rules.operator]
+    four.ask("n0", SetTerms(four.id, others[0], first.witnesses))
+    four.run(for_ms=3 * MINUTE)
+    assert first.origin not in four.group("n0").logs
+    assert not [one for one in four.group("n0").subscribers.values() if one.rules == first.digest]
+    four.back("n3")
+    four.run(for_ms=5 * MINUTE)
+    four.post("n0", "and heard again")
+    four.run(for_ms=MINUTE)
+    assert four.texts("n3")[-2:] == ["by nothing of that", "and heard again"]
+    hears = four.group("n0").subscribers[four.did("n3")]
+    assert hears.rules == four.log("n0").rules.digest and hears.acked == four.group("n0").stream.time
 
 
 def test_what_is_said_until_the_log_has_that_somebody_is_gone_is_owed_to_it(four):

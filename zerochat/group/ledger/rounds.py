@@ -1,7 +1,7 @@
 """What is looked at, and said again, from time to time, in groups that keep a log, and in no others."""
 
 from zerochat.group.effects import DropBlobs, Notify
-from zerochat.group.ledger import following, operating, posting, terms
+from zerochat.group.ledger import following, mine, operating, posting, terms
 from zerochat.group.ledger.adopting import is_current, rules_now
 from zerochat.group.ledger.talk import can_say, edit_log, may_repeat
 from zerochat.group.ledger.witnessing import HELD_MS
@@ -25,6 +25,7 @@ def go(turn: Turn, name: str) -> None:
     if turn.group(name).state != "active" or not turn.group(name).view.ledger:
         return
     terms.look(turn, name)
+    mine.end_old(turn, name)
     for origin in list(turn.group(name).logs):
         posting.look(turn, name, origin)
         posting.say_again(turn, name, origin)
