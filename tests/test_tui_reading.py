@@ -6,11 +6,14 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tests.pilot import asked, run, scene, weekend
+from zerochat.agent import schema
 from zerochat.terminal import printable_line
 from zerochat.tui.looks.emoji_width import agreed
+from zerochat.tui.state import feed
 from zerochat.tui.state.link import INBOX_NEWS_MAX
 from zerochat.tui.writing.composer import Composer
 
@@ -49,6 +52,29 @@ def test_news_arrive_live(tmp_path):
             assert it.text.index("said earlier") < it.text.index("seven at the station")
             it.agent.peer(group, 1, connected=False)
             await it.shows("1/2 connected")
+
+    run(play())
+
+
+def test_whom_a_message_is_for_is_counted_anew_when_one_of_them_goes(tmp_path, monkeypatch):
+    monkeypatch.setattr(feed, "PAGE", 3)
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station", "✓1/2")
+            group, gone = it.agent.groups["g1"], it.agent.groups["g1"].members[2]
+            for number in range(7):
+                it.agent.say(group, 1, f"and so on {number}")
+            await it.shows("and so on 6", "✓1/2")
+            group.members.remove(gone)
+            group.info = replace(group.info, members=2)
+            for event in list(group.events):
+                if event.self and event.delivery.of:
+                    it.agent.change(group, event.id, delivery=schema.Delivery(event.delivery.delivered, 1))
+            about = {"did": gone.did, "nick": gone.nick}
+            it.agent.tell("event", it.agent._log(group, 1, "member_removed", about, minute=41))
+            await it.shows("✓1/1")
+            assert "/2 " not in it.text.split("seven at the station")[1].split("\n")[0]
 
     run(play())
 

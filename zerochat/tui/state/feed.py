@@ -200,9 +200,30 @@ class Feed:
 
     async def read_members(self, conversation: Conversation) -> None:
         params = GroupParams(conversation.info.id)
+        before = {one.did for one in conversation.members}
         if conversation.learn_members(await self.link.ask("members", params, list[MemberInfo])):
             self.watcher.rows_changed(conversation, None)
         self.watcher.members_changed()
+        if before - {one.did for one in conversation.members}:
+            await self._count_anew(conversation)
+
+    async def _count_anew(self, conversation: Conversation) -> None:
+        """Somebody has gone: what we have said is for fewer, and the agent says for how many, and who of these has it.
+        From the newest row up, as many pages as are read at once."""
+        timeline, before = conversation.timeline, None
+        for _ in range(PAGES_MAX):
+            if not conversation.loaded or not timeline.keys:
+                return
+            found = await self._page(conversation, before)
+            if found is None:
+                return
+            page, line = found
+            changed = [key for event in page.events if event.self for key in conversation.amend(event, line)]
+            self.watcher.rows_changed(conversation, changed)
+            ids = [event.id for event in page.events]
+            if not page.more or not ids or timeline.oldest in ids:
+                return
+            before = ids[0]
 
     async def load(self, conversation: Conversation) -> None:
         """Read the newest page of a conversation, and another one where little of it has a line of its own."""
