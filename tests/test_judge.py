@@ -102,6 +102,8 @@ def test_the_verb_ends_with_what_it_comes_to(tmp_path, capsys, monkeypatch):
         assert main(["judge", str(file), "--format", "jsonl"]) == code
         shown = json.loads(capsys.readouterr().out)
         assert shown["delivery"] == judge(case).delivery and shown["findings"]
+    assert main(["verify-proof", str(file)]) == 1
+    assert f"is a case, and no proof: `zerochat judge {file}`" in " ".join(capsys.readouterr().err.split())
     file.write_bytes(defended.case.written()[:-9])
     assert main(["judge", str(file)]) == 1
     assert "cannot be read as a case" in capsys.readouterr().err

@@ -277,6 +277,13 @@ def test_what_is_no_case_is_no_case(tmp_path, capsys):
     assert told(capsys, "judge", str(tmp_path / "none"))[0] == 1
 
 
+def test_a_proof_is_no_case_and_whoever_takes_it_for_one_is_told_the_verb(tmp_path, capsys):
+    file = tmp_path / "a file.zproof"
+    file.write_bytes(b"".join(whole()))
+    code, _, said = told(capsys, "judge", str(file))
+    assert code == 1 and f"is a proof, and no case: `zerochat verify-proof '{file}'`" in said
+
+
 @pytest.mark.parametrize("pages", [proofs.MESSAGES_MAX, 1])
 def test_what_was_heard_before_a_stream_was_asked_for_anew_is_in_its_history(three, pages, monkeypatch):
     """In an accountable group that is at every change of those who keep the log."""

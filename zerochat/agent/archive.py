@@ -48,6 +48,10 @@ class NewerArchive(LocalError):
     version."""
 
 
+class NoFolder(LocalError):
+    """There is no folder {folder} to put a file into. Make it first, or choose another place."""
+
+
 class FileThere(LocalError):
     """{path} is there already, and was left as it is. Give another name."""
 
@@ -101,11 +105,13 @@ _lines = msgspec.json.Decoder(_Line)
 
 
 def create(path: Path) -> IO[bytes]:
-    """A new file that only its owner can read. Raises FileThere."""
+    """A new file that only its owner can read. Raises FileThere and NoFolder."""
     try:
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb")
     except FileExistsError:
         raise FileThere(path=path) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoFolder(folder=path.parent) from None
 
 
 def write(header: Header, rows: Iterable[LogRow], file: IO[bytes]) -> int:

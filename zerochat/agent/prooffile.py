@@ -56,7 +56,8 @@ def add(written: Written, file: IO[bytes], pages: Iterable[ProofLines]) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that only its owner can read; it is gone again where what is done with it fails. Raises FileThere."""
+    """A new file that only its owner can read; it is gone again where what is done with it fails. Raises as
+    `archive.create`, and what a disk does."""
     from zerochat.agent import archive
     from zerochat.agent.database import fault_of_disk
 

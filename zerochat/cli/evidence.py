@@ -27,6 +27,8 @@ from zerochat.terminal import printable
 if TYPE_CHECKING:
     from zerochat.agent.client import Client
 
+PROOF_BEGINS, CASE_BEGINS = (b'{"author":', b'{"zproof":'), b'{"counts":'
+"""What `zerochat proof` writes and what `zerochat case` writes, for whoever takes the one for the other."""
 LIMITS = (
     "It names keys: whose they are, you have to know from elsewhere. "
     "Times are those of the signers' own clocks. Who is not named here may have it all the same. Whoever has asked to "
@@ -42,6 +44,14 @@ class NotAProof(LocalError):
 
 class NotACase(LocalError):
     """{path} cannot be read as a case: {why}."""
+
+
+class ACase(LocalError):
+    """{path} is a case, and no proof: `zerochat judge {file}` says what comes of it."""
+
+
+class AProof(LocalError):
+    """{path} is a proof, and no case: `zerochat verify-proof {file}` says what it shows."""
 
 
 class HalfTheTerms(LocalError):
@@ -145,7 +155,11 @@ def verify_proof(options: Options, out: Output) -> ExitCode:
     path = options.path or "-"
     try:
         with _opened(path) as file:
-            proven = check_proof(_lines(file))
+            lines = _lines(file)
+            first = next(lines, b"")
+            if first.startswith(CASE_BEGINS):
+                raise ACase(path=_called(path), file=path)
+            proven = check_proof(chain([first], lines))
         events = _events(proven)
     except RemoteError as error:
         raise NotAProof(path=_called(path), why=_why(error)) from None
@@ -238,6 +252,8 @@ def judge(options: Options, out: Output) -> ExitCode:
     try:
         case = parse_case(written.rstrip(b"\n"))
     except RemoteError as error:
+        if written.startswith(PROOF_BEGINS):
+            raise AProof(path=_called(path), file=path) from None
         raise NotACase(path=_called(path), why=error.fields.get("why", "it has another form")) from None
     found = judged(case)
     verdict = ", ".join([*([found.delivery] if found.delivery else []), *found.guilty]) or "nothing is shown"
