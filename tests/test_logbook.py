@@ -117,6 +117,16 @@ def test_an_entry_that_is_logged_twice_is_found_from_where_one_looks(journal):
     assert book.place_of("g", RULES.origin, record, 3) is None
 
 
+def test_what_stands_in_a_log_is_counted_by_kinds_as_far_as_it_is_cosigned(journal):
+    kinds = ["message", "accusation", "close", "message", "accusation", "defence"]
+    records = [entry(number, kind=kind).record() for number, kind in enumerate(kinds)]
+    book = keep(journal, KeepEntries("g", RULES.origin, 0, tuple(records)), whole(records[:4], 1_000))
+    assert book.kinds("g", RULES.origin) == {"accusation": 1, "defence": 0, "close": 1}
+    keep(journal, whole(records, 2_000))
+    assert book.kinds("g", RULES.origin) == {"accusation": 2, "defence": 1, "close": 1}
+    assert book.kinds("g", "another") == {"accusation": 0, "defence": 0, "close": 0}
+
+
 def test_no_log_is_hashed_twice_for_two_receipts_and_what_is_kept_of_it_is_bounded(journal, monkeypatch):
     """Each open case asks for some of them, every few seconds."""
     records = [entry(number).record() for number in range(9)]

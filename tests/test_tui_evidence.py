@@ -281,7 +281,7 @@ def test_how_the_log_stands(tmp_path, size, theme):
             await it.shows("What can be proven in weekend")
             said = told_in(it)
             assert "kept by bob" in said and "witnesses alice, bob and carol; 2 of 3 have to cosign" in said
-            assert "you witness it" in said and "12 cosigned; all that was posted before" in said
+            assert "you witness it" in said and "12 cosigned (12 messages); all that was posted before" in said
             assert "can show that it was withheld" in said
             group = it.agent.groups["g1"]
             group.info = replace(group.info, log="stalled")

@@ -18,6 +18,8 @@ WITHHELD: Final = (
     "What somebody has not acknowledged in time stands in the log, so that it can be shown that it was delivered."
     " Whoever lacks something all the same can show that it was withheld."
 )
+EMPTY: Final = "none: everybody has acknowledged in time"
+NOTHING: Final = "nothing of yours"
 ABSENT: Final = "This group keeps no log. One that does is made with `--kind accountable`."
 
 
@@ -55,6 +57,21 @@ def keepers(body: Mapping[str, Any], label: Callable[[str, str], str]) -> tuple[
     return one(body.get("operator")), f"{', '.join(first)} and {last}" if first else last
 
 
+GONE: Final = "You are no longer in this group: so its log stood when you were."
+
+
+def _entries(found: LogInfo) -> str:
+    """How many entries there are of each kind."""
+    messages = found.size - found.accusations - found.defences - found.closes
+    kinds = [
+        (messages, "message", "messages"),
+        (found.accusations, "accusation", "accusations"),
+        (found.defences, "defence", "defences"),
+        (found.closes, "end of a subscription", "ends of subscriptions"),
+    ]
+    return ", ".join(f"{count:,} {one if count == 1 else more}" for count, one, more in kinds if count)
+
+
 def facts(found: LogInfo, name: Name, clock: Clock) -> list[tuple[str, str]]:
     """How a log stands, in two columns; none where nobody keeps one."""
     if found.operator is None:
@@ -68,15 +85,22 @@ def facts(found: LogInfo, name: Name, clock: Clock) -> list[tuple[str, str]]:
         ("witnesses", f"{named(found.witnesses, name)}; {cosigned}"),
         *([("said by", name(found.by.nick))] if found.by else []),
         *([("you", " and ".join(mine))] if mine else []),
-        ("entries", f"{found.size:,} cosigned; {shown}" if found.size else "none: everybody has acknowledged in time"),
-        ("waiting", f"{found.waiting:,} of yours{waits}" if found.waiting else "nothing of yours"),
+        ("entries", f"{found.size:,} cosigned ({_entries(found)}); {shown}" if found.size else EMPTY),
+        *([] if found.gone else [("waiting", f"{found.waiting:,} of yours{waits}" if found.waiting else NOTHING)]),
         ("times", f"{_long(found.ack_s)} to acknowledge, {_long(found.window_s)} to answer an accusation"),
-        *([("before it", f"{found.earlier:,} by other terms")] if found.earlier else []),
+        *([("before it", _earlier(found.earlier))] if found.earlier else []),
     ]
+
+
+def _earlier(count: int) -> str:
+    logs = "log that was" if count == 1 else "logs that were"
+    return f"{count:,} more {logs} kept before, by other members"
 
 
 def sentences(found: LogInfo, name: Name) -> list[str]:
     """What that means."""
+    if found.gone:
+        return [GONE] if found.state else [ABSENT]
     match found.state:
         case "":
             return [ABSENT]

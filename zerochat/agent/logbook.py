@@ -105,6 +105,10 @@ _GET: Final = """
 SELECT message FROM signed WHERE group_id = ?1 AND hash = ?2 AND hash <> x''
 UNION ALL SELECT blob FROM log_blobs WHERE group_id = ?1 AND hash = ?2 LIMIT 1
 """
+_KINDS: Final = """
+SELECT total(instr(record, ?1) > 0), total(instr(record, ?2) > 0), total(instr(record, ?3) > 0) FROM log_entries
+WHERE group_id = ?4 AND origin = ?5 AND place < ?6
+"""
 _PLACE: Final = "SELECT min(place) FROM log_entries WHERE group_id = ? AND origin = ? AND digest = ?"
 _NOTE: Final = """
 SELECT size, note FROM log_notes WHERE group_id = ? AND origin = ? AND size >= ? ORDER BY size, at LIMIT 1
@@ -191,6 +195,13 @@ class Logbook:
         """How long the log is, as far as a quorum has cosigned it and it is here."""
         ((size,),) = self._rows("SELECT max(size) FROM log_notes WHERE group_id = ? AND origin = ?", (group, origin))
         return int(size or 0)
+
+    def kinds(self, group: str, origin: str) -> dict[str, int]:
+        """How many of its entries are none of messages, by what they are."""
+        kinds = ("accusation", "defence", "close")
+        says = [b'"kind":"%s"' % kind.encode() for kind in kinds]  # in a string its quotation marks would be escaped
+        ((*counts,),) = self._rows(_KINDS, (*says, group, origin, self.size(group, origin)))
+        return dict(zip(kinds, map(int, counts), strict=True))
 
     def blob(self, group: str, hash_: str) -> bytes | None:
         """What an entry with this hash (base64url of SHA-256) speaks of, if it is here."""

@@ -30,7 +30,8 @@ def lacking(group: Group) -> int:
 
 def log_info(journal: Journal, group: Group, names: Mapping[str, str]) -> LogInfo:
     """`names`: by DID."""
-    standing = LogInfo(group=group.id, state=state(group), members_lacking=lacking(group))
+    gone = group.state != "active"
+    standing = LogInfo(group=group.id, state=state(group), members_lacking=lacking(group), gone=gone)
     terms, log = group.view.terms, current(group)
     if terms is None or log is None:
         return standing
@@ -40,6 +41,7 @@ def log_info(journal: Journal, group: Group, names: Mapping[str, str]) -> LogInf
 
     rules, since = terms.rules, stalled_since(group, log)
     note = journal.logbook.last(group.id, rules.origin)
+    kinds = journal.logbook.kinds(group.id, rules.origin)
     return LogInfo(
         group=group.id,
         state=standing.state,
@@ -47,8 +49,8 @@ def log_info(journal: Journal, group: Group, names: Mapping[str, str]) -> LogInf
         witnesses=[author(one) for one in rules.witnesses],
         needed=rules.quorum.needed,
         by=author(terms.by),
-        operating=log.operated is not None,
-        witnessing=log.watched is not None,
+        operating=log.operated is not None and not gone,
+        witnessing=log.watched is not None and not gone,
         size=journal.logbook.size(group.id, rules.origin),
         shown_at=timestamp(rules.quorum.whole_ms(note)) if note is not None else None,
         waiting=len(log.mine),
@@ -56,6 +58,10 @@ def log_info(journal: Journal, group: Group, names: Mapping[str, str]) -> LogInf
         ack_s=rules.ack_ms // 1000,
         window_s=rules.window_ms // 1000,
         earlier=max(len(journal.logbook.origins(group.id)) - 1, 0),
+        accusations=kinds["accusation"],
+        defences=kinds["defence"],
+        closes=kinds["close"],
+        gone=gone,
     )
 
 

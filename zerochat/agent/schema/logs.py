@@ -42,6 +42,14 @@ class LogInfo(Struct, frozen=True, kw_only=True):
     """So long somebody who is accused has for an answer."""
     earlier: int = 0
     """Logs that there were before this one, by other terms."""
+    accusations: int = 0
+    """So many of the entries are accusations,"""
+    defences: int = 0
+    """so many are said against one,"""
+    closes: int = 0
+    """and so many say that somebody is not to hear its author any more; all others are messages."""
+    gone: bool = False
+    """I am no longer in the group: so it was when I was."""
 
 
 class TermsParams(Struct, frozen=True):
