@@ -8,11 +8,12 @@ import pytest
 
 from tests import test_agent
 from tests.test_agent import Person, until
-from tests.test_proofs import three
+from tests.test_proofs import lines_of, three
 from zerochat.agent import proving
 from zerochat.agent.client import AgentError
 from zerochat.agent.schema import Event, MessageEvidence, SignedBy
 from zerochat.cli import main
+from zerochat.evidence.proof import check_proof
 from zerochat.group.ledger import posting, rounds
 
 people = test_agent.people
@@ -97,6 +98,17 @@ def test_who_was_put_out_still_sees_what_it_has_signed_as_its_own(
     mine, *others = carol.client.evidence("friends").streams
     assert (mine.nick, mine.messages, mine.gone) == ("carol", 1, True)
     assert {one.nick for one in others} == {"alice", "bob"}
+    code, _, said = typed(capsys, carol, monkeypatch, "accuse", "friends", "alice")
+    assert code == 1 and "You are no longer in friends" in said
+    # What is listed of whoever has gone is found by its name, too.
+    listed = {one.nick: one.messages for one in alice.client.evidence("friends").streams if one.gone}
+    assert listed == {"carol": 1}
+    whole = check_proof(lines_of(alice, author="carol"))
+    assert whole.head.author == mine.did and whole.messages >= 1
+    assert check_proof(lines_of(alice, "last:carol")).head.author == mine.did
+    assert lines_of(alice, author=mine.did) == lines_of(alice, author="carol")
+    with pytest.raises(AgentError, match="Nobody in friends is called zoe"):
+        alice.client.proof("friends", "", "zoe")
 
 
 def test_a_proof_gets_a_name_of_its_own_and_is_checked_from_the_file_alone(
@@ -117,7 +129,7 @@ def test_a_proof_gets_a_name_of_its_own_and_is_checked_from_the_file_alone(
     code, out, said = typed(capsys, alice, monkeypatch, "proof", "friends", "zzzz-nothing", "--out", "kept/no.zproof")
     assert code != 0 and not (tmp_path / "kept" / "no.zproof").exists()
     code, out, said = typed(capsys, alice, monkeypatch, "proof", "friends", "last", "--out", "not/there.zproof")
-    assert code != 0 and "not/there.zproof" in said and "Traceback" not in said
+    assert code == 1 and "There is no folder not to put a file into." in said and "Traceback" not in said
     monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path / "nobody"))
     assert main(["verify-proof", "friends-last.zproof"]) == 0
     shown = capsys.readouterr()
@@ -190,4 +202,13 @@ def test_how_the_log_of_an_accountable_group_stands(people: Any, capsys: Any, mo
     code, out, _ = typed(capsys, alice, monkeypatch, "evidence", "court", "last")
     assert code == 0 and "It stands in the group's log, in place" in out
     assert "Of carol it is not known, and a missing signature does not prove that they lack it." in out
-    assert alice.client.group_log("court").size > 0
+    found = alice.client.group_log("court")
+    assert found.size > 0 == found.accusations == found.defences == found.closes
+    code, out, _ = typed(capsys, alice, monkeypatch, "log", "court")
+    many = f"{found.size} message{'s' * (found.size != 1)}"
+    assert f"{found.size} cosigned ({many}); all that was posted before" in out
+    assert "before it 1 more log that was kept before, by other members" in out
+    alice.client.leave("court")
+    code, out, _ = typed(capsys, alice, monkeypatch, "log", "court")
+    assert code == 0 and "You are no longer in this group: so its log stood when you were." in out
+    assert "you witness it" not in out and "waiting" not in out

@@ -9,7 +9,7 @@ from zerochat.agent.schema import Dispute, Height, Imported, Ledger, LogRow, Out
 from zerochat.errors import LocalError
 from zerochat.group import effects
 from zerochat.group.event import POST, foreign_event
-from zerochat.group.find import PREFIX_MIN, find_member
+from zerochat.group.find import PREFIX_MIN, find_author
 from zerochat.group.state import Group
 
 ROWS_MAX = 500
@@ -36,10 +36,10 @@ class NothingSaid(LocalError):
 
 def find_row(journal: Journal, group: Group, wanted: str) -> Row:
     """The event that is meant (`schema.EventParams`). Raises NoSuchEvent, TooFewLetters, SeveralEvents,
-    NothingSaid, or as `find_member` does."""
+    NothingSaid, or as `find_author` does."""
     word, colon, name = wanted.partition(":")
     if word == LAST and (not colon or name):
-        author = find_member(group, name) if name else group.me
+        author = find_author(group, name) if name else group.me
         last = journal.last_of(group.id, author, POST)
         if last is None:
             raise NothingSaid(who=f"{name} has" if name else "You have", group=group.name)

@@ -13,7 +13,7 @@ from zerochat.evidence.handshake import Accept, Confirm, Request, parse_statemen
 from zerochat.evidence.messages import parse_ack, parse_data
 from zerochat.evidence.proof import ack_line, head_line, message_line
 from zerochat.group.event import CONTROL
-from zerochat.group.find import find_member
+from zerochat.group.find import find_author
 from zerochat.group.state import Group
 from zerochat.group.streams.reading import events_in
 
@@ -45,12 +45,12 @@ class NothingHeard(LocalError):
 
 def proof(journal: Journal, group: Group, params: schema.ProofParams) -> ProofLines:
     """One answer to whoever wants a proof. Raises NotSigned, SignedByItself, NotInAStream, NothingHeard, or as
-    `find_row` and `find_member` do."""
+    `find_row` and `find_author` do."""
     if not group.mode.signs:
         raise NotSigned(group=group.name)
     if params.id:
         return _of_message(journal, group, find_row(journal, group, params.id))
-    author = find_member(group, params.author) if params.author else group.me
+    author = find_author(group, params.author) if params.author else group.me
     return _of_stream(journal, group, author, params.after)
 
 
@@ -86,21 +86,22 @@ def events_of(group: Group, kept: Kept) -> set[str]:
 
 def _of_stream(journal: Journal, group: Group, author: str, after: int) -> ProofLines:
     own = group.stream if author == group.me else group.streams.get(author)
+    alias = own.alias if own is not None else journal.signed.last_alias(group.id, author)  # of whoever has gone
     # What is kept and not what the stream counts: it counts anew from each answer by which it is heard.
-    final = own and journal.signed.last_before(group.id, author, own.alias, TIME_MAX)
-    if own is None or final is None:
+    final = alias and journal.signed.last_before(group.id, author, alias, TIME_MAX)
+    if not final:
         who = "you" if author == group.me else "that member"
         raise NothingHeard(who=who, group=group.name)
-    chain = _fitting(journal.signed.stream(group.id, author, own.alias, after + 1, MESSAGES_MAX))
+    chain = _fitting(journal.signed.stream(group.id, author, alias, after + 1, MESSAGES_MAX))
     lines = [] if after else [head_line(author, group.id)]
     lines += [message_line(one.message) for one in chain]
     if chain and chain[-1].time < final.time:
         return ProofLines([line.decode() for line in lines], chain[-1].time)
-    acks = journal.signed.acks(group.id, own.alias) if author == group.me else {}
+    acks = journal.signed.acks(group.id, alias) if author == group.me else {}
     signed = 0
     for member, ack in acks.items():
         time = parse_ack(ack).time
-        subscription = subscription_of(journal, group, member, own.alias, time, time)
+        subscription = subscription_of(journal, group, member, alias, time, time)
         if subscription is not None:
             lines.append(ack_line(ack, subscription))
             signed += 1

@@ -182,6 +182,7 @@ ORDER BY time DESC LIMIT 1
 _LAST_BEFORE = f"""
 SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time < ? ORDER BY time DESC LIMIT 1
 """  # noqa: S608
+_LAST_ALIAS = "SELECT alias FROM signed WHERE group_id = ? AND author = ? ORDER BY upto DESC, time DESC LIMIT 1"
 _BEHIND = f"SELECT {_COLUMNS} FROM signed WHERE before = ? AND group_id = ? AND author = ? AND alias = ? LIMIT 1"  # noqa: S608
 _STATEMENT = "SELECT digest, member, says, statement, at FROM statements WHERE group_id = ? AND digest = ?"
 
@@ -326,6 +327,12 @@ class Signed:
         with self._faults():
             rows: Any = self._db.execute(_STREAM, (group, author, alias, since, limit)).fetchall()
         return [Kept(*row) for row in rows]
+
+    def last_alias(self, group: str, author: str) -> bytes:
+        """The name of the stream in which an author has last said something; empty: there is nothing of it."""
+        with self._faults():
+            row: Any = self._db.execute(_LAST_ALIAS, (group, author)).fetchone()
+        return bytes(row[0]) if row else b""
 
     def last_before(self, group: str, author: str, alias: bytes, time: int) -> Kept | None:
         """The last message of a stream that is earlier than this time."""

@@ -1,6 +1,9 @@
 """Finding what a person or a program means: a group, or a peer, by name, id, or the beginning of an id."""
 
+from collections.abc import Iterable
+
 from zerochat.errors import AmbiguousGroup, LocalError, UnknownGroup
+from zerochat.group.membership import Member
 from zerochat.group.state import Agent, Group, Whom
 
 PREFIX_MIN = 4
@@ -66,10 +69,14 @@ def _members(group: Group, wanted: str) -> list[Whom]:
 
 
 def _matching(group: Group, wanted: str) -> list[str]:
+    return _called(group.view.members.values(), wanted)
+
+
+def _called(members: Iterable[Member], wanted: str) -> list[str]:
     long = len(wanted) >= len("did:key:z6Mk") + PREFIX_MIN
     return [
         member.did
-        for member in group.view.members.values()
+        for member in members
         if member.label.casefold() == wanted.casefold() or (long and member.did.startswith(wanted))
     ]
 
@@ -79,6 +86,21 @@ def find_member(group: Group, wanted: str) -> str:
     found = [wanted] if wanted in group.view.members else _matching(group, wanted)
     if not found:
         raise UnknownMember(group=group.name, member=wanted)
+    if len(found) > 1:
+        raise AmbiguousPeer(peer=wanted)
+    return found[0]
+
+
+def find_author(group: Group, wanted: str) -> str:
+    """The same of whoever has been a member: of two with one name, whoever still is one is meant."""
+    if wanted in group.view.former:
+        return wanted
+    try:
+        return find_member(group, wanted)
+    except UnknownMember:
+        found = _called(group.view.former.values(), wanted)
+        if not found:
+            raise
     if len(found) > 1:
         raise AmbiguousPeer(peer=wanted)
     return found[0]

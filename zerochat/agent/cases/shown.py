@@ -16,9 +16,9 @@ from zerochat.agent.schema import Author, CaseInfo, CasePart
 from zerochat.agent.stamp import timestamp
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
-from zerochat.errors import LocalError
+from zerochat.errors import LocalError, NotAMember
 from zerochat.evidence.case import Case
-from zerochat.group.find import find_member
+from zerochat.group.find import find_author
 from zerochat.group.state import Group
 
 CASES_MAX: Final = 256
@@ -47,9 +47,11 @@ class Accusing(LocalError):
 
 
 def begin(journal: Journal, group: Group, params: schema.AccuseParams, now: int) -> CaseInfo:
-    """Accuse a member: the accusation is kept, and goes into the log as soon as the agent gets to it. Raises Accusing,
-    or as `find_member` and `links.accuse` do."""
-    member = find_member(group, params.member)
+    """Accuse somebody who is a member, or has been one: the accusation is kept, and goes into the log as soon as the
+    agent gets to it. Raises NotAMember, Accusing, or as `find_author` and `links.accuse` do."""
+    if group.state != "active":
+        raise NotAMember(group=group.name)
+    member = find_author(group, params.member)
     if member == group.me:
         raise Accusing
     docket = accuse(journal, journal.logbook, group, member, now)
