@@ -171,10 +171,14 @@ class Story:
             for n in range(dice.randint(1, 3))
         ]
         self.kind = dice.choice(("honest", "honest", "withholds", "late", "bluffs", "forks", "turns back"))
+        if (behind := random.Random(f"behind {seed}")).random() < 0.15:
+            self.kind = behind.choice(("forks behind", "dates ahead"))
         self.withheld: dict[bytes, set[int]] = {}
         """By signature: from whom."""
         self.owed: dict[bytes, set[tuple[int, str]]] = {}
         self.counts: list[Fork | Clock] = []
+        self.shown: list[tuple[Listener, Data]] = []
+        """To whom a message was shown that names one from before its subscription."""
 
     # What goes on
 
@@ -192,6 +196,8 @@ class Story:
                 elif listener.subscription and (self.unconfirmed(listener) or self.dice.random() < 0.05):
                     self.put_out(listener)
             self.send()
+            if self.kind in ("forks behind", "dates ahead"):
+                self.show_behind()
         for _ in range(2):
             self.now += self.rules.ack_ms
             self.post_due()
@@ -288,6 +294,9 @@ class Story:
         if self.kind == "turns back" and len(self.stream) == 3:
             said = self.said(self.stream[-1].time, sealed, head)
             self.counts.append(Clock(self.stream[-1].written(), said.written()))
+        elif self.kind == "dates ahead" and self.dice.random() < 0.3:
+            said = self.said(self.clock() + self.dice.randint(60_000, 1_200_000), sealed, head)
+            self.withheld[said.signature] = {one.name for one in self.listeners}  # nobody takes what is yet to come
         else:
             said = self.said(self.next_time(), sealed, head)
         if self.kind == "forks" and len(self.stream) == 3:
@@ -301,6 +310,25 @@ class Story:
         for listener in active:
             if said.signature not in self.withheld and self.dice.random() < 0.75:
                 self.hear(listener, said)
+
+    def show_behind(self) -> None:
+        """Show listeners what names a message from before their subscription: what stands behind that in the stream
+        and is dated ahead, or another one for the same place."""
+        for listener in self.listeners:
+            subscription = listener.subscription
+            begun = self.place_of_head(subscription.head) if subscription is not None else 0
+            if subscription is None or begun < 1 or self.dice.random() < 0.5:
+                continue
+            at = self.dice.randrange(begun)
+            came = self.stream[at + 1]
+            if self.kind == "forks behind":
+                came = self.said(self.next_time(), b"in its place", self.stream[at].signature)
+            if came.before not in listener.known and came.time > subscription.accept.time:
+                self.shown.append((listener, came))
+                self.hear(listener, came)
+
+    def place_of_head(self, head: bytes) -> int:
+        return next((place for place, one in enumerate(self.stream) if one.signature == head), -1)
 
     def said(self, time: int, sealed: bytes, head: bytes) -> Data:
         return messages.data(self.signs, time, self.alias, sealed, head, self.suite)
@@ -366,6 +394,7 @@ class Story:
             gaps = [one for one in listener.since[digest] if one.before not in listener.known]
             if not listener.honest:
                 gaps = self.dice.sample(self.stream, min(2, len(self.stream)))
+                gaps = [one for who, one in self.shown if who is listener][:1] + gaps
             for came in gaps[:2]:
                 for _ in range(self.dice.choice((1, 1, 1, 2))):
                     yield self.accuse(listener, subscription, came)
@@ -446,7 +475,14 @@ class Story:
         ended = listener.ended.get(digest)
         if ended is not None and link.time > ended[2]:
             return False  # the publisher had put it out
-        if self.acknowledged(digest, self.stream.index(link)):
+        at = self.stream.index(link)
+        if came not in self.stream or at < self.place_of_head(subscription.head):
+            # What came names something from before the subscription, and no publisher that is honest signs that.
+            whose = self.suite.public(listener.signs)
+            had = {self.place_of(ack) for _, ack in self.acks if ack.subscriber == whose}
+            receipt = self.receipts.get(link.signature)
+            return at not in had and receipt is None
+        if self.acknowledged(digest, at):
             return False  # it came too late, and was taken all the same
         return link.signature in self.withheld and (listener.name, digest) in self.owed[link.signature]
 
@@ -475,6 +511,20 @@ class Story:
                     break
         if self.kind == "bluffs":
             yield from self.lies(listener, subscription, came, link)
+        if self.kind in ("forks behind", "dates ahead") and link is not None:
+            yield from self.ways(listener, came, link)
+
+    def ways(self, listener: Listener, came: Data, link: Data):
+        """Everything that a listener has acknowledged at any time, with the way there, past what came or through it."""
+        at, tried = self.stream.index(link), 0
+        for _, ack in self.acks:
+            place = self.place_of(ack)
+            if ack.subscriber != self.suite.public(listener.signs) or place < at or tried == DEFENCES_MAX // 2:
+                continue
+            tried += 1
+            way = tuple(one.written() for one in self.stream[at : place + 1])
+            yield Acknowledged(way, ack.written())
+            yield Acknowledged((way[0], came.written(), *way[2:]), ack.written())
 
     def lies(self, listener: Listener, subscription: Subscription, came: Data, link: Data | None):
         """Everything that a cheat may try, none of which proves anything."""

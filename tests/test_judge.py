@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from tests.quarrels import Quarrel, Story, did_of
 from zerochat.cli import main
 from zerochat.errors import Malformed
+from zerochat.evidence import messages
 from zerochat.evidence.case import (
     DEFENCE_BYTES_MAX,
     DEFENCES_MAX,
@@ -34,7 +35,7 @@ from zerochat.evidence.case import (
 )
 from zerochat.evidence.handshake import Close
 from zerochat.evidence.judge import DISMISSED, FALSE_ACCUSATION, OPEN, REPEATED, UPHELD, VOID, judge
-from zerochat.evidence.messages import DATA_BYTES_MAX, parse_data
+from zerochat.evidence.messages import DATA_BYTES_MAX, Data, parse_data
 from zerochat.evidence.note import cosignature
 from zerochat.evidence.witness import RECEIPT_BYTES_MAX, checkpoint, entry_of, parse_entry, parse_receipt
 
@@ -401,6 +402,58 @@ def test_what_was_accused_of_before_has_its_verdict_there_and_no_other():
     for defence in defences:
         story.ledger.defend(story.now, story.publisher, defence, accusation.digest)
     assert judged(story, quarrel, accusation, filed, defences).delivery == REPEATED
+
+
+# --- what a publisher may sign behind the subscriber's back ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ahead", "earlier", "back"),
+    [(False, False, False), (True, False, False), (False, True, False), (True, True, False), (False, True, True)],
+    ids=["a fork", "dated ahead", "a fork, earlier", "dated ahead, earlier", "a fork, dated back"],
+)
+def test_nobody_is_a_false_accuser_by_a_way_that_begins_before_it_listened(ahead, earlier, back):
+    """A message comes that names one from before the subscription, of which the subscriber cannot know. It is another
+    one than what stands behind that in the stream, or stands there itself, with a time that was yet to come. `earlier`:
+    the way ends in an earlier subscription. `back`: it ends after the time at which the publisher says that the later
+    one began."""
+    story = Story(1, exact=True)
+    story.kind, listener = "honest", story.listeners[0]
+
+    def say(time: int) -> Data:
+        story.stream.append(story.said(time, b"word", story.stream[-1].signature if story.stream else story.origin))
+        story.owed[story.stream[-1].signature] = set()
+        return story.stream[-1]
+
+    def hear(said: Data) -> messages.Ack:
+        assert said.before == listener.head
+        listener.known[said.signature], listener.head = said.written(), said.signature
+        return messages.ack(listener.signs, said, story.now, story.suite)
+
+    link = say(story.next_time())
+    came = say(story.now + 600_000)
+    say(story.next_time())
+    story.begin(listener)
+    story.now += 60_000
+    ack = hear(say(story.next_time()))
+    if earlier:
+        hear(say(story.next_time()))
+        story.end(listener)
+        if back:
+            story.now, story.last_time = story.now - 30_000, 0
+        story.begin(listener)
+    story.now += 5_000 if back else 900_000
+    if not ahead:
+        came = story.said(story.next_time(), b"another word", link.signature)
+    if not earlier:
+        ack = hear(say(story.next_time()))
+    subscription = listener.subscription
+    assert subscription is not None and came.time > subscription.accept.time and came.before not in listener.known
+    story.acks.append((subscription.accept.digest, ack))
+    story.now = came.time + 2 * story.rules.ack_ms
+    quarrel = story.accuse(listener, subscription, came)
+    assert [type(parse_defence(one).ground) for one in missing_of(quarrel).defences] == [Acknowledged]
+    assert judge(parse_case(quarrel.case.written())).delivery == UPHELD
 
 
 def test_whoever_has_not_the_suite_of_a_group_does_not_judge_it():

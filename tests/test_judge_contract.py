@@ -74,7 +74,8 @@ class Court:
         self.chain = Chain(seeds, EPOCH // 1000)
         self.gas["deploy"].append(self.chain.deploy(story.signs, rules.ack_ms, rules.skew_ms, rules.window_ms))
         self.signs = {one.did: one.signs for one in story.listeners}
-        self.came = {b64url(sha256(one.written())): one.written() for one in story.stream}
+        came = [*story.stream, *(one for _, one in story.shown)]
+        self.came = {b64url(sha256(one.written())): one.written() for one in came}
 
     def send(self, seed: bytes, function: str, *arguments) -> Done:
         done = self.chain.send(seed, function, *arguments)
@@ -334,6 +335,8 @@ def test_what_shows_nothing_is_refused_and_no_verdict_becomes_milder():
     case = chain.send(OTHER, "accuse", place, came.written(), due + 1, []).as_bytes32()
 
     twin = messages.data(SEED, link.time, ALIAS, b"twin", link.before, SECP256K1)
+    beside = messages.data(SEED, came.time, ALIAS, b"beside", came.before, SECP256K1)
+    older = messages.data(SEED, came.time - 1, ALIAS, b"older", came.signature, SECP256K1)
 
     def acknowledged(of: messages.Data, *way: messages.Data, by: bytes = OTHER, at: int = due) -> tuple:
         return case, [one.written() for one in way], messages.ack(by, of, at, SECP256K1).written()
@@ -347,6 +350,8 @@ def test_what_shows_nothing_is_refused_and_no_verdict_becomes_milder():
         "another message than the one that is missing": [acknowledged(first, first, link), acknowledged(came, came)],
         "a message that does not follow": [acknowledged(last, link, last), acknowledged(link, link, link)],
         "another message": [acknowledged(last, link, came), acknowledged(twin, link)],
+        "another message than the one that came": [acknowledged(beside, link, beside)],
+        "dated before what came": [acknowledged(older, link, came, older)],
         "somebody else's acknowledgement": [
             acknowledged(link, link, by=SEED),
             acknowledged(link, link, by=bytes([3]) * 32),
@@ -361,6 +366,21 @@ def test_what_shows_nothing_is_refused_and_no_verdict_becomes_milder():
         chain.send(SEED, "defend_acknowledged", *acknowledged(last, *said[1:], at=at))
         verdicts.append(VERDICTS[chain.send(SEED, "conclude", case).as_number()])
     assert verdicts == [DISMISSED, FALSE_ACCUSATION, FALSE_ACCUSATION]
+
+
+def test_what_was_acknowledged_says_nothing_of_what_stands_before_the_subscription():
+    """The publisher has signed ahead: what it sends at last is dated in the subscription, and stands before it."""
+    said = stream()
+    chain = Chain([SEED, OTHER], EPOCH // 1000)
+    chain.deploy(SEED, ACK_MS, SKEW_MS, WINDOW_MS)
+    place = chain.send(SEED, "accept", address_of(OTHER), ALIAS, said[2].signature, NOW).as_bytes32()
+    chain.send(OTHER, "confirm", place)
+    due = said[1].time + ACK_MS + 2 * SKEW_MS
+    chain.at(-(-due // 1000))
+    case = chain.send(OTHER, "accuse", place, said[1].written(), due, []).as_bytes32()
+    ack = messages.ack(OTHER, said[3], due - 1, SECP256K1)
+    way = [one.written() for one in said]
+    assert refused(chain, SEED, "defend_acknowledged", case, way, ack.written()) == "the subscription began later"
 
 
 def test_what_was_acknowledged_in_a_later_subscription_says_nothing_of_an_earlier_one():

@@ -263,7 +263,9 @@ def _link(found: Case, message: Bytes[MESSAGE_BYTES]) -> Message:
 @external
 def defend_acknowledged(case: bytes32, messages: DynArray[Bytes[MESSAGE_BYTES], CHAIN_MAX], ack: Bytes[ACK_BYTES]):
     """
-    @notice D1: the messages from the link on, up to one that the subscriber has acknowledged.
+    @notice D1: the messages from the link on, up to one that the subscriber has acknowledged. What came stands behind
+            the link, nothing leads through the beginning of a subscription, and the end is not dated before what came:
+            else it might have been acknowledged by whoever never had the link.
     """
     found: Case = self._accused(case)
     subscription: Subscription = self.subscriptions[found.subscription]
@@ -273,7 +275,12 @@ def defend_acknowledged(case: bytes32, messages: DynArray[Bytes[MESSAGE_BYTES], 
         assert last.name not in self.starts[case], "the two began anew"
         one: Message = self._of_stream(messages[place], subscription)
         assert one.before == last.name, "a message that does not follow"
+        if place == 1:
+            came: bytes32 = keccak256(abi_encode(found.subscription, sha256(messages[1])))
+            assert came == case, "another message than the one that came"
+        assert one.name != subscription.head, "the subscription began later"
         last = one
+    assert len(messages) == 1 or last.time >= found.came, "dated before what came"
     said: Bytes[110] = concat(ACK_CONTEXT, slice(ack, 32, 96))
     subscriber: address = self._signer(sha256(said), slice(ack, 128, 64))
     assert subscriber == subscription.subscriber, "somebody else's acknowledgement"

@@ -301,7 +301,11 @@ class _Delivery:
             chain = self._chain(ground.chain)
             last = chain[-1]
             whose = (ack.subscriber, ack.alias) == (self.subscription.subscriber, self.subscription.alias)
-            return whose and (ack.time, ack.of) == (last.time, last.signature) and not self._restarted(chain)
+            return (
+                whose
+                and (ack.time, ack.of) == (last.time, last.signature)
+                and (len(chain) == 1 or self._is_way(ground.chain, chain))
+            )
 
         if not self._tried("D1 acknowledged", holds, "The subscriber has acknowledged what it says is missing."):
             return ""
@@ -327,6 +331,22 @@ class _Delivery:
         if (found.publisher, found.alias, found.signature) != ours:
             raise Malformed(why="another message than the one that is missing")
         return found
+
+    def _is_way(self, written: Sequence[bytes], chain: Sequence[Data]) -> bool:
+        """Whether the subscriber could not acknowledge its end without having had its beginning.
+
+        What came stands behind what is missing: else the publisher has signed another one for that place, and leads
+        around it. What was acknowledged is not dated before what came: else it may be of an earlier subscription, that
+        began somewhere in between. And neither this subscription began in between, whatever the dates say, nor a later
+        one.
+        """
+        own = self.subscription.head
+        return (
+            written[1] == self.missing.message
+            and self._came.time <= chain[-1].time
+            and all(one.signature != own for one in chain)
+            and not self._restarted(chain)
+        )
 
     def _restarted(self, chain: Sequence[Data]) -> bool:
         """Whether the two began anew somewhere in this chain: then its end says nothing of its beginning."""
