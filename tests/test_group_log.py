@@ -484,6 +484,32 @@ def test_no_two_logs_are_believed_whatever_the_operator_shows(four):
     assert four.group(others[0]).logs[origin].followed.frontier.size == 0
 
 
+def test_what_was_posted_in_a_log_is_found_there_though_its_operator_is_convicted_and_its_author_gone(four):
+    """A quorum has one of the two logs, and whoever was shown the other one, and is away then, believes it later."""
+    operator = four.operator()
+    author, away, _ = (name for name in four.nodes if name != operator)
+    four.post(author, "heard by all")
+    four.settle()
+    origin = four.log(operator).rules.origin
+    (record, note), _ = two_logs(four, operator)
+    tell(four, operator, away, LOG_POST, LogPostBody(four.id, origin, [PostedBody(record.decode(), packed(b"log 0"))]))
+    tell(four, operator, away, LOG_PIECE, LogPieceBody(four.id, origin, 0, [record.decode()], note.written()))
+    overdue(four, author, away, ["one"])
+    four.run(for_ms=12 * MINUTE)
+    kept = [one.message for one in four.nodes[author].signed if one.author == four.did(author)][-1]
+    assert four.entries(operator) == [entry_of("message", four.did(author), kept)], "as long as the other one"
+    four.away(author)
+    four.back(away)
+    four.run(for_ms=60 * MINUTE)
+    (told,) = four.heard(away, LogSplit)
+    log = four.group(away).logs[origin]
+    assert told.origin == origin and four.log(away).rules.origin != origin, "it goes by other terms by now"
+    assert log.split is not None and log.followed.frontier == four.group(operator).logs[origin].followed.frontier
+    assert four.texts(away)[-1] == "one"
+    assert [one.message for one in four.nodes[away].signed if one.author == four.did(author)][-1] == kept
+    assert parse_checkpoint(note.text).root == log.watched.frontier.root(), "and it cosigns neither any more"
+
+
 def test_a_witness_that_cosigns_something_else_is_passed_over(four):
     operator = four.operator()
     liar, author, away = (name for name in four.nodes if name != operator)

@@ -48,10 +48,12 @@ def follow_own(turn: Turn, name: str, origin: str, note: Note) -> None:
 
 
 def take(turn: Turn, name: str, origin: str, sender: str, old: int, records: Sequence[bytes], note: Note) -> bool:
-    """Go on to a checkpoint that a quorum has cosigned; whether there was news in it. Raises RemoteError."""
+    """Go on to a checkpoint that a quorum has cosigned; whether there was news in it. Raises RemoteError.
+
+    Also where the operator is convicted of two logs: a quorum has one of them at most, and others may have posted in
+    that before they knew, for whoever was away.
+    """
     log = turn.group(name).logs[origin]
-    if log.split is not None:
-        return False
     at = log.rules.quorum.whole_ms(note)
     here, said = log.followed.frontier.size, parse_checkpoint(note.text)
     if said.origin != origin:
@@ -113,7 +115,7 @@ def told(turn: Turn, name: str, member: str, size: int) -> None:
     """A member says that the log by the terms in force is so long."""
     terms = turn.group(name).view.terms
     log = turn.group(name).logs.get(terms.rules.origin) if terms is not None else None
-    if log is not None and log.split is None and size > log.followed.frontier.size:
+    if log is not None and size > log.followed.frontier.size:
         ask(turn, name, log.rules.origin, member)
 
 

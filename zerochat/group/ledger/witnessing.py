@@ -109,7 +109,8 @@ def cosign(turn: Turn, name: str, origin: str, what: Unheld, found: Hashes) -> L
 
 
 def keep_split(turn: Turn, name: str, origin: str, split: Split) -> None:
-    """The operator has signed two logs: keep what shows it, tell it, and go on with neither."""
+    """The operator has signed two logs: keep what shows it, tell it, and post in and cosign neither any more. What a
+    quorum has cosigned is believed all the same (`following.take`)."""
     log = turn.group(name).logs[origin]
     if log.split is None:
         one, other = split.one.written(), split.other.written()
