@@ -294,7 +294,7 @@ class Story:
         if self.kind == "turns back" and len(self.stream) == 3:
             said = self.said(self.stream[-1].time, sealed, head)
             self.counts.append(Clock(self.stream[-1].written(), said.written()))
-        elif self.kind == "dates ahead" and self.dice.random() < 0.3:
+        elif self.kind == "dates ahead" and self.stream and self.dice.random() < 0.3:
             said = self.said(self.clock() + self.dice.randint(60_000, 1_200_000), sealed, head)
             self.withheld[said.signature] = {one.name for one in self.listeners}  # nobody takes what is yet to come
         else:

@@ -306,7 +306,7 @@ class LogStalled(Struct, frozen=True):
 
 class LogSplit(Struct, frozen=True):
     """The operator of a group's log has signed two of them: its signatures below both texts convict it
-    (`witness.is_split`). We go on in neither."""
+    (`witness.is_split`). We post in neither."""
 
     group: str
     origin: str

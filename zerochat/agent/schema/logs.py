@@ -16,7 +16,7 @@ class LogInfo(Struct, frozen=True, kw_only=True):
     state: LogState
     """Empty: the group keeps none, and is not meant to. `unkept`: nobody keeps it yet, or any more: what is known rests
     on acknowledgements alone. `kept`. `stalled`: something of mine has had no place in it for long. `split`: its
-    operator has signed two logs, which convicts it; neither is gone on with."""
+    operator has signed two logs, which convicts it: I post in neither."""
     members_lacking: int = 0
     """So many more members it takes before it can be witnessed."""
     operator: Author | None = None

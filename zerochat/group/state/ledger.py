@@ -64,7 +64,7 @@ class Log(Struct, frozen=True):
     retired: bool = False
     """We may have signed more here than we remember, so we neither operate nor witness it."""
     split: tuple[str, str] | None = None
-    """Two checkpoints that convict its operator: we go on with neither."""
+    """Two checkpoints that convict its operator: we neither post there nor cosign, and read on."""
 
 
 class Ended(Struct, frozen=True):
