@@ -177,6 +177,7 @@ def test_a_message_is_proven_to_somebody_who_has_only_the_file(three, tmp_path, 
         return len(check_proof(lines).signers) == 2
 
     until(complete, "both signatures")
+    assert json.loads(file.read_text().splitlines()[0])["zproof"] == 1, "so that a later form can be told from it"
     monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path / "nobody"))
     code, shown, said = told(capsys, "verify-proof", str(file))
     keys = {person.name: person.client.groups()[0].me for person in three}

@@ -89,7 +89,8 @@ class Proven(Struct):
 
 
 def head_line(author: str, group: str, event: str = "") -> bytes:
-    return _line(Head(author=author, group=group, event=event))
+    about = msgspec.to_builtins(Head(author=author, group=group, event=event))
+    return compact_json({"zproof": 1, **about}) + b"\n"  # also while there is one form only
 
 
 def message_line(message: bytes, key: bytes = b"") -> bytes:
