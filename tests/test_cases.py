@@ -14,7 +14,7 @@ from tests.test_journal import KEY, Tree
 from tests.test_streams import Signed
 from zerochat.agent.casebook import MADE, POSTED, Answer
 from zerochat.agent.cases import links, making, verdicts
-from zerochat.agent.cases.dockets import against_us, charge_of, parse_docket
+from zerochat.agent.cases.dockets import against_us, charge_of, kept, parse_docket
 from zerochat.agent.cases.grounds import defences, parse_accusation
 from zerochat.agent.cases.links import (
     AccusedAlready,
@@ -24,8 +24,8 @@ from zerochat.agent.cases.links import (
     TooEarly,
     accuse,
 )
-from zerochat.agent.cases.making import NotFiled, case_of, judged
-from zerochat.agent.counsel import Counsel, kept
+from zerochat.agent.cases.making import NotFiled, case_of
+from zerochat.agent.counsel import Counsel
 from zerochat.agent.journal import Journal
 from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.errors import Malformed, RemoteError
@@ -158,7 +158,7 @@ class Court(Signed):
         self.shelf.tick(self.now + self.shelf.rules.window_ms + 2 * MINUTE)
         case = case_of(self.shelf, self.id, self.shelf.rules, parse_docket(docket.written()))
         found = judge(parse_case(case.written()))
-        assert judged(self.shelf, self.id, self.shelf.rules, docket).findings == found.findings
+        assert judge(case_of(self.shelf, self.id, self.shelf.rules, docket)).findings == found.findings
         return found.delivery
 
     def later(self, ms=DUE):
@@ -187,9 +187,8 @@ def test_whoever_withholds_a_message_is_upheld_to_have_done_so(court):
     assert docket.accusation.since == 1 and not docket.reopened
     with pytest.raises(NotFiled):
         case_of(court.shelf, court.id, court.shelf.rules, docket)
-    assert judged(court.shelf, court.id, court.shelf.rules, docket).delivery == OPEN
     court.file(docket)
-    assert judged(court.shelf, court.id, court.shelf.rules, docket).delivery == OPEN
+    assert judge(case_of(court.shelf, court.id, court.shelf.rules, docket)).delivery == OPEN
     assert court.answer(docket) is None, "there is nothing to be said for it"
     assert court.verdict(docket) == UPHELD
 
@@ -238,7 +237,7 @@ def test_nobody_is_accused_twice_of_the_same(court):
     cases.told(court.id, docket.digest, UPHELD)
     assert cases.one(court.id, docket.digest) == replace(case, verdict=UPHELD, told=UPHELD)
     assert not cases.open(court.id)
-    cases.drop(court.id, docket.digest)
+    cases.forget(court.id)
     assert not cases.all(court.id) and court.accuse()
 
 
@@ -293,7 +292,7 @@ def test_what_a_publisher_has_ended_in_the_log_it_does_not_owe(court, monkeypatc
     court.later()
     with pytest.raises(SubscriptionEnded):
         court.accuse()
-    monkeypatch.setattr(links, "_ended", lambda *_: False)
+    monkeypatch.setattr(links, "ended", lambda *_: None)
     docket = court.accuse()
     court.file(docket)
     assert court.answer(docket) is Ended

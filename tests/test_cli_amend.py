@@ -134,6 +134,13 @@ def test_a_message_as_it_stands() -> None:
     assert lines(waves) == ["~ bob waves", "    and sits down"]
 
 
+def test_what_somebody_says_of_a_case_is_shown_as_its_word() -> None:
+    told = event(3, type="verdict_told", body={"of": "x", "outcome": "upheld\x1b[2J", "did": ALICE, "nick": "alice"})
+    (line,) = lines(told)
+    assert line.startswith("* bob says that a case against alice came to this: upheld") and "\x1b" not in line
+    assert lines(event(3, type="verdict_told", body={}))[0].startswith("* bob says that a case against ")
+
+
 def test_what_an_answer_answers_stands_above_it() -> None:
     quoted = Quote(id="id1", author=Author(ALICE, "alice"), text="one\ntwo " + "x" * 100)
     answer = event(2, reply_to="id1", quoted=quoted, body={"text": "yes\nindeed"})

@@ -1,6 +1,7 @@
 """Signed messages in the journal: kept once, read back in their order, acknowledged by whoever has signed for them."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.test_journal import KEY, Tree
 from zerochat.agent import logbook, signed, statements
@@ -51,6 +52,15 @@ def test_an_answer_has_bounds_and_brings_one_in_any_case(journal: Journal, monke
     assert len(journal.signed.lacking("g", "did:author", ALIAS, 0, 99)) == 2
     monkeypatch.setattr(signed, "RECALL_BYTES_MAX", 1)
     assert len(journal.signed.lacking("g", "did:author", ALIAS, 0, 99)) == 1
+
+
+def test_messages_with_words_are_counted_and_none_is_read_for_that(journal: Journal):
+    journal.commit(Tree("t"), [*stream(6), *(replace(one, author="did:other") for one in stream(2)[1:])])
+    assert journal.signed.tally("g") == {"did:author": (3, 10, 50)}, "the other one has said a key alone"
+    assert not journal.signed.tally("h")
+    assert journal.signed.count("g", "did:author", ALIAS, 10) == 2
+    plan = journal._db.execute(f"EXPLAIN QUERY PLAN {signed._TALLY}", ("g",)).fetchall()
+    assert "USING COVERING INDEX signed_by_place" in str(plan)
 
 
 def test_the_message_that_has_brought_an_event_is_found(journal: Journal):

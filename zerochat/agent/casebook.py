@@ -128,10 +128,6 @@ class Casebook:
         """Note that we have told the group this verdict."""
         self._write("UPDATE cases SET told = ? WHERE group_id = ? AND digest = ?", (verdict, group, digest))
 
-    def drop(self, group: str, digest: str) -> None:
-        """Forget a case that has never begun."""
-        self._write("DELETE FROM cases WHERE group_id = ? AND digest = ?", (group, digest))
-
     def all(self, group: str) -> list[KeptCase]:
         """Of a group, the oldest first."""
         return self._found("WHERE group_id = ? ORDER BY at, digest", (group,))

@@ -15,16 +15,16 @@ from msgspec.structs import replace
 
 from zerochat.agent.casebook import MADE, POSTED, REFUSED, Answer, KeptCase
 from zerochat.agent.cases import verdicts
-from zerochat.agent.cases.book import PIECE, Book
-from zerochat.agent.cases.dockets import Docket, against_us, charge_of
+from zerochat.agent.cases.book import Book, entries_from
+from zerochat.agent.cases.dockets import Docket, against_us, charge_of, kept
 from zerochat.agent.cases.grounds import defences, parse_accusation
 from zerochat.agent.journal import Journal
 from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import LocalError, RemoteError, ZerochatError
-from zerochat.evidence.case import ENTRIES_MAX, Accusation, Rules
+from zerochat.evidence.case import ENTRIES_MAX, Rules
 from zerochat.evidence.judge import UPHELD
-from zerochat.evidence.witness import entry_of, parse_entry
+from zerochat.evidence.witness import entry_of, is_kind, parse_entry
 from zerochat.group.effects import Answer as Answered
 from zerochat.group.effects import Effect, KeepRival, Notify, Refuse, Remember
 from zerochat.group.event import VERDICT
@@ -83,15 +83,14 @@ class Counsel:
         self._asked.pop(ask.ticket, None)
 
     def _note(self, effect: Answered | Refuse, group: str, digest: str, said: str) -> None:
-        refused = isinstance(effect, Refuse)
+        state = POSTED
         if isinstance(effect, Refuse):
             self._log.info("what was to be said to a case was refused: %s", effect.error.code)
+            state = REFUSED if effect.error.retry == "never" else MADE
         answer = next((one for one in self._journal.cases.answers(group, digest) if one.ground == said), None)
         if answer is not None:
-            for_good = refused and isinstance(effect, Refuse) and effect.error.retry == "never"
-            state = REFUSED if for_good else MADE if refused else POSTED
             self._journal.cases.answer(group, digest, replace(answer, state=state))
-        elif said and not refused:
+        elif said and state == POSTED:
             self._journal.cases.told(group, digest, said)
 
     def review(self, agent: Agent, now: int) -> list[Ask]:
@@ -136,18 +135,11 @@ class Counsel:
         """Look through what is new in a log. What has not come here yet is waited for, but not for ever."""
         read, size = self._journal.cases.read(group.id, rules.origin), self._book.size(group.id, rules.origin)
         reached = read
-        while reached < size:
-            waits = False
-            for record in self._book.entries(group.id, rules.origin, reached, min(PIECE, size - reached)):
-                if b'"kind":"accusation"' in record and not self._file(group, rules, record, now):
-                    waits = size - reached <= ENTRIES_MAX
-                    if waits:
-                        break
-                reached += 1
-            else:
-                continue
-            if waits:
+        for place, record in entries_from(self._book, group.id, rules.origin, read, size):
+            here = not is_kind(record, "accusation") or self._file(group, rules, record, now)
+            if not here and size - place <= ENTRIES_MAX:
                 break
+            reached = place + 1
         if reached != read:
             self._journal.cases.note_read(group.id, rules.origin, reached)
 
@@ -269,17 +261,3 @@ class Counsel:
         ticket, self._next = self._next, self._next - 1
         self._asked[ticket] = group.id, digest, said
         return Ask(ticket, command)
-
-
-def kept(accusation: Accusation, origin: str, docket: Docket | None, now: int) -> KeptCase:
-    """An accusation as the journal keeps it. `docket`: where we are one of the two."""
-    return KeptCase(
-        accusation.digest,
-        origin,
-        accusation.by,
-        docket.accused if docket is not None else "",
-        accusation.accept,
-        accusation.message,
-        docket.written() if docket is not None else b"",
-        now,
-    )

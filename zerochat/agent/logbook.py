@@ -20,7 +20,7 @@ from zerochat.crypto.primitives import sha256
 from zerochat.evidence.case import MESSAGES_MAX, Rules
 from zerochat.evidence.merkle import Tree
 from zerochat.evidence.note import Note, parse_checkpoint, parse_note
-from zerochat.evidence.witness import Entry, Receipt, parse_entry, receipt_for
+from zerochat.evidence.witness import Entry, Kind, Receipt, mark_of, parse_entry, receipt_for
 from zerochat.group.effects import DropBlobs, KeepBlob, KeepEntries, KeepLog, KeepNote
 from zerochat.group.ledger.lookups import (
     Blobs,
@@ -198,9 +198,8 @@ class Logbook:
 
     def kinds(self, group: str, origin: str) -> dict[str, int]:
         """How many of its entries are none of messages, by what they are."""
-        kinds = ("accusation", "defence", "close")
-        says = [b'"kind":"%s"' % kind.encode() for kind in kinds]  # in a string its quotation marks would be escaped
-        ((*counts,),) = self._rows(_KINDS, (*says, group, origin, self.size(group, origin)))
+        kinds: tuple[Kind, ...] = ("accusation", "defence", "close")
+        ((*counts,),) = self._rows(_KINDS, (*map(mark_of, kinds), group, origin, self.size(group, origin)))
         return dict(zip(kinds, map(int, counts), strict=True))
 
     def blob(self, group: str, hash_: str) -> bytes | None:

@@ -8,9 +8,9 @@ from zerochat.agent.schema import Author, LogInfo
 from zerochat.agent.stamp import timestamp
 from zerochat.errors import RemoteError
 from zerochat.evidence.case import Rules
-from zerochat.evidence.witness import entry_of
+from zerochat.evidence.witness import WITNESSES_MIN, entry_of
 from zerochat.group.ledger.adopting import current
-from zerochat.group.ledger.terms import WITNESSES_MIN, stalled_since
+from zerochat.group.ledger.terms import stalled_since
 from zerochat.group.state import Group
 
 

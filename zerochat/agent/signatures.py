@@ -47,13 +47,15 @@ def shown(journal: Journal, group: Group, row: Row) -> Shown:
 def evidence(
     journal: Journal, group: Group, names: Mapping[str, str], about: tuple[Row, schema.DeliveryReport] | None
 ) -> Evidence:
-    """What can be shown of the group, and `about` one event, with its report. `names`: by DID."""
+    """What can be shown of the group, or `about` one event, with its report. `names`: by DID."""
     found = Evidence(group=group.id, keys=group.profile.keys, signs=group.mode.signs)
+    if about is not None:
+        return replace(found, message=_message(journal, group, *about))
     if group.mode.signs:
         found = replace(found, streams=_streams(journal, group, names))
     if group.view.ledger:
         found = replace(found, log=log_info(journal, group, names))
-    return found if about is None else replace(found, message=_message(journal, group, *about))
+    return found
 
 
 def _streams(journal: Journal, group: Group, names: Mapping[str, str]) -> list[SignedStream]:

@@ -58,8 +58,10 @@ stream of ours: so that what proves that it has an old message need not lead thr
 HASHED: Final = """
 ALTER TABLE signed ADD COLUMN hash BLOB NOT NULL DEFAULT x'';
 CREATE INDEX signed_by_hash ON signed (group_id, hash) WHERE hash <> x'';
+CREATE INDEX signed_new_keys ON signed (group_id, author) WHERE length(key) = 0;
 """
-"""Of a message that may stand in a group's log, by which hash it stands there (`logbook.py`); of others, none."""
+"""Of a message that may stand in a group's log, by which hash it stands there (`logbook.py`); of others, none. And the
+few messages without words, so that all others are counted and not read (`Signed.tally`)."""
 RIVALS_SCHEMA: Final = """
 CREATE INDEX signed_by_before ON signed (before);
 CREATE TABLE rivals (
@@ -161,7 +163,16 @@ SELECT {_COLUMNS} FROM signed WHERE group_id = ? AND author = ? AND alias = ? AN
 """  # noqa: S608
 
 _TALLY = """
-SELECT author, count(*), min(time), max(time) FROM signed WHERE group_id = ? AND length(key) > 0 GROUP BY author
+SELECT author, count(*) - (
+    SELECT count(*) FROM signed AS brought INDEXED BY signed_new_keys
+    WHERE group_id = ?1 AND brought.author = every.author AND length(key) = 0
+), (
+    SELECT time FROM signed AS first WHERE group_id = ?1 AND first.author = every.author AND length(key) > 0
+    ORDER BY upto LIMIT 1
+), (
+    SELECT time FROM signed AS last WHERE group_id = ?1 AND last.author = every.author AND length(key) > 0
+    ORDER BY upto DESC LIMIT 1
+) FROM signed AS every INDEXED BY signed_by_place WHERE group_id = ?1 GROUP BY author
 """
 _COUNT = """
 SELECT count(*) FROM signed WHERE group_id = ? AND author = ? AND alias = ? AND time > ? AND length(key) > 0
@@ -384,7 +395,7 @@ class Signed:
         """By author: how many messages with words of theirs are kept, and the times of the first and the last one."""
         with self._faults():
             rows: Any = self._db.execute(_TALLY, (group,)).fetchall()
-        return {str(author): (count, first, last) for author, count, first, last in rows}
+        return {str(author): (count, first, last) for author, count, first, last in rows if count}
 
     def count(self, group: str, author: str, alias: bytes, after: int) -> int:
         """How many such messages of a stream came behind the one with this time."""

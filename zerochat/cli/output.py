@@ -18,6 +18,7 @@ from msgspec import Struct, to_builtins
 
 from zerochat import errors
 from zerochat.agent import keeping, plain
+from zerochat.agent.accusing import OUTCOME_CELLS_MAX
 from zerochat.agent.files.words import line as file_line
 from zerochat.agent.histories import fetching, sentence
 from zerochat.agent.places import DEFAULT_PROFILE
@@ -287,6 +288,10 @@ class EventText:
                 what = self._about(event, author, f"is {new} now", f"made {{}} {new}")
             case "terms_set":
                 what = f"says: {terms_of(event, lambda did, nick: self.nick(did, nick))}"
+            case "verdict_told":
+                outcome = printable_line(str(event.body.get("outcome", "")), OUTCOME_CELLS_MAX)
+                whom = self.nick(str(event.body.get("did", "")), str(event.body.get("nick", "")))
+                what = f"says that a case against {whom} came to this: {outcome}"
             case "member_renamed":
                 what = f"is called {self.nick(event.author.did, str(event.body.get('nick', '')))} now"
             case _:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from zerochat.evidence.merkle import Frontier
 from zerochat.evidence.note import parse_checkpoint, parse_note
 from zerochat.evidence.witness import Entry, checkpoint, entry_of, parse_entry
-from zerochat.group.effects import Dispatch
+from zerochat.group.effects import Admit, Dispatch
 from zerochat.group.ledger import talk
 from zerochat.group.ledger.adopting import current
 from zerochat.group.membership import LEDGER, Policy, may_post
 from zerochat.group.notices import LogSplit, Notice
 from zerochat.group.state import Group
-from zerochat.group.stimuli import CreateGroup, Moment, PostToLog, SendPost
+from zerochat.group.stimuli import CreateGroup, Moment, PostToLog, Received, SendPost
 from zerochat.group.turn import Turn
 from zerochat.group.wire.logs import LOG_PIECE, LOG_POST, LogPieceBody, LogPostBody, PostedBody, packed
 from zerochat.sim.doings import People, drawn_rotation
@@ -73,12 +73,12 @@ class Court(World):
         self.away.discard(name)
         self._connect_all()
 
-    def _frame(self, name: str, stimulus: object) -> None:
-        sender = self.nodes[name].connected.get(getattr(stimulus, "link", b""), "")
+    def _frame(self, name: str, stimulus: Received) -> None:
+        sender = self.nodes[name].connected.get(stimulus.link, "")
         if self.away.isdisjoint((name, sender)):
-            super()._frame(name, stimulus)  # type: ignore[arg-type]
+            super()._frame(name, stimulus)
 
-    def _ends(self, node: Node, link: bytes):  # type: ignore[no-untyped-def]
+    def _ends(self, node: Node, link: bytes) -> tuple[Node, Admit] | None:
         ends = super()._ends(node, link)
         return None if ends is not None and not self.away.isdisjoint((node.name, ends[0].name)) else ends
 

@@ -2,11 +2,16 @@
 of them, and the checkpoints."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, Protocol
 
+from msgspec import Struct
+
+from zerochat.errors import RemoteError
 from zerochat.evidence.case import Rules
+from zerochat.evidence.handshake import STATEMENT_BYTES_MAX, Accept, Close, parse_statement
 from zerochat.evidence.note import Note
-from zerochat.evidence.witness import Receipt
+from zerochat.evidence.witness import Receipt, is_kind, parse_entry
 
 PIECE: Final = 1024
 """Entries that are read at once."""
@@ -41,6 +46,34 @@ class Book(Protocol):
 def rules_of(book: Book, group: str, digest: str) -> Rules | None:
     """The rules with this digest, if they are those of a log of the group."""
     return next((one for one in book.origins(group) if one.digest == digest), None)
+
+
+class Ended(Struct, frozen=True):
+    """A publisher has ended a subscription, and the log has that."""
+
+    close: Close
+    receipt: Receipt
+    at: int
+    """Since when, UTC milliseconds, by the witnesses."""
+
+
+def ended(book: Book, group: str, rules: Rules, accept: Accept) -> Ended | None:
+    """The first word in a log by which a publisher has ended the subscription that began with this answer of its; None:
+    there is none that could be shown."""
+    for _, record in entries_from(book, group, rules.origin, 0):
+        if not is_kind(record, "close"):
+            continue
+        entry = parse_entry(record)
+        blob = book.blob(group, entry.hash) if entry.author == accept.publisher else None
+        receipt = book.receipt(group, rules.origin, record) if blob is not None else None
+        if blob is None or receipt is None or len(blob) > STATEMENT_BYTES_MAX:
+            continue
+        with suppress(RemoteError):
+            close = parse_statement(blob)
+            close.check()
+            if isinstance(close, Close) and (close.accept, close.by) == (accept.digest, accept.publisher):
+                return Ended(close, receipt, receipt.posted_ms(entry, rules.quorum))
+    return None
 
 
 def entries_from(

@@ -6,6 +6,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from zerochat.agent.casebook import KeptCase
 from zerochat.agent.journal import Journal
 from zerochat.crypto.encoding import b64url, b64url_bytes, canonical_json, strict_json
 from zerochat.crypto.primitives import sha256
@@ -150,3 +151,17 @@ def _accept(journal: Journal, group: Group, accusation: Accusation, digest: str)
 def _statement(journal: Journal, group: Group, digest: str) -> Statement | None:
     kept = journal.signed.statement(group.id, digest)
     return parse_statement(kept.statement) if kept is not None else None
+
+
+def kept(accusation: Accusation, origin: str, docket: Docket | None, now: int) -> KeptCase:
+    """An accusation as the journal keeps it. `docket`: where we are one of the two."""
+    return KeptCase(
+        accusation.digest,
+        origin,
+        accusation.by,
+        docket.accused if docket is not None else "",
+        accusation.accept,
+        accusation.message,
+        docket.written() if docket is not None else b"",
+        now,
+    )

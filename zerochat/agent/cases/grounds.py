@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import msgspec
 
-from zerochat.agent.cases.book import Book, entries_from
+from zerochat.agent.cases.book import Book, ended, entries_from
 from zerochat.agent.cases.dockets import Charge
 from zerochat.agent.journal import Journal
 from zerochat.agent.signed import Kept
@@ -30,7 +30,7 @@ from zerochat.evidence.case import (
 )
 from zerochat.evidence.handshake import STATEMENT_BYTES_MAX, Accept, Close, parse_statement
 from zerochat.evidence.messages import parse_ack, parse_data, parse_overwrite
-from zerochat.evidence.witness import entry_of, parse_entry
+from zerochat.evidence.witness import entry_of, is_kind, parse_entry
 from zerochat.group.state import Group
 
 
@@ -91,22 +91,9 @@ def _posted(book: Book, group: Group, rules: Rules, link: Kept) -> Iterator[Grou
 
 
 def _ended(book: Book, group: Group, rules: Rules, charge: Charge, link: Kept) -> Iterator[Ground]:
-    accept = charge.accept
-    for _, record in entries_from(book, group.id, rules.origin, 0):
-        if b'"kind":"close"' not in record:
-            continue
-        entry = parse_entry(record)
-        blob = book.blob(group.id, entry.hash) if entry.author == group.me else None
-        if blob is None or len(blob) > STATEMENT_BYTES_MAX:
-            continue
-        with suppress(RemoteError):
-            close, receipt = parse_statement(blob), book.receipt(group.id, rules.origin, record)
-            close.check()
-            mine = isinstance(close, Close) and (close.accept, close.by) == (accept.digest, group.me)
-            if isinstance(close, Close) and mine and receipt is not None:
-                if link.time > receipt.posted_ms(entry, rules.quorum):
-                    yield Ended(link.message, close, receipt.written())
-                return
+    found = ended(book, group.id, rules, charge.accept)
+    if found is not None and link.time > found.at:
+        yield Ended(link.message, found.close, found.receipt.written())
 
 
 def _repeated(book: Book, group: Group, rules: Rules, charge: Charge) -> Iterator[Ground]:
@@ -116,7 +103,7 @@ def _repeated(book: Book, group: Group, rules: Rules, charge: Charge) -> Iterato
     for place, record in entries_from(book, group.id, rules.origin, 0):
         if record == mine and place >= now.since:
             return
-        if b'"kind":"accusation"' not in record:
+        if not is_kind(record, "accusation"):
             continue
         entry = parse_entry(record)
         blob = book.blob(group.id, entry.hash) if entry.author == now.by else None

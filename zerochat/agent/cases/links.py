@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from zerochat.agent.cases.book import Book, entries_from, rules_of
+from zerochat.agent.cases.book import Book, ended, rules_of
 from zerochat.agent.cases.dockets import Docket, Statements, later_than, subscriptions
 from zerochat.agent.journal import Journal
 from zerochat.agent.stamp import timestamp
@@ -17,10 +17,9 @@ from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import LocalError, RemoteError, Retry
 from zerochat.evidence.case import Accusation, Rules
-from zerochat.evidence.handshake import Close, Subscription, parse_statement
+from zerochat.evidence.handshake import Subscription
 from zerochat.evidence.messages import Data, parse_data
 from zerochat.evidence.rivals import SIGNATURE
-from zerochat.evidence.witness import parse_entry
 from zerochat.group.membership.view import names
 from zerochat.group.state import Early, Group
 
@@ -113,7 +112,7 @@ def accuse(journal: Journal, book: Book, group: Group, member: str, now: int) ->
             refusal = refusal or NotAccountable(group=group.name)
         elif now < link.due_ms:
             refusal = refusal or TooEarly(member=name, until=timestamp(link.due_ms))
-        elif _ended(book, group, link):
+        elif (over := ended(book, group.id, link.rules, accept)) is not None and over.at < link.came.time:
             refusal = refusal or SubscriptionEnded(member=name)
         elif journal.cases.about(group.id, accept.digest, b64url(sha256(link.message))):
             refusal = refusal or AccusedAlready(member=name, group=group.name)
@@ -130,26 +129,3 @@ def accuse(journal: Journal, book: Book, group: Group, member: str, now: int) ->
             ).signed(group.seed)
             return Docket(said, link.message, link.subscription, later)
     raise refusal or NothingMissing(member=name, group=group.name)
-
-
-def _ended(book: Book, group: Group, link: Link) -> bool:
-    """Whether the log had it from the publisher, before it sent what came, that the subscription is over."""
-    assert link.rules is not None
-    origin, accept = link.rules.origin, link.subscription[1]
-    for _, record in entries_from(book, group.id, origin, 0):
-        if b'"kind":"close"' not in record:
-            continue
-        entry = parse_entry(record)
-        blob = book.blob(group.id, entry.hash) if entry.author == accept.publisher else None
-        if blob is None:
-            continue
-        try:
-            close = parse_statement(blob)
-            close.check()
-            receipt = book.receipt(group.id, origin, record)
-            posted_ms = receipt.posted_ms(entry, link.rules.quorum) if receipt is not None else None
-        except RemoteError:
-            continue
-        if isinstance(close, Close) and close.accept == accept.digest and posted_ms is not None:
-            return posted_ms < link.came.time
-    return False

@@ -9,7 +9,7 @@ from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import LocalError, RemoteError, Retry
 from zerochat.evidence.case import ENTRIES_MAX, Case, Missing, Rules, Span
-from zerochat.evidence.judge import OPEN, Judgement, counting, judge
+from zerochat.evidence.judge import counting
 from zerochat.evidence.merkle import Frontier
 from zerochat.evidence.note import parse_checkpoint
 from zerochat.evidence.witness import entry_of
@@ -56,11 +56,3 @@ def case_of(book: Book, group: str, rules: Rules, docket: Docket) -> Case:
         subscription=docket.subscription,
         missing=Missing(said, docket.message, receipt.written(), span, defences, docket.reopened),
     )
-
-
-def judged(book: Book, group: str, rules: Rules, docket: Docket) -> Judgement:
-    """What the case comes to, as far as the log is known; OPEN where it is not in there yet."""
-    try:
-        return judge(case_of(book, group, rules, docket))
-    except NotFiled:
-        return Judgement(OPEN)

@@ -7,9 +7,9 @@ from zerochat.agent import schema
 from zerochat.agent.casebook import POSTED, KeptCase
 from zerochat.agent.cases import verdicts
 from zerochat.agent.cases.book import Book, rules_of
+from zerochat.agent.cases.dockets import kept
 from zerochat.agent.cases.links import accuse
 from zerochat.agent.cases.making import case_of
-from zerochat.agent.counsel import kept
 from zerochat.agent.journal import Journal
 from zerochat.agent.report import labels
 from zerochat.agent.schema import Author, CaseInfo, CasePart

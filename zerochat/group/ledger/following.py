@@ -13,7 +13,7 @@ from zerochat.crypto.encoding import b64url
 from zerochat.crypto.primitives import sha256
 from zerochat.errors import RemoteError, Unauthentic
 from zerochat.evidence.note import Note, parse_checkpoint
-from zerochat.evidence.witness import ENTRIES_MAX, Split, parse_entry
+from zerochat.evidence.witness import ENTRIES_MAX, Split, is_kind, parse_entry
 from zerochat.group.effects import KeepEntries, KeepNote, LookUp, Measure, Notify
 from zerochat.group.ledger import mine, witnessing
 from zerochat.group.ledger.lookups import Lacking, Piece, Unread
@@ -78,7 +78,7 @@ def take(turn: Turn, name: str, origin: str, sender: str, old: int, records: Seq
     before = me is not None and log.rules.quorum.time_ms(note) <= me.joined
     _grown(turn, name, origin, said.size, fresh)
     mine.placed(turn, name, {b64url(sha256(record)) for record in fresh}, log.rules.quorum.time_ms(note))
-    filed = any(parse_entry(record).kind == "accusation" for record in fresh)
+    filed = any(is_kind(record, "accusation") for record in fresh)
     window = log.rules.quorum.time_ms(note) + log.rules.window_ms if filed else 0
     edit_log(turn, name, origin, followed=followed, shown_at=at, refresh_at=max(log.refresh_at, window))
     if before:
@@ -179,7 +179,7 @@ def seek(turn: Turn, name: str, origin: str) -> None:
     else in the order of the log."""
     log = turn.group(name).logs[origin]
     due = [hash_ for hash_, one in log.wanted.items() if one.at <= turn.now or one.at > turn.now + AGAIN_MS_MAX]
-    due = sorted(due, key=lambda hash_: b'"kind":"accusation"' not in log.wanted[hash_].record)[:WANT_MAX]
+    due = sorted(due, key=lambda hash_: not is_kind(log.wanted[hash_].record, "accusation"))[:WANT_MAX]
     whom = somebody(turn, name, log) if due else None
     if whom is None:
         return

@@ -24,10 +24,9 @@ from zerochat.group.ledger.lookups import (
 from zerochat.group.ledger.talk import can_say, say
 from zerochat.group.stimuli import LookedUp
 from zerochat.group.turn import Turn
+from zerochat.group.wire import logs
 from zerochat.group.wire.logs import (
     LOG_BLOB,
-    LOG_LINE,
-    LOG_PIECE,
     LOG_POST,
     LogLineBody,
     LogPieceBody,
@@ -47,21 +46,21 @@ def hear(turn: Turn, name: str, sender: str, message: Message) -> None:
     if not group.view.ledger or sender not in group.view.members or sender in group.quarantine:
         raise Refused(why="words about a log where there is none, or by somebody who is not a member")
     match message.type:
-        case kind if kind == LOG_POST:
+        case logs.LOG_POST:
             posts = read_body(message, LogPostBody)
             if _knows(turn, name, posts):
                 _hear_post(turn, name, sender, posts)
-        case kind if kind == LOG_PIECE:
+        case logs.LOG_PIECE:
             piece = read_body(message, LogPieceBody)
             if _knows(turn, name, piece):
                 _hear_piece(turn, name, sender, piece)
-        case kind if kind == LOG_LINE:
+        case logs.LOG_LINE:
             line = read_body(message, LogLineBody)
             if _knows(turn, name, line):
                 whole = operating.hear_line(turn, name, sender, line)
                 if whole is not None:
                     following.follow_own(turn, name, line.origin, whole)
-        case kind if kind == LOG_BLOB:
+        case logs.LOG_BLOB:
             blobs = read_body(message, LogPostBody)
             if _knows(turn, name, blobs):
                 following.hear_blobs(turn, name, sender, blobs)

@@ -44,8 +44,3 @@ def edit_log(turn: Turn, name: str, origin: str, **fields: object) -> Log:
     log = msgspec.structs.replace(group.logs[origin], **fields)
     turn.edit(name, logs={**group.logs, origin: log})
     return log
-
-
-def text_of(record: bytes) -> str:
-    """A record of a log as it stands in a message: it is canonical JSON."""
-    return record.decode()

@@ -13,6 +13,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from zerochat.errors import LocalError, NotAMember, RemoteError
+from zerochat.evidence.witness import WITNESSES_MIN
 from zerochat.group import log
 from zerochat.group.effects import Changed, Measure
 from zerochat.group.event import TERMS
@@ -23,7 +24,6 @@ from zerochat.group.state import Group, Log
 from zerochat.group.stimuli import SetTerms
 from zerochat.group.turn import Turn
 
-WITNESSES_MIN = 3
 RANK_MS = 60_000
 """So much longer than the one who is a little older in the group somebody waits."""
 PAUSE_MS = 10 * 60_000

@@ -14,11 +14,11 @@ from zerochat.group.event import ADD, GENESIS, TERMS, Did, Event
 from zerochat.names import fault_of
 
 QUORUM_MIN, QUORUM_MAX = 2, 64
-TERMS_BYTES_MAX = 5120
-"""The same of what names up to 32 witnesses."""
 DEED_BYTES_MAX = 2304
 """The record of an event that brings nobody in. With 32 ids of others, the longest name and the greatest numbers it has
 2131 bytes; everybody keeps all of them."""
+TERMS_BYTES_MAX = 5120
+"""The same of terms, which name up to 32 witnesses."""
 
 _Label = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 _Contact = Annotated[str, msgspec.Meta(max_length=CONTACT_CHARS_MAX)]

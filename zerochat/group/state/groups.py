@@ -257,8 +257,8 @@ class Group(Veiled, frozen=True):
     early: dict[str, Early] = field(default_factory=dict)
     """By member: what has come of its stream before its time."""
     logs: dict[str, Log] = field(default_factory=dict)
-    """Where the group keeps a log: the one by the terms in force, and the one before as long as something is under way
-    there, by their names."""
+    """Where the group keeps a log: the one by the terms in force, and the last ones before it, by their names
+    (`ledger/adopting.py` has how many)."""
     left_logs: tuple[str, ...] = ()
     """The logs that we have nothing to do with any more: we sign nothing there again."""
     ended: tuple[Ended, ...] = ()

@@ -20,12 +20,12 @@ class Mine(Struct, frozen=True):
 
 
 class Wanted(Struct, frozen=True):
-    """A message in the log that is not here, and that we have asked for."""
+    """An entry of the log, of which the bytes behind it are not here."""
 
     record: bytes
     tries: int = 0
     at: int = 0
-    """When we have last asked somebody, UTC ms."""
+    """When somebody is asked for them next, UTC ms."""
 
 
 class Log(Struct, frozen=True):
