@@ -659,8 +659,8 @@ def test_a_changed_byte_is_found_out(path: Path, tmp_path: Path):
                 journal.commit(state, [DropBlobs("g", 0), KeepBlob("h", "A" * 43, "a", b"x", 1), DropBlobs("h", 9)])
         except (JournalDamaged, WrongKey, NotAJournal):
             found.add(page)
-    # What is not found out lies in a page that nothing above has read (the last is free, or of sqlite_sequence, or of the
-    # index of signed messages without words, or one of the seven of the index of words, which nobody has asked).
+    # What is not found out lies in a page that nothing above has read (the last is free, or of sqlite_sequence, or of
+    # the index of signed messages without words, or one of the seven of the index of words, which nobody has asked).
     assert len(found) >= len(good) // 4096 - 5 - 7 and 0 in found
 
 
