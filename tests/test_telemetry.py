@@ -14,7 +14,7 @@ import pytest
 
 from tests import test_agent
 from tests.test_agent import Person, meet, until
-from zerochat.agent import thread
+from zerochat.agent import recording
 from zerochat.agent.client import AgentError
 from zerochat.agent.journal import DiskFull, Journal
 from zerochat.agent.telemetry import collecting, consent, recorder
@@ -145,7 +145,7 @@ def test_a_yes_to_another_question_counts_for_nothing(people):
     alice.wake()
     status = alice.client.call("telemetry")
     assert (status.on, status.recording) == (False, False)
-    assert consent.KEPT == thread.TELEMETRY
+    assert consent.KEPT == recording.TELEMETRY
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +40,7 @@ from zerochat.agent.net.bans import gravity
 from zerochat.agent.net.transport import Transport
 from zerochat.agent.places import Places
 from zerochat.agent.postman import Postman
+from zerochat.agent.recording import Recording
 from zerochat.agent.settings import Settings, load_settings
 from zerochat.agent.shares import Shares
 from zerochat.agent.vault import RESTORED_AT, lock_profile
@@ -101,8 +102,6 @@ from zerochat.group.stimuli import (
     Moment,
     Recalled,
     Received,
-    Say,
-    SendPost,
     Started,
     Stimulus,
     TimerFired,
@@ -113,8 +112,6 @@ from zerochat.group.stimuli import (
 
 if TYPE_CHECKING:
     from zerochat.agent.reloading import Reloaded
-    from zerochat.agent.telemetry.recorder import Recorder
-    from zerochat.agent.telemetry.sight import Step, Turn
 
 PLEAD_S = 2.0
 """However busy the agent is, cases are looked after once in this time."""
@@ -124,8 +121,6 @@ IDLE_MS = 1_000
 """The longest wait: signals and the gatekeeper's health are looked at this often."""
 FILES_SECRET = "files_secret"  # noqa: S105  # its name
 """In a journal's meta: what the keys of all files are made of, 32 bytes."""
-TELEMETRY = "telemetry"
-"""In a journal's meta: whether somebody has asked for it (`telemetry/consent.py`); absent: nobody ever has."""
 RELOADS_KEPT = 16
 RETRY_MS = 5_000
 """After a turn that could not be remembered (a full disk), its timers come again this much later."""
@@ -225,16 +220,6 @@ class AgentThread(threading.Thread):
         self.unneeded = False
         """True when it has ended because nobody was attached."""
         self._attention = Attention(places.data)
-        self._recorder: Recorder | None = None
-        """Records how messages fare; None, unless a person has asked for that."""
-        self._record_fault = ""
-        """Why recording has ended by itself, in a sentence; empty: it has not."""
-        self._steps: list[Step] = []
-        """What the turn that is under way has done, where it is recorded."""
-        self._turns: list[Turn] = []
-        """Turns that are on disk and said, and that the recorder does not know of yet."""
-        self._woke_ns = 0
-        """When we last turned to something, where that is recorded."""
         self._restored = False
         self.failure: BaseException | None = None
 
@@ -345,6 +330,7 @@ class AgentThread(threading.Thread):
             self._hooks = Hooks(self._places.profile, self._log, os.environ)
             with transport, postman, files, self._hooks, ControlServer(self._places.socket) as server:
                 self._transport, self._server, self._postman, self._files = transport, server, postman, files
+                self._recording = Recording(journal, lambda: self._settings, transport, server, self._log)
                 self._desk = Desk(server, journal, self.status, postman.lend, files, self._places, self._telemetry)
                 self._desk.reload = self._reload_asked.set
                 self._desk.heed = self._counsel.heed
@@ -362,7 +348,7 @@ class AgentThread(threading.Thread):
                 self._set_hooks(settings)
                 started = Started(self._pair, self._queue, key, web, hidden, settings.cover, restored, anew, *own)
                 self._turn([started, *files.found()])
-                self._record()
+                self._recording.look(self._agent, self.beat)
                 self._watch_faces()
                 self._log.info("ready at %s", self._pair)
                 self._ready.set()
@@ -374,7 +360,7 @@ class AgentThread(threading.Thread):
                     self._plead()
                 if self._drain_asked.is_set():
                     self._drain()
-                self._record(end=True)
+                self._recording.look(self._agent, self.beat, end=True)
                 self._log.info("stopped")
 
     def _files_secret(self) -> bytes:
@@ -427,7 +413,7 @@ class AgentThread(threading.Thread):
         found = differences(self._settings, settings)
         self._adopt(settings)
         self._set_hooks(settings)
-        self._record()
+        self._recording.look(self._agent, self.beat)
         # Not the core's own doing, but what `Started` tells it too; the next commit puts it on disk.
         files, sharing, rotation = _file_rules(settings), _sharing(settings), rotation_of(settings)
         self._agent = replace(self._agent, file_rules=files, sharing=sharing, rotation=rotation)
@@ -482,11 +468,9 @@ class AgentThread(threading.Thread):
             if moment is not None:
                 timeout = min(timeout, max(0, int((moment - time.monotonic()) * 1000) + 1))
         self._watch_faces()
-        if self._recorder is not None and (self._turns or self._recorder.is_due(self.beat)):
-            self._note_turns()
+        self._recording.rest(self._agent, self.beat)
         heard, ready = self._transport.poll(timeout)
-        if self._recorder is not None:
-            self._woke_ns = time.time_ns()
+        self._recording.woke()
         stimuli: list[Stimulus] = [ClockSet(by_ms)] if (by_ms := self._clock.set_by()) else []
         stimuli += [*self._pending, *self._in_order([*heard, *self._postman.take()]), *self._files.take()]
         stimuli += self._desk.take_filed()
@@ -553,7 +537,7 @@ class AgentThread(threading.Thread):
             return
         before = self._agent
         effects: list[Effect] = []
-        step = self._step if self._recorder is None else self._recorded
+        step = self._recorded if self._recording.on else self._step
         for stimulus in (*stimuli, TurnOver()):
             effects += step(stimulus)
         remembered = [effect for effect in effects if isinstance(effect, Remembered)]
@@ -574,9 +558,7 @@ class AgentThread(threading.Thread):
             self._warned()
         self._counsel.hear(effects)
         self._speak(effects)
-        if self._steps:
-            self._turns.append((self._steps, self._woke_ns, time.time_ns()))
-            self._steps = []
+        self._recording.said()
         self._postman.settle(stimuli, kept=True)
 
     def _step(self, stimulus: Stimulus) -> list[Effect]:
@@ -597,10 +579,16 @@ class AgentThread(threading.Thread):
             self._log.warning("a peer whose envelopes are refused again and again is shut out for a while")
         return effects
 
+    def _recorded(self, stimulus: Stimulus) -> list[Effect]:
+        before, begun_ns = self._agent, time.time_ns()
+        effects = self._step(stimulus)
+        self._recording.step(stimulus, before, self._agent, effects, begun_ns, time.time_ns())
+        return effects
+
     def _undo(self, before: Agent, stimuli: list[Stimulus], error: LocalError) -> None:
         """The turn could not be remembered, so it has not happened."""
         self._agent = before
-        self._steps = []
+        self._recording.undone()
         self._attention.failed(error.sentence())
         self._log.error("a turn could not be remembered: %s", error.code)
         self._postman.settle(stimuli, kept=False)
@@ -710,89 +698,9 @@ class AgentThread(threading.Thread):
         self._timers[key] = when
         heapq.heappush(self._timer_heap, (when, key))
 
-    # --- telemetry --------------------------------------------------------------------------------------------------
-
-    def _record(self, *, end: bool = False, deleted: bool = False) -> None:
-        """Record, or do not, as the person and the settings have it. `end`: no more in any case. `deleted`: nothing is
-        left of what was recorded, so it begins anew."""
-        try:
-            if self._recorder is not None or (not end and self._journal.meta_get(TELEMETRY)):
-                self._begin_to_record(end, deleted)
-        except Exception as error:  # noqa: BLE001
-            self._record_no_more(error)
-
-    def _begin_to_record(self, end: bool, deleted: bool) -> None:
-        """Or end it. Raises whatever goes wrong."""
-        from zerochat.agent.telemetry import serving  # nobody else pays for it
-
-        bounds = None if end else serving.bounds(self._journal, self._settings)
-        if self._recorder is not None and not deleted:
-            if bounds is not None:
-                self._recorder.bounds = bounds
-                return
-            self._note_turns()
-            self._note(lambda recorder: recorder.close(self._agent))
-        self._recorder, self._turns = None, []
-        if bounds is None:
-            return
-        from zerochat.agent.telemetry.recorder import Outside
-
-        counts, server = self._transport.counts, self._server
-        outside = Outside(lambda: sum(map(server.backlog, server.clients)), lambda: counts["dropped.full"])
-        self._recorder = serving.recorder(self._journal, self._agent, bounds, outside)
-        self._record_fault = ""
-
-    def _recorded(self, stimulus: Stimulus) -> list[Effect]:
-        """A step, and what is to be noted of it. What somebody here says is noted when it goes out, at the end of the
-        turn: there may be hundreds of these."""
-        if isinstance(stimulus, Ask) and isinstance(stimulus.command, SendPost | Say):
-            return self._step(stimulus)
-        before, begun_ns = self._agent, time.time_ns()
-        effects = self._step(stimulus)
-        after = self._agent
-        if after is not before or effects:
-            reason = self._transport.reason
-            reasons = {link: reason(link) for link in after.up ^ before.up} if after.up is not before.up else None
-            self._steps.append((stimulus, before, after, effects, begun_ns, time.time_ns(), reasons))
-        return effects
-
-    def _note_turns(self) -> None:
-        """Tell the recorder of the turns since the last time; before we wait, so that it takes no time from them."""
-        turns, self._turns = self._turns, []
-        faces = bool(self._server.clients)
-        self._note(lambda recorder: recorder.told(self._agent, turns, self.beat, faces=faces))
-
-    def _note(self, work: Callable[["Recorder"], None]) -> None:
-        """Have the recorder do something, if there is one. Whatever becomes of that, the chat goes on."""
-        if self._recorder is None:
-            return
-        try:
-            work(self._recorder)
-        except Exception as error:  # noqa: BLE001
-            self._record_no_more(error)
-
-    def _record_no_more(self, error: Exception) -> None:
-        """Something went wrong with it, so it ends until somebody turns it on again, or the next start: nobody shall
-        take what has holes for the whole."""
-        self._recorder, self._steps, self._turns = None, [], []
-        if isinstance(error, LocalError):
-            self._record_fault = error.sentence()
-            self._log.error("recording telemetry has ended: %s", error.code)
-        else:
-            self._record_fault = "It has ended by a fault of its own, of which the log says more."
-            self._log.error("recording telemetry has ended by a fault of its own", exc_info=error)
-
     def _telemetry(self, method: str, params: Struct) -> Struct:
         """Answer what a face asks about it. Raises LocalError."""
-        from zerochat.agent.telemetry import serving
-
-        self._note_turns()
-        self._note(lambda recorder: recorder.flush(self._agent))
-        answer = serving.answer(method, params, self._journal, self._settings)
-        if method in ("telemetry_set", "telemetry_delete"):
-            self._record_fault = ""
-            self._record(deleted=method == "telemetry_delete")
-        return serving.now_recording(answer, self._recorder is not None, self._record_fault)
+        return self._recording.answer(method, params, self._agent, self.beat)
 
     # --- what it says of itself -------------------------------------------------------------------------------------
 
