@@ -35,10 +35,11 @@ SPENT = "recording-ns"
 """Where an agent with a clock of its own writes what it says."""
 WITH_A_CLOCK = f"""
 import sys, time
+from zerochat.agent.recording import Recording
 from zerochat.agent.thread import AgentThread
 from zerochat.cli import main
 
-note, telemetry, spent = AgentThread._note, AgentThread._telemetry, 0
+note, telemetry, spent = Recording._note, AgentThread._telemetry, 0
 clock = sorted(-(time.thread_time_ns() - time.thread_time_ns()) for _ in range(1001))[500]
 
 def timed(self, work):
@@ -52,7 +53,7 @@ def telling(self, method, params):
     (self._places.data / {SPENT!r}).write_text(str(spent))
     return answer
 
-AgentThread._note, AgentThread._telemetry = timed, telling
+Recording._note, AgentThread._telemetry = timed, telling
 sys.exit(main())
 """
 Work = Callable[[Agents], int]
