@@ -98,22 +98,29 @@ def sent(sight: Sight, queue_us: int) -> list[Send]:
         if one.posted:
             path = "mediator" if one.posted == one.envelopes else "mixed"
         bases = sorted([peer.base for did, peer in group.peers.items() if did in members])
+        keys, accountability, envelopes = profile.keys, profile.accountability, one.envelopes
+        share, more = divmod(one.bytes, count)
         for place, event in enumerate(one.events):
+            type_, seq, text = event.type, event.seq, event.body.get("text")
+            if type_ == POST and isinstance(text, str) and text.isascii():
+                plain_b = len(text)
+            else:
+                plain_b = said_in(type_, event.record)[1]
             row = Send(
                 observer,
                 number,
-                event.seq,
-                profile.keys,
+                seq,
+                keys,
                 path,
-                profile.accountability,
-                bisect_left(bases, event.seq),
+                accountability,
+                bisect_left(bases, seq),
                 count,
                 event.time * 1000,
                 queue_us,
-                said_in(event.type, event.record)[1],
-                one.bytes // count + (place < one.bytes % count),
-                one.envelopes,
-                _KINDS.get(event.type, "remark"),
+                plain_b,
+                share + (place < more),
+                envelopes,
+                _KINDS.get(type_, "remark"),
             )
             rows.append(row)
     return rows

@@ -174,11 +174,14 @@ def _sorted(sight: Sight) -> tuple[list[Any], dict[type, list[Any]]]:
     seen: list[Any] = []
     told: dict[type, list[Any]] = {}
     groups, effects = sight.after.groups, cast(Iterable[Any], sight.effects)
+    name, me = "", None
     for effect in effects:
         kind: type = effect.__class__
         if kind is say.Remember:
-            group = groups.get(effect.group)
-            if group is not None and effect.author != group.me:
+            if effect.group != name:
+                name = effect.group
+                me = groups[name].me if name in groups else None
+            if me is not None and effect.author != me:
                 seen.append(effect)
         elif kind is say.Notify:
             kind = effect.notice.__class__
