@@ -5,7 +5,16 @@ from msgspec.structs import replace
 
 from tests.fake_agent import Refusal
 from tests.pilot import HOSTILE, asked, assert_harmless, run, scene, weekend
-from zerochat.agent.schema import Author, LogKeptNews, LogSplitNews, LogStalledNews, ToldVerdict
+from zerochat.agent import proving
+from zerochat.agent.schema import (
+    Author,
+    Evidence,
+    LogKeptNews,
+    LogSplitNews,
+    LogStalledNews,
+    SignedStream,
+    ToldVerdict,
+)
 from zerochat.tui.sheets.evidence import EvidenceSheet
 from zerochat.tui.sheets.sheet import Body
 from zerochat.tui.state.preferences import Choices
@@ -365,6 +374,15 @@ def test_an_accountable_group_is_created_with_its_log(tmp_path):
             assert (wanted["keys"], wanted["accountability"]) == ("sender-key", "ledger")
 
     run(play())
+
+
+@pytest.mark.parametrize(("behind", "said"), [(0, "all of yours,"), (1, "the last one,"), (1200, "last 1,200,")])
+def test_how_much_somebody_has_not_signed_for_is_said_in_words(behind, said):
+    mine = SignedStream(did="a", nick="alice", messages=1300, last="2026-03-01T10:00:00Z")
+    bob = SignedStream(did="b", nick="bob", signed_at="2026-03-01T10:00:00Z", behind=behind)
+    found = Evidence(group="g", keys="sender-key", signs=True, streams=[mine, bob])
+    ((_, about_me), (_, about_bob)) = proving.of_streams(found, str)
+    assert said in about_bob and "signed for" not in about_me
 
 
 def test_somebody_is_accused_and_what_comes_of_it_is_shown_as_it_comes(tmp_path):

@@ -47,7 +47,8 @@ def _of_stream(one: SignedStream, alone: bool, clock: Clock) -> str:
         return said + ("; no longer a member" if one.gone else "")
     if one.signed_at is None:
         return f"{said}; has signed for nothing of yours"
-    upto = "for all of yours" if not one.behind else f"for yours but the last {one.behind:,}"
+    last = "one" if one.behind == 1 else f"{one.behind:,}"
+    upto = "for all of yours" if not one.behind else f"for yours but the last {last}"
     return f"{said}; has signed {upto}, at {clock(one.signed_at)}"
 
 
