@@ -18,7 +18,7 @@ from zerochat.agent import recording
 from zerochat.agent.client import AgentError
 from zerochat.agent.journal import DiskFull, Journal
 from zerochat.agent.telemetry import collecting, consent, recorder
-from zerochat.agent.telemetry.rows import Ack, Fact, Join, Link, Recv, Send, Snapshot, State, View, unpack_rows
+from zerochat.agent.telemetry.rows import Ack, Fact, Join, Link, Recv, Send, Snapshot, Span, State, View, unpack_rows
 from zerochat.agent.telemetry.store import Store
 from zerochat.agent.vault import unlock
 from zerochat.crypto.compression import compress
@@ -360,28 +360,126 @@ def journal(people) -> Any:
         yield found
 
 
+NOW = 1_800_000_000_000_000
+
+
+def put(store: Store, rows: list[Fact], now: int = NOW, room: int = 1 << 30, *, whole: bool = True) -> None:
+    store.append(rows, now, room, 30, whole=whole)
+
+
 def test_no_more_is_kept_than_there_is_room_and_time_for(journal):
     store = journal.telemetry()
-    now = 1_800_000_000_000_000
     for number in range(200):
-        store.append(facts(50, now + number * 1_000), now, 1 << 30, 30)
+        put(store, facts(50, NOW + number * 1_000))
     whole = store.sums()
     assert whole.rows == 10_000 and whole.bytes > 20_000
-    store.append(facts(50, now + 300_000), now, whole.bytes // 2, 30)
+    put(store, facts(50, NOW + 300_000), room=whole.bytes // 2)
     half = store.sums()
     assert half.bytes <= whole.bytes // 2 and 0.4 < half.rows / whole.rows <= 0.51
     numbers = [one.number for one in store.batches(0, 1_000)]
     assert numbers == sorted(numbers) and numbers[0] > 90, "the oldest went first"
-    store.append([], now + 31 * DAY_US, 1 << 30, 30)
-    assert store.sums().rows == 0 == len(store.batches(0, 10))
     again = Store(store._db, store._faults, store._transaction)
     assert again.sums() == store.sums(), "what is counted on the way is what there is"
+    put(store, facts(1, NOW + 31 * DAY_US), NOW + 31 * DAY_US)
+    assert store.sums().rows == 1 == len(store.batches(0, 10))
+    store.age(NOW + 62 * DAY_US, 30)
+    assert store.sums().rows == 0 == len(store.batches(0, 10))
+
+
+def test_a_clock_that_was_once_far_ahead_keeps_nothing_old(journal):
+    store = journal.telemetry()
+    put(store, facts(1, NOW + 700 * DAY_US))
+    for day in range(100):
+        put(store, facts(1, NOW + day * DAY_US), NOW + day * DAY_US)
+    assert len(store.batches(0, 1_000)) == 1 + 31
+
+
+def test_what_came_while_nothing_was_recorded_leaves_a_hole_and_what_did_not_leaves_none(journal):
+    store, me = journal.telemetry(), {"g": "did:me"}
+
+    def came(author: str) -> None:
+        row = ("g", os.urandom(8).hex(), author, 1, 1, "post", b"", "", 0)
+        names = [name for _, name, *_ in journal._db.execute("PRAGMA table_info(events)")]
+        needed = [name for _, name, _, null, default, _ in journal._db.execute("PRAGMA table_info(events)") if null]
+        values = dict(zip(("group_id", "id", "author", "position", "lamport", "type", "record"), row, strict=False))
+        values |= {name: 0 for name in needed if name not in values and name in names and name != "seq"}
+        journal._db.execute(
+            f"INSERT INTO events ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})", tuple(values.values())
+        )
+
+    assert store.recorded(me, NOW) == NOW, "never before"
+    came("did:other")
+    put(store, facts(1, NOW))
+    assert store.recorded(me, NOW + DAY_US) == NOW, "nothing has come since"
+    assert store.recorded(me, NOW - DAY_US) == NOW - DAY_US, "nor does a clock that was set back make it later"
+    came("did:me")
+    assert store.recorded(me, NOW + DAY_US) == NOW, "what we have said ourselves has not come"
+    came("did:other")
+    assert store.recorded(me, NOW + DAY_US) == NOW + DAY_US
+    put(store, facts(1, NOW), NOW + 2 * DAY_US, whole=False)
+    assert store.recorded(me, NOW + 3 * DAY_US) == NOW + 3 * DAY_US, "there is more to be written"
+
+
+def covered(person: Person) -> list[tuple[int, int]]:
+    """The times of which all is recorded, those that meet as one."""
+    found: list[tuple[int, int]] = []
+    for row in of(person, Span):
+        if found and found[-1][1] == row.t_from_us:
+            found[-1] = found[-1][0], row.t_us
+        else:
+            found.append((row.t_from_us, row.t_us))
+    return found
+
+
+def test_recording_says_of_what_time_it_knows_all(people, monkeypatch):
+    monkeypatch.setattr(recorder, "FLUSH_US", 0)
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+    record(alice)
+    assert bob.client.wait("friends", bob.client.send("friends", "1").id).complete
+    alice.sleep()
+    alice.wake()  # a pause in which nothing can have come
+    assert bob.client.wait("friends", bob.client.send("friends", "2").id).complete
+    [(begun, ended)] = covered(alice)
+    times = [row.t_recv_us for row in of(alice, Recv) if row.plain_b == 1]
+    assert len(times) == 2 and all(begun <= at <= ended for at in times)
+    alice.client.call("telemetry_set", on=False)
+    assert bob.client.wait("friends", bob.client.send("friends", "not on record").id).complete
+    record(alice)
+    assert bob.client.wait("friends", bob.client.send("friends", "3").id).complete
+    first, second = covered(alice)
+    assert first[0] == begun and first[1] < second[0], "something came in between"
+    assert not any(row.plain_b == len("not on record") for row in of(alice, Recv))
+
+
+def test_who_is_in_is_written_again_now_and_then(people, monkeypatch):
+    monkeypatch.setattr(recorder, "FLUSH_US", 0)
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+    record(alice)
+    count = len(of(alice, View))
+    monkeypatch.setattr(recorder, "VIEWS_US", 0)
+    assert alice.client.wait("friends", alice.client.send("friends", "hello").id).complete
+    until(lambda: len(of(alice, View)) > count, "another view")
+    assert {len(row.roster) for row in of(alice, View)} == {2}
+
+
+def test_what_is_too_old_goes_although_nothing_is_recorded_any_more(people):
+    (alice,) = people("alice")
+    record(alice)
+    alice.client.call("telemetry_set", on=False)
+    alice.sleep()
+    with reopened(alice) as found:
+        put(found.telemetry(), facts(5, NOW - 900 * DAY_US), NOW - 900 * DAY_US)
+        assert found.telemetry().sums().rows >= 5
+    alice.wake()
+    assert of(alice, Ack) == []
 
 
 def test_the_names_of_a_forgotten_group_are_gone_and_no_number_is_used_twice(journal):
     store = journal.telemetry()
     numbers = {name: store.number(*name) for name in (("g", ""), ("g", "did:a"), ("h", ""), ("h", "did:a"))}
-    store.append(facts(1, 1_800_000_000_000_000), 1_800_000_000_000_000, 1 << 30, 30)
+    put(store, facts(1, NOW))
     assert {(group, did): number for number, group, did in store.names(0, 99)} == numbers
     with journal._transaction():
         journal.forget("g")
@@ -444,7 +542,7 @@ def test_pages_are_lines_of_the_control_socket_however_much_there_is(people, mon
         store = journal.telemetry()
         numbers = [store.number("g", f"did:{number}") for number in range(7)]
         for number in range(10):
-            store.append(facts(5, time.time_ns() // 1000 + number), time.time_ns() // 1000, 1 << 30, 30)
+            put(store, facts(5, time.time_ns() // 1000 + number), time.time_ns() // 1000)
     alice.wake()
     assert len(of(alice, Ack)) == 50
     assert [row.upto for row in collecting.newest(alice.client.call, 4)][-3:] == [2, 3, 4]

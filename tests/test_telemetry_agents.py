@@ -16,6 +16,7 @@ from tests.test_agent import Person, meet, until
 from tests.test_telemetry import _may_be_recorded, kept, of, record, reopened  # noqa: F401  # one is a fixture
 from zerochat.agent.client import AgentError
 from zerochat.agent.journal import DiskFull, Journal, JournalDamaged, JournalInUse
+from zerochat.agent.net.transport import Transport
 from zerochat.agent.places import places
 from zerochat.agent.schema.telemetry import TelemetryStatus
 from zerochat.agent.telemetry import collecting, messages, recorder, serving
@@ -92,6 +93,22 @@ def test_what_fails_in_recording_ends_recording_and_is_said(people, monkeypatch,
     assert (again.recording, again.fault) == (True, "")
     says(alice, "on record")
     assert of(alice, Send)[-1].plain_b == len("on record")
+
+
+def test_nor_does_what_fails_before_the_recorder_has_it(people, monkeypatch):
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+    record(alice)
+
+    def fails(*rest: object) -> None:
+        raise KeyError("a secret")
+
+    monkeypatch.setattr(Transport, "reason", fails)
+    bob.sleep()
+    until(lambda: not status(alice).recording, "the end of recording")
+    bob.wake()
+    says(alice, "after")
+    assert "a fault of its own" in status(alice).fault and lives(alice)
 
 
 def test_a_start_is_no_worse_for_recording_that_cannot_begin(people, monkeypatch):

@@ -20,10 +20,11 @@ from tests.test_agent import Person, meet, until
 from tests.test_telemetry import kept, record
 from zerochat.agent.client import AgentError
 from zerochat.agent.schema import AnnouncedCommand
-from zerochat.agent.telemetry import collecting
+from zerochat.agent.telemetry import collecting, recorder, serving
+from zerochat.agent.telemetry import export as export_module
 from zerochat.agent.telemetry.export import ExportThere, Name, NoParquet, NothingRecorded, Told, Wanted, dry_run, export
 from zerochat.agent.telemetry.pseudonyms import BadPhrase, Pseudonyms, new_phrase
-from zerochat.agent.telemetry.rows import KINDS, Ack, Fact, Join, Queue, View, columns
+from zerochat.agent.telemetry.rows import KINDS, Ack, Fact, Join, Queue, Span, View, columns
 from zerochat.cli import main
 from zerochat.crypto.words import dictionary
 
@@ -48,6 +49,7 @@ state: observer int64, group int64, sections int32, raw_b int64, zstd_b int64, t
 link: observer int64, peer int64, up bool, reason string, us int64, t_us int64
 queue: observer int64, name string, high int64, drops int64, t_us int64
 view: observer int64, group int64, roster list<int64>, checksum int64, t_us int64
+span: observer int64, t_from_us int64, t_us int64
 """
 
 
@@ -81,8 +83,15 @@ def acks(*times: int, group: int = 3) -> list[Fact]:
 
 
 def dry(rows: list[Fact], pseudonyms: Pseudonyms, wanted: Wanted = Wanted()) -> list[tuple[str, str, Any]]:  # noqa: B008
+    """The rows of an export: kind, day and row."""
     told: list[tuple[str, str, Any]] = []
-    dry_run(lambda *one: told.append(one), [rows], NAMES, pseudonyms, wanted)
+
+    def say(file: str, row: Any) -> None:
+        kind, day, part = file.split("/")
+        assert part == "part-00000.parquet"
+        told.append((kind, day.removeprefix("date="), row))
+
+    dry_run(say, [rows], NAMES, pseudonyms, wanted)
     return told
 
 
@@ -107,7 +116,7 @@ def test_an_export_is_what_its_manifest_says(people, tmp_path, parquet):
     told = exported(alice, out, Pseudonyms.alone())
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest == told.manifest
-    assert (manifest["format"], manifest["schema_version"], manifest["study"]) == ("zerochat-telemetry", 2, "alone")
+    assert (manifest["format"], manifest["schema_version"], manifest["study"]) == ("zerochat-telemetry", 3, "alone")
     assert re.fullmatch("[0-9a-f]{16}", manifest["study_fingerprint"]) and int(manifest["observer"]) != 0
     assert manifest["time_unit_us"] == 1_000_000 and re.fullmatch(r"\d{4}-\d\d-\d\d", manifest["exported_at"])
     listed = {one["path"]: one for one in manifest["files"]}
@@ -117,7 +126,7 @@ def test_an_export_is_what_its_manifest_says(people, tmp_path, parquet):
         content = (out / path).read_bytes()
         assert (one["bytes"], one["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
         file = parquet.ParquetFile(out / path)
-        assert file.metadata.metadata[b"zerochat_schema_version"] == b"2"
+        assert file.metadata.metadata[b"zerochat_schema_version"] == b"3"
         assert file.metadata.num_rows == one["rows"]
         assert {file.metadata.row_group(0).column(0).compression} == {"ZSTD"}
         want = [(column.name, column.type, column.optional) for column in columns(KINDS[one["kind"]])]
@@ -149,12 +158,55 @@ def test_since_and_group_cut_it_and_who_was_in_is_told_all_the_same():
     assert {(kind, row["group"]) for kind, _, row in one} == {("view", key.group("h")), ("ack", key.group("h"))}
     with pytest.raises(NothingRecorded):
         dry(rows, key, Wanted(since_us=NOON + 9 * DAY, groups=frozenset({"elsewhere"})))
+    with pytest.raises(NothingRecorded):
+        dry(rows, key, Wanted(since_us=NOON + 9 * DAY))
+    spans: list[Fact] = [Span(1, NOON - DAY, NOON), *acks(NOON)]
+    cut = dry(spans, key, Wanted(since_us=NOON - 5, groups=frozenset({"g"})))
+    assert [(row["t_from_us"], row["t_us"]) for kind, _, row in cut if kind == "span"] == [(NOON - 1_000_000, NOON)]
+
+
+def test_rows_go_into_several_files_where_there_are_many_and_a_dry_run_names_the_same(tmp_path, parquet, monkeypatch):
+    monkeypatch.setattr(export_module, "FILE_ROWS", 7)
+    monkeypatch.setattr(export_module, "MEMORY_ROWS", 12)
+    key, out = Pseudonyms.alone(), tmp_path / "out"
+    rows = acks(*(NOON + DAY * (number % 3) for number in range(40)))
+    told = export(out, [rows], NAMES, key, Wanted())
+    said: dict[str, list[Any]] = {}
+    dry_told = dry_run(lambda file, row: said.setdefault(file, []).append(row), [rows], NAMES, key, Wanted())
+    listed = {one["path"]: one["rows"] for one in told.manifest["files"]}
+    assert listed == {one["path"]: one["rows"] for one in dry_told.manifest["files"]} and len(listed) > 5
+    assert max(listed.values()) <= 7 and sum(listed.values()) == 40
+    for file, those in said.items():
+        assert parquet.ParquetFile(out / file).read().to_pylist() == those
+
+
+def test_an_export_of_what_is_deleted_meanwhile_is_none(people, tmp_path, parquet, monkeypatch):
+    monkeypatch.setattr(serving, "PAGE_BATCHES", 1)
+    monkeypatch.setattr(recorder, "FLUSH_US", 0)
+    alice, bob = people("alice", "bob")
+    meet(alice, bob)
+    record(alice)
+    for number in range(5):
+        assert alice.client.wait("friends", alice.client.send("friends", f"{number}").id).complete
+    call = alice.client.call
+    end, names = collecting.end_of(call), collecting.names(call)
+
+    def meanwhile() -> Any:
+        pages = collecting.batches(call, end)
+        yield next(pages)
+        call("telemetry_delete")
+        assert alice.client.wait("friends", alice.client.send("friends", "goes on").id).complete
+        yield from pages
+
+    with pytest.raises(collecting.DeletedMeanwhile):
+        export(tmp_path / "out", meanwhile(), names, Pseudonyms.alone(), Wanted())
+    assert list(tmp_path.glob("out")) == [] and list(tmp_path.glob(".out*")) == []
 
 
 def test_what_a_forgotten_group_has_left_is_in_no_export():
     told: list[object] = []
     gone: list[Fact] = [View(9, 8, [9], 1, NOON), Ack(9, 8, 7, 1, NOON, "direct")]
-    done = dry_run(lambda *one: told.append(one), [[*gone, *acks(NOON)]], NAMES, Pseudonyms.alone(), Wanted())
+    done = dry_run(lambda file, row: told.append(row), [[*gone, *acks(NOON)]], NAMES, Pseudonyms.alone(), Wanted())
     assert (done.nameless, len(told)) == (2, 1)
 
 
@@ -184,7 +236,9 @@ def test_together_the_same_people_have_the_same_numbers_and_alone_nobody_has(peo
         views_alone = rows_of(parquet, tmp_path / f"alone {number}", "view")[-1]
         numbers.append(
             {*views_alone["roster"], views_alone["group"], views_alone["checksum"], int(told.manifest["observer"])}
+            | {row["attempt"] for row in rows_of(parquet, tmp_path / f"alone {number}", "join")}
         )
+        assert rows_of(parquet, tmp_path / f"alone {number}", "join")
     assert not numbers[0] & numbers[1] and not numbers[0] & {*views[0]["roster"], views[0]["group"]}
 
 
@@ -400,13 +454,13 @@ def test_from_the_question_to_the_export_and_to_nothing_again(run, tmp_path, par
     code, out, err = run("export", "--dry-run")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and rows[-1]["file"] == "manifest.json" and "nothing was" in err
-    assert [row["file"].partition("/")[0] for row in rows[:-1]] == ["view"] and not list(tmp_path.glob("week*"))
+    assert [row["file"].partition("/")[0] for row in rows[:-1]] == ["view", "span"] and not list(tmp_path.glob("week*"))
     assert run("export")[0] == 2
     code, out, err = run("export", "--out", str(tmp_path / "week"), "--group", "friends")
     assert code == 0 and out.strip() == str(tmp_path / "week") and "nobody's name" in err
     written = rows_of(parquet, tmp_path / "week", "view")
     assert len(written) == 1 and len(written[0]["roster"]) == 2
-    assert [set(row) - {"file"} for row in rows[:-1]] == [set(row) for row in written], "what the dry run has shown"
+    assert set(rows[0]) - {"file"} == set(written[0]), "what the dry run has shown"
     assert run("export", "--out", str(tmp_path / "week"))[0] == 2
     assert run("delete")[0] == 2 and run("delete", typed="n\n")[0] == 1
     code, _, err = run("delete", "--yes")

@@ -177,3 +177,19 @@ def test_no_export_is_made_where_it_is_forbidden_or_nothing_says_where_to(tmp_pa
             assert asked(it.agent, "telemetry_names") == [] and not (tmp_path / "out").exists()
 
     run(play())
+
+
+def test_what_the_chat_was_told_counts_though_its_agent_was_not(tmp_path, recorded, monkeypatch):
+    monkeypatch.setenv("DO_NOT_TRACK", "1")
+
+    async def play():
+        async with scene(tmp_path, size=(100, 40), setting=weekend, choices=at(tmp_path)) as it:
+            await it.shows("seven at the station")
+            await it.say("/telemetry on")
+            await it.until(lambda: "DO_NOT_TRACK is set. Nothing is recorded" in it.told())
+            await it.say(f"/telemetry export {tmp_path / 'out'}")
+            await it.until(lambda: it.told().endswith("Telemetry is off because DO_NOT_TRACK is set"))
+            assert asked(it.agent, "telemetry_set") == [] == asked(it.agent, "telemetry_names")
+            assert not (tmp_path / "out").exists()
+
+    run(play())

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 TELEMETRY: Final = "telemetry"
 """In a journal's meta: whether somebody has asked for it (`telemetry/consent.py`); absent: nobody ever has."""
+AGE_S: Final = 3_600.0
+"""How often it is looked for what is too old, while nothing is recorded."""
 
 
 class Recording:
@@ -48,6 +50,8 @@ class Recording:
         """What the turn that is under way has done."""
         self._turns: list[Turn] = []
         """Turns that are on disk and said, and that the recorder does not know of yet."""
+        self._age_at: float | None = None
+        """When it is looked again for what is too old, by the monotonic clock; None: nobody has ever recorded."""
         self._woke_ns = 0
         """When the thread has last turned to something."""
 
@@ -66,9 +70,12 @@ class Recording:
             isinstance(stimulus, Ask) and isinstance(stimulus.command, SendPost | Say)
         ):
             return
-        reason = self._transport.reason
-        reasons = {link: reason(link) for link in after.up ^ before.up} if after.up is not before.up else None
-        self._steps.append((stimulus, before, after, effects, begun_ns, ended_ns, reasons))
+        try:
+            reason = self._transport.reason
+            reasons = {link: reason(link) for link in after.up ^ before.up} if after.up is not before.up else None
+            self._steps.append((stimulus, before, after, effects, begun_ns, ended_ns, reasons))
+        except Exception as error:  # noqa: BLE001
+            self._no_more(error)
 
     def said(self) -> None:
         """The turn is on disk, and what it says is on its way."""
@@ -83,8 +90,11 @@ class Recording:
     def rest(self, agent: Agent, beat: float) -> None:
         """The thread is about to wait (`beat`: since then, as `time.monotonic` has it): so this takes no time from what
         it does."""
-        if self._recorder is not None and (self._turns or self._recorder.is_due(beat)):
-            self._tell(agent, beat)
+        if self._recorder is not None:
+            if self._turns or self._recorder.is_due(beat):
+                self._tell(agent, beat)
+        elif self._age_at is not None and beat >= self._age_at:
+            self._age(agent, beat)
 
     def woke(self) -> None:
         if self._recorder is not None:
@@ -106,7 +116,7 @@ class Recording:
         from zerochat.agent.telemetry import serving
 
         self._tell(agent, beat)
-        self._note(lambda recorder: recorder.flush(agent))
+        self._note(lambda recorder: recorder.flush(agent, asked=True))
         answer = serving.answer(method, params, self._journal, self._settings())
         if method in ("telemetry_set", "telemetry_delete"):
             self._fault = ""
@@ -128,13 +138,25 @@ class Recording:
             self._note(lambda recorder: recorder.close(agent))
         self._recorder, self._turns = None, []
         if bounds is None:
+            self._age(agent, beat)
             return
         from zerochat.agent.telemetry.recorder import Outside
 
         counts, server = self._transport.counts, self._server
+        self._age_at = None
         outside = Outside(lambda: sum(map(server.backlog, server.clients)), lambda: counts["dropped.full"])
         self._recorder = serving.recorder(self._journal, agent, bounds, outside)
         self._fault = ""
+
+    def _age(self, agent: Agent, beat: float) -> None:
+        """Nothing is recorded; what was still goes when its time is over."""
+        from zerochat.agent.telemetry import serving
+
+        self._age_at = beat + AGE_S
+        try:
+            serving.age(self._journal, self._settings(), agent)
+        except Exception as error:  # noqa: BLE001  # it is tried again, and hurts nobody until then
+            self._log.error("old telemetry could not be dropped: %s", type(error).__name__)
 
     def _tell(self, agent: Agent, beat: float) -> None:
         """Tell the recorder of the turns since the last time."""

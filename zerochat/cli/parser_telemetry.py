@@ -75,10 +75,11 @@ zerochat telemetry show -n 100 --format jsonl | jq 'select(.row == "recv")'
         actions,
         "export",
         "write what there is as Parquet files",
-        "Write a new folder of Parquet files, by kind and day, with a manifest. Everybody is a number there that\n"
-        "nobody can trace back, another one in each export; with --study it comes from a phrase that members have\n"
-        "agreed on, so that their exports fit together. Without --study times are rounded to the second. The export\n"
-        "is there whole or not at all, and stays where you put it. It needs pyarrow: pip install\n"
+        "Write a new folder of Parquet files, by kind and day, with a manifest. Everybody is a number there, another\n"
+        "one in each export, under a key that nobody keeps; but when each writes and how much may tell who it is to\n"
+        "whoever knows the group, and that two exports are of the same people. With --study numbers come from a\n"
+        "phrase that members have agreed on, so that their exports fit together. Without it times are rounded to the\n"
+        "second. The export is there whole or not at all, and stays where you put it. It needs pyarrow: pip install\n"
         "pyarrow.",
         """
 zerochat telemetry export --out my-week --since 7d
@@ -96,7 +97,7 @@ ZEROCHAT_STUDY_FILE=~/.study zerochat telemetry export --out together --study
         action="store_true",
         help="with the phrase that ZEROCHAT_STUDY_FILE has in it, or that you are asked for; times are exact then",
     )
-    export.add_argument("--dry-run", action="store_true", help="print what would be written, and write nothing")
+    export.add_argument("--dry-run", action="store_true", help="print every row that would be written, but write none")
     delete = add_verb(
         actions,
         "delete",

@@ -165,10 +165,10 @@ def _export(options: Options, out: Output) -> ExitCode:
         if options.dry_run:
             import json
 
-            def put(kind: str, day: str, row: dict[str, Any]) -> None:
-                print(json.dumps({"file": f"{kind}/date={day}/part-00000.parquet", **row}, separators=(",", ":")))
+            def say(file: str, row: dict[str, Any]) -> None:
+                print(json.dumps({"file": file, **row}, separators=(",", ":")))
 
-            told = dry_run(put, rows, names, pseudonyms, wanted)
+            told = dry_run(say, rows, names, pseudonyms, wanted)
             print(json.dumps({"file": "manifest.json", **told.manifest}, separators=(",", ":")), flush=True)
         else:
             told = export(Path(options.path or "").expanduser().absolute(), rows, names, pseudonyms, wanted)

@@ -7,6 +7,12 @@ from typing import Any
 from zerochat.agent.schema.telemetry import TelemetryBatch, TelemetryNames, TelemetryRows
 from zerochat.agent.telemetry.export import Name
 from zerochat.agent.telemetry.rows import Fact, columns, unpack_rows
+from zerochat.errors import LocalError
+
+
+class DeletedMeanwhile(LocalError):
+    """What was recorded was deleted while it was read, or has made room for what came since. Nothing is exported."""
+
 
 Call = Callable[..., Any]
 """Asks the agent: the name of a method, and its params by name (`Client.call`)."""
@@ -41,16 +47,17 @@ def names(call: Call) -> dict[int, Name]:
 
 
 def batches(call: Call, end: int) -> Iterator[list[Fact]]:
-    """All rows up to the batch `end`, in the order in which they were recorded."""
+    """All rows up to the batch `end`, in the order in which they were recorded. Raises DeletedMeanwhile."""
     after = 0
     while after < end:
         page: TelemetryRows = call("telemetry_rows", after=after)
-        if not page.batches:
-            return
+        numbers = [batch.number for batch in page.batches]
+        if end not in numbers and not (numbers and numbers[-1] < end):
+            raise DeletedMeanwhile
         for batch in page.batches:
             if batch.number <= end:
                 yield rows_of(batch)
-        after = page.batches[-1].number
+        after = numbers[-1]
 
 
 def as_kept(row: Fact) -> Mapping[str, Any]:

@@ -1,7 +1,9 @@
 """Facts as Parquet: a folder for each kind and day, a manifest, and nobody's name.
 
 Everything is written into a folder beside the one that is wanted, and that gets its name when all of it is on disk: an
-export is there whole or not at all. Parquet wants pyarrow, which comes with the extra `analytics` alone.
+export is there whole or not at all. Every file is written at once and closed, so that few are open however many days
+there are, and little is in memory however many rows. Parquet wants pyarrow, which comes with the extra `analytics`
+alone.
 """
 
 import fcntl
@@ -28,6 +30,7 @@ from zerochat.agent.telemetry.rows import (
     SCHEMA_VERSION,
     Column,
     Fact,
+    Span,
     View,
     columns,
     names_in,
@@ -39,8 +42,8 @@ FORMAT: Final = "zerochat-telemetry"
 MANIFEST: Final = "manifest.json"
 VERSION_KEY: Final = "zerochat_schema_version"
 SECOND_US: Final = 1_000_000
-ROWS_AT_ONCE: Final = 20_000
-"""Rows of one kind and day that are kept in memory before they are written."""
+FILE_ROWS, MEMORY_ROWS = 100_000, 150_000
+"""Rows of one file, and of all those that are not yet written, at the most."""
 ZSTD_LEVEL: Final = 3
 _UNFINISHED: Final = ".zerochat-unfinished"
 
@@ -87,7 +90,7 @@ class Told(Struct):
 
 Row = dict[str, Any]
 """One row of an export, by column."""
-Put = Callable[[str, str, Row], None]
+Put = Callable[[str, str, Row], object]
 """Takes a kind, a day and a row."""
 
 
@@ -116,9 +119,7 @@ class Writer:
             self._one(row)
 
     def finish(self, software: str = f"zerochat {__version__}") -> Told:
-        """What the manifest says, but for the files."""
-        if not self._began:
-            self._begin()
+        """What the manifest says, but for the files. Raises NothingRecorded."""
         if not self._days:
             raise NothingRecorded
         own = next((one.did for one in self._names.values() if not one.group), "")
@@ -148,13 +149,15 @@ class Writer:
 
     def _one(self, fact: Fact) -> None:
         kind = type(fact)
+        if isinstance(fact, Span) and fact.t_from_us < self._wanted.since_us:
+            fact = msgspec.structs.replace(fact, t_from_us=self._wanted.since_us)
         if any(number not in self._names for number in names_in([fact])):
             self.told.nameless += 1
             return
         group = self._names[fact.group].group if "group" in kind.__struct_fields__ and fact.group else None  # type: ignore[union-attr]
         if group is None:
             group = self._names[fact.observer].group or None if fact.observer else None
-        if self._wanted.groups is not None and group not in self._wanted.groups:
+        if self._wanted.groups is not None and group not in self._wanted.groups and not isinstance(fact, Span):
             return
         row = {column.name: self._value(fact, column) for column in columns(kind)}
         day = datetime.fromtimestamp(row[time_field(kind)] / SECOND_US, UTC).date().isoformat()
@@ -170,6 +173,8 @@ class Writer:
                 return self._pseudonym(value)
             case "names":
                 return sorted(map(self._pseudonym, value))
+            case "lot":
+                return self._pseudonyms.lot(value)
             case "class":
                 assert isinstance(fact, View)
                 return self._pseudonyms.view(self._pseudonym(fact.group), value)
@@ -187,8 +192,50 @@ class Writer:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-class _Files:
-    """The Parquet files of one export."""
+class Shelf:
+    """Sorts rows into files by kind and day, several where there are many, and has each written when it is full.
+    `write`: takes a path in the export, a kind and rows."""
+
+    def __init__(self, write: Callable[[str, str, list[Row]], None]) -> None:
+        self._write = write
+        self._rows: dict[tuple[str, str], list[Row]] = {}
+        self._waiting = 0
+        self._parts: Counter[tuple[str, str]] = Counter()
+        self.files: list[dict[str, Any]] = []
+        """What the manifest says of each that is written."""
+
+    def put(self, kind: str, day: str, row: Row) -> str:
+        """Take a row; the file that it will be in."""
+        key = kind, day
+        path = self._path(key)
+        rows = self._rows.setdefault(key, [])
+        rows.append(row)
+        self._waiting += 1
+        if len(rows) >= FILE_ROWS:
+            self._close(key)
+        elif self._waiting >= MEMORY_ROWS:
+            self._close(max(self._rows, key=lambda one: len(self._rows[one])))
+        return path
+
+    def close(self) -> list[dict[str, Any]]:
+        """Write what is left; what the manifest says of the files."""
+        for key in list(self._rows):
+            self._close(key)
+        return sorted(self.files, key=lambda one: one["path"])
+
+    def _path(self, key: tuple[str, str]) -> str:
+        return f"{key[0]}/date={key[1]}/part-{self._parts[key]:05}.parquet"
+
+    def _close(self, key: tuple[str, str]) -> None:
+        path, rows = self._path(key), self._rows.pop(key)
+        self._parts[key] += 1
+        self._waiting -= len(rows)
+        self._write(path, key[0], rows)
+        self.files.append({"path": path, "kind": key[0], "rows": len(rows)})
+
+
+class _Parquet:
+    """Writes the files of one export into a folder."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -197,52 +244,20 @@ class _Files:
         except ImportError as error:
             raise NoParquet from error
         self._folder, self._arrow, self._parquet = folder, pyarrow, pyarrow.parquet
-        self._rows: dict[tuple[str, str], list[Row]] = {}
-        self._open: dict[tuple[str, str], Any] = {}
-        self._counts: Counter[tuple[str, str]] = Counter()
 
-    def put(self, kind: str, day: str, row: Row) -> None:
-        rows = self._rows.setdefault((kind, day), [])
-        rows.append(row)
-        if len(rows) >= ROWS_AT_ONCE:
-            self._write((kind, day))
+    def write(self, path: str, kind: str, rows: list[Row]) -> None:
+        place = self._folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        table = self._arrow.Table.from_pylist(rows, schema=self._schema(kind))
+        self._parquet.write_table(table, place, compression="zstd", compression_level=ZSTD_LEVEL)
 
-    def close(self) -> list[dict[str, Any]]:
-        """Write what is left; what the manifest says of the files."""
-        for key in list(self._rows):
-            self._write(key)
-        for writer in self._open.values():
-            writer.close()
-        found = []
-        for kind, day in sorted(self._open):
-            path = self._path(kind, day)
-            with path.open("rb") as file:
-                digest = file_digest(file, "sha256").hexdigest()
-                os.fsync(file.fileno())
-            relative = path.relative_to(self._folder).as_posix()
-            facts = {"path": relative, "kind": kind, "rows": self._counts[kind, day]}
-            found.append({**facts, "bytes": path.stat().st_size, "sha256": digest})
-        return found
-
-    def abandon(self) -> None:
-        for writer in self._open.values():
-            with suppress(Exception):  # the disk may be why
-                writer.close()
-
-    def _path(self, kind: str, day: str) -> Path:
-        return self._folder / kind / f"date={day}" / "part-00000.parquet"
-
-    def _write(self, key: tuple[str, str]) -> None:
-        rows = self._rows.pop(key)
-        schema = self._schema(key[0])
-        if key not in self._open:
-            path = self._path(*key)
-            path.parent.mkdir(parents=True)
-            self._open[key] = self._parquet.ParquetWriter(
-                path, schema, compression="zstd", compression_level=ZSTD_LEVEL
-            )
-        self._open[key].write_table(self._arrow.Table.from_pylist(rows, schema=schema))
-        self._counts[key] += len(rows)
+    def told(self, one: dict[str, Any]) -> dict[str, Any]:
+        """What the manifest says of a file, which is on disk then."""
+        path = self._folder / one["path"]
+        with path.open("rb") as file:
+            digest = file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        return {**one, "bytes": path.stat().st_size, "sha256": digest}
 
     def _schema(self, kind: str) -> Any:
         arrow = self._arrow
@@ -261,16 +276,13 @@ def export(
         raise ExportThere(path=out)
     try:
         with _beside(out) as folder:
-            files = _Files(folder)
-            try:
-                writer = Writer(names, pseudonyms, wanted, files.put)
-                for rows in batches:
-                    writer.take(rows)
-                told = writer.finish()
-                told.manifest["files"] = files.close()
-            except BaseException:
-                files.abandon()
-                raise
+            parquet = _Parquet(folder)
+            shelf = Shelf(parquet.write)
+            writer = Writer(names, pseudonyms, wanted, shelf.put)
+            for rows in batches:
+                writer.take(rows)
+            told = writer.finish()
+            told.manifest["files"] = [parquet.told(one) for one in shelf.close()]
             manifest = folder / MANIFEST
             with manifest.open("xb") as file:
                 file.write(msgspec.json.format(msgspec.json.encode(told.manifest), indent=1) + b"\n")
@@ -315,13 +327,17 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 def dry_run(
-    put: Put,
+    say: Callable[[str, Row], None],
     batches: Iterable[Sequence[Fact]],
     names: Mapping[int, Name],
     pseudonyms: Pseudonyms,
     wanted: Wanted,
 ) -> Told:
-    """Give every row that an export would have to `put`, and what its manifest would say of them. Needs no pyarrow."""
-    writer = Writer(names, pseudonyms, wanted, put)
+    """Say every row that an export would have, with the file that it would be in, and what its manifest would say; of
+    the files not how large they are, nor their hashes. Needs no pyarrow."""
+    shelf = Shelf(lambda path, kind, rows: None)
+    writer = Writer(names, pseudonyms, wanted, lambda kind, day, row: say(shelf.put(kind, day, row), row))
     writer.take(chain.from_iterable(batches))
-    return writer.finish()
+    told = writer.finish()
+    told.manifest["files"] = shelf.close()
+    return told

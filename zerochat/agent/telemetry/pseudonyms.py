@@ -83,6 +83,10 @@ class Pseudonyms:
         """Of a class of views; `group`: the pseudonym."""
         return self._number("view", str(group), str(checksum))
 
+    def lot(self, number: int) -> int:
+        """In the place of a number that was drawn by lot: 48 bits."""
+        return self._number("lot", str(number), "") & (1 << 48) - 1
+
     def _number(self, kind: str, group: str, name: str) -> int:
         known = self._numbers.get((kind, group, name))
         if known is None:

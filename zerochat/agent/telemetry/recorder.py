@@ -11,7 +11,7 @@ only where something of its own has moved, and the one loop that runs for every 
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, cast
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from msgspec import Struct
 from zerochat.agent.telemetry.changes import Links, Queues, Repairs, view, views
 from zerochat.agent.telemetry.joins import Joins
 from zerochat.agent.telemetry.messages import Arrivals, acknowledged, sent
-from zerochat.agent.telemetry.rows import Fact
+from zerochat.agent.telemetry.rows import Fact, Span
 from zerochat.agent.telemetry.sight import Sight, Step, Turn
 from zerochat.agent.telemetry.store import BATCH_ROWS_MAX, Store
 from zerochat.group import effects as say
@@ -29,6 +29,8 @@ from zerochat.group.stimuli import TurnOver
 
 FLUSH_US: Final = 10_000_000
 """Facts are written so long after they have come, at the latest: what a power cut costs."""
+VIEWS_US: Final = 43_200_000_000
+"""Who is in each group is written again so often: what is older than its time goes, and the rest needs one."""
 STEPS_MAX, EFFECTS_MAX = 48, 256
 """Facts are made as soon as turns have had so many steps, or as many effects: they keep in memory whatever those were
 about, and a burst is enough for itself."""
@@ -66,11 +68,16 @@ class Recorder:
         now = self._now_us(agent)
         self._arrivals, self._repairs, self._joins = Arrivals(), Repairs(), Joins()
         self._links = Links(now)
-        self._queues = Queues(store.number("", me))
+        self._me = store.number("", me)
+        self._queues = Queues(self._me)
         self._turns: list[tuple[Turn, int | None]] = []
         """Those of which no facts are made yet, with when the faces were told; None: none was there."""
         self._count_steps = self._count_effects = 0
-        self._kept: list[Fact] = [view(store, group, now) for group in agent.groups.values() if group.state != "left"]
+        self._since_us = store.recorded({group.id: group.me for group in agent.groups.values()}, now)
+        """Up to when all that has come is written, and from when it will be."""
+        self._viewed_us = now
+        """When it was last said who is in each group."""
+        self._kept: list[Fact] = list(self._views(agent, now))
         """Facts that are not yet written."""
         self._flushed_s = time.monotonic()
         self._unsent = outside.unsent()
@@ -93,16 +100,24 @@ class Recorder:
             self._flushed_s = now_s
             self.flush(agent)
 
-    def flush(self, agent: Agent) -> None:
-        """Write what there is."""
+    def flush(self, agent: Agent, *, asked: bool = False) -> None:
+        """Write what there is. `asked`: somebody wants to know, and hears of quiet times too."""
         self._make_facts()
         now = self._now_us(agent)
+        if not 0 <= now - self._viewed_us < VIEWS_US:
+            self._viewed_us = now
+            self._kept += self._views(agent, now)
         unsent = self._outside.unsent()
         self._kept += self._queues.look(now, agent, self._outside.faces_b(), unsent - self._unsent)
         self._unsent = unsent
+        if self._kept or (asked and now - self._since_us >= FLUSH_US):
+            if self._since_us < now:  # else the clock was set back
+                self._kept.append(Span(self._me, self._since_us, now))
+            self._since_us = now
         while self._kept:
             rows, self._kept = self._kept[:BATCH_ROWS_MAX], self._kept[BATCH_ROWS_MAX:]
-            self._store.append(rows, now, self.bounds.mebibytes * MEBIBYTE, self.bounds.days)
+            bounds = self.bounds
+            self._store.append(rows, now, bounds.mebibytes * MEBIBYTE, bounds.days, whole=not self._kept)
 
     def close(self, agent: Agent) -> None:
         """Recording ends, with the agent or before it."""
@@ -110,7 +125,7 @@ class Recorder:
         now = self._now_us(agent)
         self._kept += self._links.stopped(self._store, agent, now)
         self._kept += self._queues.over()
-        self.flush(agent)
+        self.flush(agent, asked=True)
 
     # --- facts ------------------------------------------------------------------------------------------------------
 
@@ -164,6 +179,9 @@ class Recorder:
             self._repairs.forget(one.group)
             self._joins.forget(one.group)
         return rows
+
+    def _views(self, agent: Agent, at_us: int) -> Iterator[Fact]:
+        return (view(self._store, group, at_us) for group in agent.groups.values() if group.state != "left")
 
     def _now_us(self, agent: Agent) -> int:
         return time.time_ns() // 1000 - agent.leap * 1000

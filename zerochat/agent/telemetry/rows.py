@@ -1,7 +1,8 @@
-"""The kinds of facts, as they are kept and as an export has them. Version 2.
+"""The kinds of facts, as they are kept and as an export has them. Version 3.
 
-Version 2 has `Send.kind`, and `Join.connected` says what is so; in version 1 it was always false. New fields stand at
-the end and have a default, so that a journal's older batches are read like its newer ones.
+Version 3 has `Span`, and `Join.attempt` is another number in each export. Version 2 has `Send.kind`, and
+`Join.connected` says what is so; in version 1 it was always false. New fields stand at the end and have a default, so
+that a journal's older batches are read like its newer ones.
 
 Names say their units: `_us` microseconds (`t_*_us`: since 1970, UTC), `_b` bytes. In the journal `observer`, `group`,
 `sender`, `member`, `asked` and `peer` are numbers of names (`store.py`), which an export replaces by pseudonyms; 0 is
@@ -20,12 +21,14 @@ from msgspec import Struct
 
 from zerochat.crypto.compression import compress, decompress
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 BATCH_BYTES_MAX: Final = 1 << 24
 """Of a batch, uncompressed; a recorder writes far smaller ones."""
 
 Name: TypeAlias = Annotated[int, "name"]
 """The number of a name; in an export a pseudonym, int64."""
+Lot: TypeAlias = Annotated[int, "lot"]
+"""A number drawn by lot; in an export another one, of 48 bits."""
 Long: TypeAlias = Annotated[int, "int64"]
 Short: TypeAlias = Annotated[int, "int32"]
 Flag: TypeAlias = Annotated[bool, "bool"]
@@ -126,8 +129,8 @@ class Join(Struct, array_like=True, tag=5, gc=False):
 
     observer: Name
     group: Name
-    attempt: Long
-    """A number drawn by lot, the same for all phases."""
+    attempt: Lot
+    """The same for all phases."""
     role: Annotated[Literal["joiner", "acceptor"], "string"]
     connected: Flag
     """Whoever the observer has dialled for it was connected with it before, in another group."""
@@ -206,15 +209,25 @@ class View(Struct, array_like=True, tag=10):
     t_us: Long
 
 
-Fact: TypeAlias = Send | Recv | Ack | Repair | Join | Snapshot | State | Link | Queue | View
+class Span(Struct, array_like=True, tag=11, gc=False):
+    """From one moment to the next, all that came was recorded. While recording goes on, each span begins where the one
+    before has ended; a hole between two is a time in which something came that was not recorded."""
+
+    observer: Name
+    """What stands for the profile, as in `Queue`."""
+    t_from_us: Long
+    t_us: Long
+
+
+Fact: TypeAlias = Send | Recv | Ack | Repair | Join | Snapshot | State | Link | Queue | View | Span
 KINDS: Final[dict[str, type[Fact]]] = {kind.__name__.lower(): kind for kind in get_args(Fact)}
 """By the name that an export has for them."""
-ARROW: Final = {"name": "int64", "class": "int64", "names": "list<int64>"}
+ARROW: Final = {"name": "int64", "class": "int64", "lot": "int64", "names": "list<int64>"}
 
 
 class Column(Struct, frozen=True):
     name: str
-    what: Literal["name", "names", "class", "int64", "int32", "bool", "string"]
+    what: Literal["name", "names", "class", "lot", "int64", "int32", "bool", "string"]
     optional: bool
 
     @property

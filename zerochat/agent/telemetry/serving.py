@@ -48,6 +48,13 @@ def recorder(journal: Journal, agent: Agent, bounds: Bounds, outside: Outside) -
     return Recorder(journal.telemetry(), agent, consent.self, bounds, outside)
 
 
+def age(journal: Journal, settings: Settings, agent: Agent) -> None:
+    """Drop what is older than was said when somebody was asked, though nothing is recorded now."""
+    store = journal.telemetry()
+    if store.sums().rows:
+        store.age(time.time_ns() // 1000 - agent.leap * 1000, settings.days)
+
+
 def answer(method: str, params: Struct, journal: Journal, settings: Settings) -> Struct:
     """Raises TelemetryForbidden, ConsentNeeded, or what the journal raises."""
     match params:

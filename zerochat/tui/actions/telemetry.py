@@ -1,8 +1,11 @@
 """What /telemetry does: the verbs of `zerochat telemetry`, with its question as a question."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from zerochat.agent.schema import NoParams
 from zerochat.agent.schema.telemetry import (
@@ -44,7 +47,11 @@ def telemetry(chat: Board, rest: str) -> None:
 
 
 async def _ask(chat: Board) -> TelemetryStatus:
-    return await chat.link.ask("telemetry", NoParams(), TelemetryStatus)
+    """What the chat was told counts too, whatever its agent was."""
+    from zerochat.agent.telemetry.consent import forbidden
+
+    status = await chat.link.ask("telemetry", NoParams(), TelemetryStatus)
+    return replace(status, forbidden=status.forbidden or forbidden(os.environ))
 
 
 async def _status(chat: Board) -> None:
