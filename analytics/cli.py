@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analytics.progress import Progress
-from analytics.results import local, open_results
+from analytics.results import apart, local, open_results
 from analytics.session import MEMORY_DEFAULT, Wanted, started
 from zerochat.errors import ZerochatError
 from zerochat.terminal import printable, printable_line
@@ -116,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(asked: argparse.Namespace) -> None:
     begun = time.monotonic()
+    apart(asked.exports, asked.out)
     short = is_small(asked.exports)
     with started(Wanted(asked.memory, asked.cores, short)) as (spark, line):
         from analytics.pipeline.run import STEPS, Options
@@ -189,6 +190,7 @@ def notebook(asked: argparse.Namespace) -> None:
     if "://" not in exports:
         exports = str(Path(exports).absolute())
     folder = asked.out.absolute()
+    apart(exports, str(folder / "study"))
     with progress.step("the notebook, with Spark"):
         execute(exports, str(folder / "study"), asked.memory, folder / SOURCE.name)
     with progress.step("the report"):

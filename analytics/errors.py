@@ -47,6 +47,11 @@ class NotOurs(LocalError):
     """{place} has files in it that no run of this program has written. Choose an empty or new folder for --out."""
 
 
+class InsideEachOther(LocalError):
+    """{out} and {place} lie one in the other, so that a run would find its own tables among the exports. Choose a
+    folder for --out that is beside the one for --in."""
+
+
 class CannotWrite(LocalError):
     """{place} cannot be written: {why}."""
 

@@ -35,6 +35,10 @@ class Progress:
         self.took_s[title] = self.took_s.get(title, 0.0) + took
         self.say(f"[{self._done:2}/{self._total}] {title}: {took:.1f} s")
 
+    def begin_again(self) -> None:
+        """All steps are still to come, whatever was done."""
+        self._done = 0
+
     def say(self, text: str) -> None:
         """A line that stays."""
         if not self._quiet:

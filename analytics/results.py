@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from analytics.errors import NoResults, NoSpark
+from analytics.errors import InsideEachOther, NoResults, NoSpark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +45,16 @@ def local(place: str) -> Path | None:
     if parts.scheme == "file":
         return Path(unquote(parts.path))
     return None if "://" in place else Path(place)
+
+
+def apart(place: str, out: str) -> None:
+    """Raises InsideEachOther where one of two folders lies in the other, or both are one."""
+    one, other = (
+        f"{place.rstrip('/') if folder is None else str(folder.resolve()).rstrip('/')}/"
+        for place, folder in ((place, local(place)), (out, local(out)))
+    )
+    if one.startswith(other) or other.startswith(one):
+        raise InsideEachOther(place=place, out=out)
 
 
 def open_results(place: str) -> Results:

@@ -1,9 +1,12 @@
 """Files of a run, wherever they are: paths go to Hadoop as they come, and a folder and an object store look alike."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+
+from analytics.errors import CannotWrite
 
 GLOB = "\\{}[]*?,"
 """What Hadoop would take for a pattern in a path that somebody has named so."""
@@ -47,10 +50,18 @@ class Store:
         return self._spark.read.schema(table.schema).parquet(exactly(place))
 
     def is_empty(self) -> bool:
-        return not self._files.exists(self._path("")) or not self._files.listStatus(self._path(""))
+        """Whether there is nothing, or only what a run has left that was killed while it wrote its first words."""
+        if not self._files.exists(self._path("")):
+            return True
+        names = {file.getPath().getName() for file in self._files.listStatus(self._path(""))}
+        return names <= {_beside("run.json")}
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """What was written under this name; None where nothing was, or not by us."""
+        """What was written under this name; None where nothing was, or not by us. Where a writer was killed when what
+        was there had gone, and what it had written had no name yet, that is it."""
+        return next((said for each in (name, _beside(name)) if (said := self._read(each)) is not None), None)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
         path = self._path(name)
         if not self._files.exists(path):
             return None
@@ -66,13 +77,21 @@ class Store:
         return said if isinstance(said, dict) else None
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
-        """Whole or not at all, where the file system can rename."""
-        beside, path = self._path(f"_{name}.new"), self._path(name)
+        """Whole or not at all: it is written beside, and then takes the place of what was there."""
+        beside, path = self._path(_beside(name)), self._path(name)
         stream = self._files.create(beside, True)
         try:
             stream.write(bytearray(json.dumps(value, indent=1, sort_keys=True).encode() + b"\n"))
         finally:
             stream.close()
-        if self._files.exists(path):
-            self._files.delete(path, False)
-        self._files.rename(beside, path)
+        if self._files.getUri().getScheme() == "file":
+            Path(beside.toUri().getPath()).replace(path.toUri().getPath())
+            return
+        # Hadoop gives no file a name that is taken. Until it has it, `read_json` finds it beside.
+        self._files.delete(path, False)
+        if not self._files.rename(beside, path):
+            raise CannotWrite(place=f"{self.place}/{name}", why="what was written beside it cannot be renamed")
+
+
+def _beside(name: str) -> str:
+    return f"_{name}.new"
