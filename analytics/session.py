@@ -242,9 +242,14 @@ def _failing_in_words() -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
-        told = [line for line in lines if not line.startswith("An error occurred while calling")]
-        raise SparkFailed(why=(told or [type(error).__name__])[0].rstrip(".")) from None
+        raise SparkFailed(why=first_words(error)) from None
+
+
+def first_words(error: Exception) -> str:
+    """The first line of what Spark says of a fault; what comes after it is Java's."""
+    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
+    told = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return (told or [type(error).__name__])[0].rstrip(".")
 
 
 def _start(java: Java, wanted: Wanted, folder: Path) -> Any:

@@ -24,7 +24,7 @@ def keys_path_size(messages: DataFrame, histogram: DataFrame) -> DataFrame:
         f.sum("expected").alias("expected"),
         f.sum("delivered").alias("delivered"),
         f.count_if("complete").alias("complete"),
-        f.sum("whole_us").alias("whole_sum_us"),
+        f.try_sum("whole_us").alias("whole_sum_us"),
         f.max("whole_us").alias("whole_max_us"),
         f.sum("env_b").alias("env_b"),
         f.sum("plain_b").alias("plain_b"),

@@ -142,7 +142,7 @@ def repairs(rows: DataFrame) -> DataFrame:
     return rows.groupBy("observer", "group", "sender").agg(
         f.count(f.lit(1)).alias("asked"),
         f.count_if(answered).alias("answered"),
-        f.sum(f.when(answered, f.col("us"))).alias("sum_us"),
+        f.try_sum(f.when(answered, f.col("us"))).alias("sum_us"),
         f.max(f.when(answered, f.col("us"))).alias("max_us"),
-        f.sum(f.greatest(f.col("upto") - f.col("after"), f.lit(0))).alias("messages"),
+        f.try_sum(f.greatest(f.col("upto") - f.col("after"), f.lit(0))).alias("messages"),
     )

@@ -22,7 +22,7 @@ def members(
             f.sum("delivered").alias("delivered"),
             f.sum("late").alias("late"),
             f.sum("dups").alias("dups"),
-            f.sum("hold_us").alias("hold_us"),
+            f.try_sum("hold_us").alias("hold_us"),
         )
     )
     author = messages.groupBy(f.col("sender").alias("member")).agg(
@@ -39,7 +39,7 @@ def members(
     ahead_us = f.col("base_us") + f.col("slope") * (f.col("at_us") - f.col("start_us")).cast("double")
     clock = lines.select("member", f.round(ahead_us).cast("long").alias("clock_us"), "slope", "windows", "peers")
     away = outage.groupBy(f.col("observer").alias("member")).agg(
-        f.count(f.lit(1)).alias("outages"), f.sum(f.col("t_to_us") - f.col("t_from_us")).alias("outage_us")
+        f.count(f.lit(1)).alias("outages"), f.try_sum(f.col("t_to_us") - f.col("t_from_us")).alias("outage_us")
     )
     told = covered.select("member").distinct().withColumn("exported", f.lit(True))
     table = told
@@ -73,7 +73,7 @@ def levels(messages: DataFrame, edge: DataFrame, within_us: int) -> DataFrame:
         f.sum("late").alias("late"),
         f.sum("dups").alias("dups"),
         f.sum("uncorrected").alias("uncorrected"),
-        f.sum("hold_us").alias("hold_us"),
+        f.try_sum("hold_us").alias("hold_us"),
         f.count_if(f.col("hold_us") > 0).alias("held"),
         f.min("t_send_us").alias("t_from_us"),
         f.max("t_send_us").alias("t_to_us"),

@@ -4,15 +4,20 @@ Millions of rows of what was received are gone through twice: once here (`heard`
 and latency (`pairs.histogram`). Everything else follows from these two, which are small.
 """
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from analytics.pipeline.schema import WORDS
 from analytics.pipeline.silver import Masks, word
 
+Watched = Callable[[DataFrame], DataFrame]
 DIRECT, HISTORY = WORDS["recv", "path"].index("direct"), WORDS["recv", "path"].index("history")
 GAP_MAX = 10_000
 """Messages that are taken for lost between two that came; a larger gap is rather a counter that has jumped."""
+GAPS_MAX, GAPS_EVER_MAX = 100_000, 5_000_000
+"""Messages that are taken for lost of one author, and of all: nor are they lost where a counter jumps all the time."""
 
 
 def heard(deliveries: DataFrame, masks: Masks, within_us: int) -> DataFrame:
@@ -34,36 +39,57 @@ def heard(deliveries: DataFrame, masks: Masks, within_us: int) -> DataFrame:
         f.max(f.when(came & (f.col("path") != HISTORY), took)).alias("max_then_us"),
         f.max(f.when(came & (f.col("path") != HISTORY), took + f.col("display_us"))).alias("shown_us"),
         f.min(f.when(came, took)).alias("first_us"),
-        f.sum(f.when(came, took)).alias("sum_us"),
+        # Null where it is no number of 64 bits: nobody waits so long.
+        f.try_sum(f.when(came, took)).alias("sum_us"),
         f.count_if(came).alias("came"),
         f.count_if(came & ~f.col("corrected")).alias("uncorrected"),
         f.count_if(f.col("dup")).alias("dups"),
         f.count_if(came & f.col("late")).alias("late"),
-        f.sum(f.when(came, f.col("hold_us"))).alias("hold_us"),
+        f.try_sum(f.when(came, f.col("hold_us"))).alias("hold_us"),
         f.max(f.when(came, f.col("hold_us"))).alias("hold_max_us"),
     )
 
 
-def gaps(heard: DataFrame, authors: DataFrame) -> DataFrame:
+def _unwatched(gaps: DataFrame) -> DataFrame:
+    return gaps
+
+
+def gaps(heard: DataFrame, authors: DataFrame, watch: Watched = _unwatched) -> DataFrame:
     """Messages that nobody has received, of authors without an export: what lies between two that came. (author, seq,
-    said_us, said_n, said_keys, kind), as of the next one that came."""
+    said_us, said_n, said_keys, kind), as of the next one that came.
+
+    `watch` gets every gap, `lost` or not: the smallest come first, and count until GAPS_MAX or GAPS_EVER_MAX is full.
+    """
     of_next = ("said_us", "said_n", "said_keys", "kind")
     silent = authors.where(~f.col("told")).select("author")
     order = Window.partitionBy("author").orderBy("seq")
-    before = f.col("before") + 1
-    return (
+    small = f.col("width") < GAP_MAX
+    width = f.when(small, f.col("width"))
+    mine = f.sum(width).over(Window.partitionBy("author").orderBy("width", "seq"))
+    every = f.sum(width).over(Window.orderBy("width", "author", "seq"))
+    found = (
         heard.join(f.broadcast(silent), "author")
         .select("author", "seq", *of_next, f.lag("seq").over(order).alias("before"))
-        .where((f.col("seq") - f.col("before")).between(2, GAP_MAX))
-        .select("author", f.explode(f.sequence(before, f.col("seq") - 1)).alias("seq"), *of_next)
+        .withColumn("width", f.col("seq") - f.col("before") - 1)
+        .where("width > 0")
+        .withColumn("lost", small & (mine <= GAPS_MAX) & (every <= GAPS_EVER_MAX))
     )
+    missing = f.sequence(f.col("before") + 1, f.col("seq") - 1)
+    return watch(found).where("lost").select("author", f.explode(missing).alias("seq"), *of_next)
 
 
 def reach(
-    sends: DataFrame, heard: DataFrame, authors: DataFrame, rosters: DataFrame, masks: Masks, silent: bool = True
+    sends: DataFrame,
+    heard: DataFrame,
+    authors: DataFrame,
+    rosters: DataFrame,
+    masks: Masks,
+    silent: bool = True,
+    watch: Watched = _unwatched,
 ) -> DataFrame:
     """One row for each message that there was: what its author says of it, what observers do, and who was to get it.
-    `silent`: some author may have no export; gaps are looked for only then, as that goes through all receipts again.
+    `silent`: some author may have no export; gaps are looked for only then, as that goes through all receipts again
+    (`watch`: see `gaps`).
 
     Masks: `exp` (receipts of these are known, so what lacks is lost), `lost`, `slow` (lost, or too late), `indirect`
     (came otherwise, or not), `unheard` (in the roster, but no export of theirs says anything), `beyond` (have it and
@@ -73,7 +99,7 @@ def reach(
     sent = sends.join(f.broadcast(authors.select("author", "group", "sender")), ["group", "sender"]).drop(
         "group", "sender"
     )
-    came = heard.unionByName(gaps(heard, authors), allowMissingColumns=True) if silent else heard
+    came = heard.unionByName(gaps(heard, authors, watch), allowMissingColumns=True) if silent else heard
     told = (
         sent.join(came, ["author", "seq"], "full")
         .withColumn("t_send_us", f.coalesce("t_send_us", "said_us"))

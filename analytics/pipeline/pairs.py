@@ -38,7 +38,7 @@ def histogram(deliveries: DataFrame, edges: DataFrame) -> DataFrame:
         .agg(
             f.count(f.lit(1)).alias("rows"),
             f.count_if("late").alias("late"),
-            f.sum("hold_us").alias("hold_us"),
+            f.try_sum("hold_us").alias("hold_us"),
             f.max("hold_us").alias("hold_max_us"),
             f.max("took_us").alias("max_us"),
         )
@@ -97,7 +97,7 @@ def edge(
         *by_path,
         f.sum(f.when(f.col("dup"), f.col("rows")).otherwise(0)).alias("dups"),
         f.sum(f.when(came, f.col("late")).otherwise(0)).alias("late"),
-        f.sum(f.when(came, f.col("hold_us")).otherwise(0)).alias("hold_us"),
+        f.try_sum(f.when(came, f.col("hold_us")).otherwise(0)).alias("hold_us"),
         f.max("hold_max_us").alias("hold_max_us"),
         f.max(f.when(came & (f.col("path") != "history"), f.col("max_us"))).alias("max_us"),
     )

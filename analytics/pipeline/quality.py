@@ -5,17 +5,32 @@ that claim one pseudonym for two people are set aside both, as nobody can say wh
 """
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from itertools import pairwise
+from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
-from analytics.pipeline.read import Aside, Bronze, Export, read_files
-from analytics.pipeline.silver import believable, code
+from analytics.pipeline.read import SLASHES, Bronze, Export, plain_path, read_files, with_path
+from analytics.pipeline.schema import KINDS, struct
+from analytics.pipeline.silver import TIME_US_MAX, TIME_US_MIN, believable, code
 
 CLASH = "claims a pseudonym that another export of the same study claims for other messages: {other}"
+CLAIM = "claims a pseudonym that an export of another profile claims: {other}"
+MANY = "has rows of more than {most:,} observers, where a profile is one in each group"
+OBSERVERS_MAX = 1_000
+CROWD = (
+    "names {members:,} members of a group that would have had {ever:,} with them, where {most:,} are the most: of "
+    "all exports it names most whom no other does"
+)
+SUCCESSION_US = 60_000_000
+"""What was recorded when a profile's own number was renewed may be written a little after that."""
+
+
+class Crowded(Exception):
+    """Groups have had more members than there is room for."""
 
 
 def same_observer(bronze: Bronze) -> list[list[Export]]:
@@ -26,12 +41,19 @@ def same_observer(bronze: Bronze) -> list[list[Export]]:
     return [exports for exports in by_whom.values() if len(exports) > 1]
 
 
-def set_clashes_aside(spark: SparkSession, bronze: Bronze) -> None:
+def set_clashes_aside(spark: SparkSession, bronze: Bronze) -> int:
+    """Leave out exports that speak for one person and are of two. Gives for how many members two exports speak one
+    after the other, which may be so (`set_claims_aside`)."""
+    set_messages_aside(spark, bronze)
+    return set_claims_aside(spark, bronze)
+
+
+def set_messages_aside(spark: SparkSession, bronze: Bronze) -> None:
     """Leave out exports of one pseudonym that tell of different messages by the same number: they are two people's."""
     clashing: dict[str, str] = {}
     for exports in same_observer(bronze):
         tables = [
-            read_files(spark, "send", [file.path for file in export.files if file.kind == "send"])
+            read_files(spark, "send", [file.path for file in export.of("send")])
             .select("group", "seq", "t_send_us", "plain_b")
             .withColumn("place", f.lit(export.place))
             for export in exports
@@ -44,18 +66,173 @@ def set_clashes_aside(spark: SparkSession, bronze: Bronze) -> None:
         places = sorted({place for row in told.select("places").distinct().collect() for place in row["places"]})
         if len(places) > 1:
             clashing |= {place: next(other for other in places if other != place) for place in places}
-    for export in [export for export in bronze.exports if export.place in clashing]:
-        bronze.exports.remove(export)
-        bronze.aside.append(Aside(export.place, CLASH.format(other=clashing[export.place])))
+    bronze.leave_out({place: CLASH.format(other=other) for place, other in clashing.items()})
 
 
-def tell_twice(bronze: Bronze) -> bool:
-    """Whether two exports of one observer cover the same time, so that the same rows may be in both."""
-    for exports in same_observer(bronze):
-        spans = sorted((export.from_us, export.to_us) for export in exports)
-        if any(after[0] < before[1] for before, after in pairwise(spans)):
+def set_claims_aside(spark: SparkSession, bronze: Bronze) -> int:
+    """Leave out exports of different profiles that have rows of one observer: each would speak for the other.
+
+    A manifest's observer is the profile, and only its own exports have that number; those of rows are the profile's in
+    each group, and every member knows them. One profile may have two numbers, before and after `zerochat telemetry
+    delete`, but not at one time: what such exports tell does not overlap, and both are used. Whether somebody else has
+    made one of them, nobody can say, so this gives for how many members that is so. In two studies nobody has the same
+    number.
+    """
+    if len({_profile(export) for export in bronze.exports}) < 2:
+        return 0
+    observers = _observers(spark, bronze.exports)
+    aside = {place: MANY.format(most=OBSERVERS_MAX) for place, some in observers.items() if len(some) > OBSERVERS_MAX}
+    claims: dict[int, list[Export]] = defaultdict(list)
+    for export in bronze.exports:
+        for observer in observers[export.place] if export.place not in aside else ():
+            claims[observer].append(export)
+    disputed = {observer: some for observer, some in claims.items() if len({_profile(one) for one in some}) > 1}
+    spans = _spans(spark, disputed)
+    successions = 0
+    for observer, some in disputed.items():
+        if len({export.study for export in some}) == 1 and not _overlap(spans[observer]):
+            successions += 1
+            continue
+        for one in some:
+            other = next(other for other in some if _profile(other) != _profile(one))
+            aside.setdefault(one.place, CLAIM.format(other=other.place))
+    bronze.leave_out(aside)
+    return successions
+
+
+def _profile(export: Export) -> tuple[str, int]:
+    return export.study, export.observer
+
+
+def _observers(spark: SparkSession, exports: list[Export]) -> dict[str, set[int]]:
+    """Whom the rows of each export are of, by its place; of each file no more than one more than there may be."""
+    found: dict[str, set[int]] = {export.place: set() for export in exports}
+    places = {file.path: export.place for export in exports for file in export.files}
+    first = f.row_number().over(Window.partitionBy("whence").orderBy("observer")) <= OBSERVERS_MAX + 1
+    rows = _of_files(spark, exports, KINDS, lambda rows, kind: rows.select("whence", "observer"))
+    for row in rows.distinct().withColumn("first", first).where("first").collect():
+        if row["observer"]:  # 0 is nobody, and what is null is believed by nobody
+            found[places[plain_path(row["whence"])]].add(row["observer"])
+    return found
+
+
+Spans = dict[int, dict[tuple[str, int], tuple[int, int]]]
+"""From when to when exports have rows: by the observer of the rows, and by profile."""
+
+
+def _spans(spark: SparkSession, disputed: Mapping[int, list[Export]]) -> Spans:
+    found: Spans = {observer: {} for observer in disputed}
+    if not disputed:
+        return found
+    exports = list({export.place: export for some in disputed.values() for export in some}.values())
+    whose = {file.path: _profile(export) for export in exports for file in export.files}
+    rows = (
+        _of_files(spark, exports, KINDS, lambda rows, kind: rows.select("whence", "observer", _time(kind)))
+        .where(f.col("t_us").between(TIME_US_MIN, TIME_US_MAX))
+        .join(f.broadcast(spark.createDataFrame([(one,) for one in disputed], "observer long")), "observer")
+        .groupBy("whence", "observer")
+        .agg(f.min("t_us").alias("from_us"), f.max("t_us").alias("to_us"))
+        .collect()
+    )
+    for row in rows:
+        spans, profile = found[row["observer"]], whose[plain_path(row["whence"])]
+        begin, end = spans.get(profile, (row["from_us"], row["to_us"]))
+        spans[profile] = (min(begin, row["from_us"]), max(end, row["to_us"]))
+    return found
+
+
+def _overlap(spans: Mapping[tuple[str, int], tuple[int, int]]) -> bool:
+    """Whether any two of these share more time than a late write may take."""
+    upto = TIME_US_MIN
+    for begin, end in sorted(spans.values()):
+        if begin < upto - SUCCESSION_US:
             return True
+        upto = max(upto, end)
     return False
+
+
+def crowding(spark: SparkSession, bronze: Bronze, most: int) -> dict[str, str]:
+    """Exports by which a group has had more members than `most`, by their places, with the reason: those that name the
+    most whom no other export names, until the rest fits."""
+    exports = dict(enumerate(bronze.exports))
+    people = {
+        "view": f.array_append("roster", f.col("observer")),
+        "recv": f.array("sender", "observer"),
+        "send": f.array("observer"),
+    }
+
+    def named(rows: DataFrame, kind: str) -> DataFrame:
+        return rows.where(believable(kind)).select("whence", "group", f.explode(people[kind]).alias("member"))
+
+    told = (
+        _with_export(
+            spark,
+            exports,
+            _of_files(spark, bronze.exports, people, named).where("member is not null").distinct(),
+        )
+        .select("export", "group", "member")
+        .distinct()
+    )
+    by_whom = Window.partitionBy("group", "member")
+    alone = (f.count(f.lit(1)).over(by_whom) == 1).cast("int")
+    rows = (
+        told.withColumn("alone", alone)
+        .groupBy("group", "export")
+        .agg(f.count(f.lit(1)).alias("members"), f.sum("alone").alias("alone"))
+        .join(told.groupBy("group").agg(f.count_distinct("member").alias("ever")).where(f.col("ever") > most), "group")
+        .orderBy("group", f.desc("alone"), f.desc("members"), "export")
+        .collect()
+    )
+    found: dict[str, str] = {}
+    left: dict[int, int] = {}
+    for row in rows:
+        ever = left.setdefault(row["group"], int(row["ever"]))
+        if ever > most:
+            left[row["group"]] -= row["alone"]
+            place = exports[row["export"]].place
+            found.setdefault(place, CROWD.format(ever=row["ever"], most=most, members=row["members"]))
+    return found
+
+
+def _time(kind: str) -> Column:
+    """The column that says on which day a fact is: the last of its times."""
+    return f.col([column.name for column in KINDS[kind] if column.name.startswith("t_")][-1]).alias("t_us")
+
+
+def _of_files(
+    spark: SparkSession,
+    exports: list[Export],
+    kinds: Iterable[str],
+    some: Callable[[DataFrame, str], DataFrame],
+) -> DataFrame:
+    """`some` of the rows of these kinds together, each with its file as `whence`."""
+    paths = {kind: [file.path for export in exports for file in export.of(kind)] for kind in kinds}
+    tables = [some(with_path(spark, kind, told), kind) for kind, told in paths.items() if told]
+    if tables:
+        return reduce(DataFrame.unionByName, tables)
+    return some(spark.createDataFrame([], struct("view")).withColumn("whence", f.lit("")), "view")
+
+
+def _with_export(spark: SparkSession, exports: Mapping[int, Export], rows: DataFrame) -> DataFrame:
+    """Rows with the number of the export that each one's file (`whence`) belongs to."""
+    numbers = [(number, file.path) for number, export in exports.items() for file in export.files]
+    table = spark.createDataFrame(numbers, "export int, path string")
+    path = f.regexp_replace(f.url_decode(f.replace(f.col("whence"), f.lit("+"), f.lit("%2B"))), SLASHES, "$1:/")
+    return rows.withColumn("path", path).join(f.broadcast(table), "path").drop("whence", "path")
+
+
+def overlapping(bronze: Bronze) -> set[str]:
+    """Places of exports of one observer that cover the same time, so that the same rows may be in several."""
+    found = set()
+    for exports in same_observer(bronze):
+        spans = sorted(exports, key=lambda export: (export.from_us, export.to_us))
+        upto, last = -(2**63), spans[0]
+        for export in spans:
+            if export.from_us < upto:
+                found |= {last.place, export.place}
+            if export.to_us >= upto:
+                upto, last = export.to_us, export
+    return found
 
 
 class Watch:
@@ -77,11 +254,23 @@ class Watch:
             counts.append(f.count_if((code(kind, "keys") < 0) | (code(kind, "path") < 0)).alias("unknown_words"))
         return table.observe(told, *counts)
 
+    def jumps(self, gaps: DataFrame) -> DataFrame:
+        """`gaps` between what came, of which those that are not `lost` are counted as jumps of a counter."""
+        told = self._running["recv"] = Observation("jumps of counters")
+        return gaps.observe(told, f.count_if(~f.col("lost")).alias("jumps"))
+
     def gather(self) -> None:
         """After what was watched has been read: its counts."""
         for kind, told in self._running.items():
             self.counts |= {f"{kind}.{name}": int(value or 0) for name, value in told.get.items()}
         self._running.clear()
+
+
+def of_views(views: DataFrame) -> dict[str, int]:
+    """The same counts of `view`, which is read for several things: before all of them, as its rows are few."""
+    counts = {"rows": f.count(f.lit(1)), "unbelievable": f.count_if(~believable("view"))}
+    [told] = views.agg(*(value.alias(name) for name, value in counts.items())).collect()
+    return {f"view.{name}": int(told[name]) for name in counts}
 
 
 OF_OTHERS = "sender != observer"

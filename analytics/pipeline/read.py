@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -24,15 +25,27 @@ from pyspark.sql import functions as f
 from analytics.errors import NothingToRead
 from analytics.pipeline.schema import FORMAT, KINDS, VERSION_KEY, VERSIONS, arrow_types, struct
 from analytics.pipeline.store import exactly
+from analytics.session import first_words
 
 MANIFEST = "manifest.json"
-MANIFEST_BYTES_MAX = 16 * 2**20
-FILE_BYTES_MAX = 2**30
+MANIFEST_BYTES_MAX = 4 * 2**20
+FILE_BYTES_MAX = 2**27
+"""A profile keeps half of that by default, of thirty days, and a file has one day of one kind."""
+TOGETHER_BYTES_MAX = 2**24
+"""Larger files are looked at one after the other: Spark holds a file that it looks at in memory several times over."""
+UNPACKED_BYTES_MAX = 2**31
+ROWS_MAX = 2**24
+ROW_GROUPS_MAX = 2**12
+"""Of one file: its rows, what it comes to when it is unpacked, and in how many parts it has them."""
 TAIL_BYTES, TAIL_BYTES_MAX = 16 * 2**10, 4 * 2**20
 """How much of a file's end is looked at for its footer: of all, and then of those whose footer is longer."""
+CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}
+"""What Spark unpacks everywhere, without a library that somebody would have to bring."""
 DAY_US = 86_400_000_000
 KNOWN = " and ".join(map(str, VERSIONS))
-DAY = re.compile(r"/date=(\d{4}-\d{2}-\d{2})/")
+PATH = re.compile(r"([a-z]{1,20})/date=(\d{4}-\d{2}-\d{2})/[A-Za-z0-9_-][A-Za-z0-9._-]{0,80}\.parquet", re.ASCII)
+"""Where a manifest's files are: in a folder for each kind and day. What else it may name is not for us to open."""
+WHY_CHARS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,8 @@ class Listed:
     rows: int
     size: int
     sha256: str
+    day_us: int
+    """When its day begins, since 1970."""
 
 
 @dataclass(slots=True)
@@ -71,6 +86,10 @@ class Export:
     files: list[Listed] = field(default_factory=list)
     holes: list[int] = field(default_factory=list)
 
+    def of(self, kind: str) -> Iterator[Listed]:
+        """Its files with facts of this kind."""
+        return (file for file in self.files if file.kind == kind)
+
 
 @dataclass(slots=True)
 class Bronze:
@@ -79,17 +98,34 @@ class Bronze:
     place: str
     exports: list[Export] = field(default_factory=list)
     aside: list[Aside] = field(default_factory=list)
+    overlapping: set[str] = field(default_factory=set)
+    """Places of exports of which another one may tell the same rows (`quality.overlapping`)."""
 
     def files(self, kind: str) -> Iterator[Listed]:
         for export in self.exports:
-            yield from (file for file in export.files if file.kind == kind)
+            yield from export.of(kind)
 
     def rows(self, kind: str) -> int:
         return sum(file.rows for file in self.files(kind))
 
     def read(self, spark: SparkSession, kind: str) -> DataFrame:
-        """All rows of a kind of facts, with the schema that is declared for it."""
-        return read_files(spark, kind, [file.path for file in self.files(kind)])
+        """All rows of a kind of facts, with the schema that is declared for it; what several exports tell, once."""
+        rest, twice = (
+            [
+                file.path
+                for export in self.exports
+                if (export.place in self.overlapping) is several
+                for file in export.of(kind)
+            ]
+            for several in (False, True)
+        )
+        table = read_files(spark, kind, rest)
+        return table.unionByName(_told_once(spark, kind, twice)) if twice else table
+
+    def leave_out(self, places: Mapping[str, str]) -> None:
+        """Set whole exports aside, by their places, with the reason for each."""
+        self.aside += [Aside(one.place, places[one.place]) for one in self.exports if one.place in places]
+        self.exports = [one for one in self.exports if one.place not in places]
 
     def fingerprint(self) -> str:
         """The same for the same files with the same content, whatever their order."""
@@ -137,24 +173,78 @@ def read_files(spark: SparkSession, kind: str, paths: Sequence[str]) -> DataFram
     if not paths:
         return spark.createDataFrame([], struct(kind))
     names = [column.name for column in KINDS[kind]]
-    return spark.read.schema(struct(kind)).parquet(*map(exactly, paths)).select(*names)
+    return with_path(spark, kind, paths).select(*names)
+
+
+def with_path(spark: SparkSession, kind: str, paths: Sequence[str]) -> DataFrame:
+    """The same rows, each with its file as `whence`, in words of Spark's own (`plain_path`)."""
+    table = spark.read.schema(struct(kind)).parquet(*map(exactly, paths))
+    return table.select("*", f.col("_metadata.file_path").alias("whence"))
+
+
+def _told_once(spark: SparkSession, kind: str, paths: Sequence[str]) -> DataFrame:
+    """The rows of files that may tell the same: each as often as that file has it that has it most often. What is there
+    twice in one file has happened twice."""
+    names = [column.name for column in KINDS[kind]]
+    return (
+        with_path(spark, kind, paths)
+        .groupBy(*names, "whence")
+        .agg(f.count(f.lit(1)).cast("int").alias("times"))
+        .groupBy(*names)
+        .agg(f.max("times").alias("times"))
+        .withColumn("times", f.explode(f.sequence(f.lit(1), f.col("times"))))
+        .select(*names)
+    )
+
+
+def unreadable(spark: SparkSession, found: Bronze) -> dict[str, str]:
+    """After Spark has failed: exports that cannot be read to the end, by their places, with the reason; none where
+    something else has failed.
+
+    A file that is what its manifest says, and yet has pages that nobody can read, was made so: no disk has done that.
+    Looking for such at the beginning would be another reading of everything, so it is looked for when it has hurt.
+    """
+    broken: dict[str, str] = {}
+    for kind in KINDS:
+        files = {file.path: export.place for export in found.exports for file in export.of(kind)}
+        while files:
+            bad = _first_bad(spark, kind, list(files))
+            if bad is None:
+                break
+            path, why = bad
+            place = files[path]
+            broken.setdefault(place, f"cannot be read to its end: {path.removeprefix(place)[1:]}: {why}")
+            files = {path: other for path, other in files.items() if other != place}
+    return broken
+
+
+def _first_bad(spark: SparkSession, kind: str, paths: list[str]) -> tuple[str, str] | None:
+    """The first of these files that cannot be read to its end, and why, by halves."""
+    try:
+        read_files(spark, kind, paths).write.format("noop").mode("overwrite").save()
+    except (PySparkException, Py4JError) as error:
+        if len(paths) == 1:
+            return paths[0], _plain(first_words(error))
+        middle = len(paths) // 2
+        return _first_bad(spark, kind, paths[:middle]) or _first_bad(spark, kind, paths[middle:])
+    return None
 
 
 def bronze(spark: SparkSession, place: str) -> Bronze:
     """Look through a folder. Raises NothingToRead when there is no such folder."""
     try:
         files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(exactly(place))
-        names = {one_form(unquote(path)) for path in files.inputFiles()}
-        seen = {one.path: one for one in _looks(files, TAIL_BYTES)} if names else {}
+        sizes = {one_form(row["path"]): int(row["length"]) for row in files.select("path", "length").collect()}
+        seen = {one.path: one for one in _looks(files, TAIL_BYTES, max(sizes.values(), default=0))}
     except PySparkException as error:
         # Whatever stood in the way, its first line says so.
-        raise NothingToRead(place=place, why=_first_line(error)) from error
+        raise NothingToRead(place=place, why=first_words(error)) from error
     longer = [one.path for one in seen.values() if TAIL_BYTES < _footer_bytes(one.end) <= TAIL_BYTES_MAX]
     if longer:
         files = spark.read.format("binaryFile").load([*map(exactly, longer)])
-        seen |= {one.path: one for one in _looks(files, TAIL_BYTES_MAX)}
+        seen |= {one.path: one for one in _looks(files, TAIL_BYTES_MAX, max(seen[path].size for path in longer))}
     found = Bronze(place)
-    found.aside += [Aside(path, f"has more than {FILE_BYTES_MAX} B") for path in names - seen.keys()]
+    found.aside += [Aside(path, f"has more than {FILE_BYTES_MAX} B") for path in sizes.keys() - seen.keys()]
     _take_manifests(seen, found)
     for export in found.exports:
         _check_files(export, seen, found)
@@ -173,17 +263,22 @@ class Look:
     end: bytes
 
 
-def _looks(files: DataFrame, tail: int) -> Iterator[Look]:
-    """One look at each file that is not too large for one."""
+def _looks(files: DataFrame, tail: int, largest: int) -> Iterator[Look]:
+    """One look at each file that is not too large for one; `largest`: the bytes of the largest."""
+    length = f.col("length")
+    if largest:
+        yield from _looks_at(files.where(length <= TOGETHER_BYTES_MAX), tail)
+    if largest > TOGETHER_BYTES_MAX:
+        alone = files.where((length > TOGETHER_BYTES_MAX) & (length <= FILE_BYTES_MAX))
+        yield from _looks_at(alone.coalesce(1), tail)
+
+
+def _looks_at(files: DataFrame, tail: int) -> Iterator[Look]:
     wanted = f.when(f.col("path").endswith(f"/{MANIFEST}"), MANIFEST_BYTES_MAX).otherwise(tail)
     begin = f.greatest(f.lit(1), f.length("content") - wanted + 1)
-    rows = (
-        files.where(f.col("length") <= FILE_BYTES_MAX)
-        .select(
-            "path", "length", f.sha2("content", 256).alias("sha256"), f.substring("content", begin, wanted).alias("end")
-        )
-        .collect()
-    )
+    rows = files.select(
+        "path", "length", f.sha2("content", 256).alias("sha256"), f.substring("content", begin, wanted).alias("end")
+    ).collect()
     return (Look(one_form(row["path"]), int(row["length"]), row["sha256"], bytes(row["end"])) for row in rows)
 
 
@@ -195,8 +290,15 @@ def one_form(path: str) -> str:
     return re.sub(SLASHES, r"\1:/", path)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+def plain_path(whence: str) -> str:
+    """A file's path as we have it, from how `with_path` has it."""
+    return one_form(unquote(whence))
+
+
+def _plain(text: str) -> str:
+    """What somebody else has chosen, as it can stand in a reason: short, of one line, and of characters that there
+    are."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:WHY_CHARS_MAX])
 
 
 # --- manifests --------------------------------------------------------------------------------------------------------
@@ -220,7 +322,7 @@ def _take_manifests(seen: dict[str, Look], found: Bronze) -> None:
         kept = []
         for file in export.files:
             if file.path in claimed:
-                found.aside.append(Aside(path, f"names {file.path[-200:]}, which is spoken for"))
+                found.aside.append(Aside(path, f"names {_plain(file.path[-200:])}, which is spoken for"))
             elif file.path not in seen:
                 _set_aside(found, export, file, "is named by its manifest, and is not there")
             elif seen[file.path].size != file.size:
@@ -241,10 +343,8 @@ def _take_manifests(seen: dict[str, Look], found: Bronze) -> None:
 def _set_aside(found: Bronze, export: Export, file: Listed, why: str) -> None:
     """Name a file that is not used, and remember on which day this observer's deliveries are not known."""
     found.aside.append(Aside(file.path, why))
-    day = DAY.search(file.path)
-    if file.kind == "recv" and day:
-        midnight = datetime.fromisoformat(day[1]).replace(tzinfo=UTC)
-        export.holes.append(int(midnight.timestamp()) * 1_000_000)
+    if file.kind == "recv":
+        export.holes.append(file.day_us)
 
 
 class _Wrong(Exception):
@@ -260,8 +360,9 @@ def _export_of(folder: str, content: bytes) -> Export:
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         raise _Wrong("is no manifest of zerochat's telemetry")
     version = told.get("schema_version")
-    if version not in VERSIONS or type(version) is not int:
-        raise _Wrong(f"has schema version {str(version)[:40]}, and {KNOWN} are those that are known")
+    if type(version) is not int or version not in VERSIONS:
+        named = _plain(str(version)[:40]) if isinstance(version, str | int) else "none"
+        raise _Wrong(f"has schema version {named}, and {KNOWN} are those that are known")
     try:
         together = {"alone": False, "together": True}[told["study"]]
         begin = datetime.fromisoformat(told["from"]).replace(tzinfo=UTC)
@@ -270,12 +371,11 @@ def _export_of(folder: str, content: bytes) -> Export:
         if together and exported.tzinfo is not None:
             end = min(end, exported)
         observer, unit = int(told["observer"]), int(told["time_unit_us"])
-        study = str(told["study_fingerprint"])[:64]
+        study, software = _words(told["study_fingerprint"], 64), _words(told.get("software", ""), 80)
         files = [_file_of(folder, one) for one in told["files"]]
-        software = str(told.get("software", ""))[:80]
         times = (int(begin.timestamp()) * 1_000_000, int(end.timestamp() * 1_000_000))
-    except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
-        raise _Wrong(f"is not as a manifest is: {type(error).__name__} {str(error)[:80]}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
+        raise _Wrong(f"is not as a manifest is: {type(error).__name__} {_plain(str(error)[:80])}") from error
     if not -(2**63) <= observer < 2**63 or not 1 <= unit <= DAY_US:
         raise _Wrong("is not as a manifest is: a number is out of its range")
     return Export(folder, version, software, together, study, observer, *times, unit, files)
@@ -284,11 +384,29 @@ def _export_of(folder: str, content: bytes) -> Export:
 def _file_of(folder: str, told: dict[str, Any]) -> Listed:
     """A file as the manifest tells it. Raises KeyError, TypeError, ValueError."""
     path, kind, sha256 = told["path"], told["kind"], told["sha256"]
-    if not (isinstance(path, str) and isinstance(sha256, str)) or ".." in path.split("/") or path.startswith("/"):
-        raise ValueError("a path that leads elsewhere")
     if kind not in KINDS:
         raise ValueError("an unknown kind of facts")
-    return Listed(f"{folder}/{path}", kind, int(told["rows"]), int(told["bytes"]), sha256.lower())
+    if not isinstance(sha256, str) or not re.fullmatch("[0-9A-Fa-f]{64}", sha256):
+        raise ValueError("a SHA-256 that is none")
+    said = PATH.fullmatch(path)
+    if said is None or said[1] != kind:
+        raise ValueError("a path that leads elsewhere, or is none of an export's")
+    day = datetime.fromisoformat(said[2]).replace(tzinfo=UTC)
+    rows, size = _number(told["rows"], ROWS_MAX), _number(told["bytes"], FILE_BYTES_MAX)
+    return Listed(f"{folder}/{path}", kind, rows, size, sha256.lower(), int(day.timestamp()) * 1_000_000)
+
+
+def _number(told: object, most: int) -> int:
+    if type(told) is not int or not 0 <= told <= most:
+        raise ValueError(f"a number of rows or bytes that is none, or more than {most}")
+    return told
+
+
+def _words(told: object, most: int) -> str:
+    """A text that is shown as it is. Raises ValueError for one that is none, or would do something to a terminal."""
+    if not isinstance(told, str) or not told.isprintable() or len(told) > most:
+        raise ValueError("a text that is none")
+    return told
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -320,24 +438,40 @@ def _check_footer(file: Listed, wanted_version: int, end: bytes) -> None:
         raise _Wrong("is no Parquet file, or not whole")
     try:
         footer = pq.ParquetFile(io.BytesIO(end))
-        schema, rows, said = footer.schema_arrow, footer.metadata.num_rows, footer.metadata.metadata or {}
-    except (pa.ArrowException, OSError, ValueError) as error:
+        about, schema = footer.metadata, footer.schema_arrow
+        rows, said = about.num_rows, about.metadata or {}
+        columns = [(column.name, _type_name(column.type)) for column in schema]
+        if about.num_row_groups > ROW_GROUPS_MAX:
+            raise _Wrong(f"has more than {ROW_GROUPS_MAX} parts")
+        parts = [about.row_group(number) for number in range(about.num_row_groups)]
+        cells = [part.column(number) for part in parts for number in range(part.num_columns)]
+        codecs = {cell.compression for cell in cells}
+        unpacked = [cell.total_uncompressed_size for cell in cells]
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise _Wrong("is no Parquet file, or not whole") from error
     version = said.get(VERSION_KEY, b"none")
     if version != str(wanted_version).encode():
         raise _Wrong(
-            f"has schema version {version[:40].decode(errors='replace')} where its manifest says {wanted_version}"
+            f"has schema version {_plain(version[:40].decode(errors='replace'))} where its manifest says "
+            f"{wanted_version}"
         )
-    there = {column.name: _type_name(column.type) for column in schema}
+    there = dict(columns)
+    if len(there) < len(columns):
+        # Of two columns of one name, engines take different ones, or refuse both.
+        raise _Wrong("has a foreign schema: it has two columns of one name")
     wanted = arrow_types(file.kind, wanted_version)
     lacking = sorted(wanted.keys() - there.keys())
     further = sorted(there.keys() - wanted.keys())
     other = sorted(name for name in wanted.keys() & there.keys() if wanted[name] != there[name])
     for what, names in (("lacks", lacking), ("has in excess", further), ("has with another type", other)):
         if names:
-            raise _Wrong(f"has a foreign schema: it {what} {', '.join(names)[:200]}")
-    if rows != file.rows:
+            raise _Wrong(f"has a foreign schema: it {what} {_plain(', '.join(names))}")
+    if rows != file.rows or rows != sum(part.num_rows for part in parts):
         raise _Wrong(f"has {rows} rows where its manifest says {file.rows}")
+    if sum(unpacked) > UNPACKED_BYTES_MAX or min(unpacked, default=0) < 0:
+        raise _Wrong(f"has more than {UNPACKED_BYTES_MAX} B when it is unpacked")
+    if codecs - CODECS:
+        raise _Wrong(f"is compressed in a way that is not read here: {', '.join(sorted(codecs - CODECS))}")
 
 
 def _type_name(kind: pa.DataType) -> str:

@@ -7,23 +7,27 @@ input makes everything anew, as one late export may change what is known of ever
 
 import hashlib
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics.errors import NoExports, NotOurs
 from analytics.pipeline import batches, facts, levels, messages, pairs, quality, silver, skew, who
-from analytics.pipeline.read import Bronze, bronze
+from analytics.pipeline.read import Bronze, bronze, unreadable
 from analytics.pipeline.schema import WORDS
 from analytics.pipeline.silver import Masks
 from analytics.pipeline.store import Store
 from analytics.progress import Progress
+from analytics.results import apart
 
-FORMAT, VERSION = "zerochat-analytics", 3
+FORMAT, VERSION = "zerochat-analytics", 4
 """Of what a run writes. Another version makes everything anew."""
-STEPS = 23
+STEPS = 24
 COMPILED_ROWS = 100_000
 """Over fewer rows than that, making a program of a plan takes longer than going through the plan itself."""
 GOLD = (
@@ -67,9 +71,7 @@ class Run:
     def table(self, layer: str, name: str, make: Callable[[], DataFrame], files: int = 1, over: int = 0) -> DataFrame:
         """`over`: about so many rows are gone through for it."""
         known = f"{layer}/{name}"
-        compiled = over >= COMPILED_ROWS
-        self.spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
-        self.spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if compiled else "NO_CODEGEN")
+        _compile(self.spark, over)
         with self.progress.step(known):
             if known in self.state["done"] and self.store.has_table(layer, name):
                 return self.store.table(layer, name)
@@ -81,28 +83,28 @@ class Run:
         return table
 
 
+def _compile(spark: SparkSession, over: int) -> None:
+    """Have Spark make programs of its plans where they go over so many rows."""
+    compiled = over >= COMPILED_ROWS
+    spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if compiled else "NO_CODEGEN")
+
+
 def run(spark: SparkSession, place: str, out: str, options: Options, progress: Progress) -> dict[str, Any]:
-    """Make the tables of a study, and give the quality report. Raises NothingToRead, NoExports, NotOurs."""
+    """Make the tables of a study, and give the quality report. Raises NothingToRead, NoExports, NotOurs,
+    InsideEachOther."""
+    apart(place, out)
     store = Store(spark, out)
     before = store.read_json("run.json")
     if (before is None or before.get("format") != FORMAT) and not store.is_empty():
         raise NotOurs(place=out)
     with progress.step("looking for exports, checking their files"):
         found = bronze(spark, place)
-        quality.set_clashes_aside(spark, found)
     fingerprint = hashlib.sha256(f"{VERSION} {options.within_s} {found.fingerprint()}".encode()).hexdigest()
-    told = quality.report(found, {}, [])
-    if not found.exports:
-        why = (
-            f"{len(found.aside)} files were set aside, as of the first: {found.aside[0].why}"
-            if found.aside
-            else "it is empty"
-        )
-        raise NoExports(place=place, why=why)
     if before is not None and before.get("fingerprint") == fingerprint and not options.again:
         if before.get("whole") and all(store.has_table("gold", name) for name in GOLD):
             progress.say("Nothing has changed since the last run: its tables stay as they are.")
-            return store.read_json("quality.json") or told
+            return store.read_json("quality.json") or quality.report(found, {}, [])
         progress.say("Going on where the last run was interrupted: what is whole is kept.")
         state = before
     else:
@@ -116,18 +118,53 @@ def run(spark: SparkSession, place: str, out: str, options: Options, progress: P
             "fingerprint": fingerprint,
             "done": [],
             "counts": {},
-            "whole": False,
+            "left_out": {},
         }
     state["whole"] = False
+    while True:
+        usable = deepcopy(found)
+        usable.leave_out(state["left_out"])
+        try:
+            told = _make(spark, store, progress, state, usable, options)
+            store.write_json("quality.json", told)
+            store.write_json("run.json", state | {"whole": not options.deliveries})
+            return told
+        except quality.Crowded:
+            more = quality.crowding(spark, usable, silver.EVER_MAX)
+        except (PySparkException, Py4JError):
+            with progress.step("looking for what cannot be read"):
+                more = unreadable(spark, usable)
+            if not more:
+                raise
+        progress.say(f"{len(more)} exports cannot be used, so everything is made anew without them.")
+        progress.begin_again()
+        state |= {"done": [], "counts": {}, "left_out": state["left_out"] | more}
+
+
+def _make(
+    spark: SparkSession, store: Store, progress: Progress, state: dict[str, Any], found: Bronze, options: Options
+) -> dict[str, Any]:
+    """Make the tables of exports that are whole, one by one, and give the quality report.
+
+    Raises Crowded, and whatever Spark raises, for an export of which that was not to be seen before; NoExports.
+    """
+    with progress.step("comparing exports"):
+        _compile(spark, found.rows("recv"))
+        successions = quality.set_clashes_aside(spark, found) if found.exports else 0
+    if not found.exports:
+        why = (
+            f"{len(found.aside)} files were set aside, as of the first: {found.aside[0].why}"
+            if found.aside
+            else "it is empty"
+        )
+        raise NoExports(place=found.place, why=why)
+    found.overlapping = quality.overlapping(found)
     store.write_json("run.json", state)
-    _make(Run(spark, store, progress, state), found, options)
-    told = quality.report(found, state["counts"], _notes(found))
-    store.write_json("quality.json", told)
-    store.write_json("run.json", state | {"whole": not options.deliveries})
-    return told
+    _tables(Run(spark, store, progress, state), found, options)
+    return quality.report(found, state["counts"], _notes(found, successions))
 
 
-def _notes(found: Bronze) -> list[str]:
+def _notes(found: Bronze, successions: int) -> list[str]:
     notes = []
     units = {export.time_unit_us for export in found.exports}
     if max(units) > 1:
@@ -137,12 +174,16 @@ def _notes(found: Bronze) -> list[str]:
         notes.append(f"The exports are of {len(studies)} studies, in which the same person has different pseudonyms.")
     if not any(export.together for export in found.exports):
         notes.append("No two exports belong together: clocks cannot be compared, and nobody else's receipts are known.")
+    if successions:
+        notes.append(
+            f"Of {successions} members two profiles tell, one after the other, as after `zerochat telemetry delete`: "
+            "nothing here says whether both are of one person."
+        )
     return notes
 
 
-def _make(run: Run, found: Bronze, options: Options) -> None:
+def _tables(run: Run, found: Bronze, options: Options) -> None:
     spark, watch, within_us = run.spark, run.watch, options.within_s * 1_000_000
-    repeated = quality.tell_twice(found)
     # Receipts by the million, messages by the thousand; whatever else there is, is little beside them.
     receipts, sent = found.rows("recv"), found.rows("send")
 
@@ -154,12 +195,18 @@ def _make(run: Run, found: Bronze, options: Options) -> None:
         return counted(kind).where(silver.believable(kind))
 
     run.table("bronze", "file", lambda: spark.createDataFrame(found.listing()))
+    run.state["counts"] |= quality.of_views(found.read(spark, "view"))
+    recv = found.read(spark, "recv")
+    if found.overlapping and receipts:
+        # What several exports tell is found out once, and then read three times.
+        recv = run.table("silver", "recv", lambda: found.read(spark, "recv"), files=0, over=receipts)
+        receipts = recv.count()
     direct = WORDS["recv", "path"].index("direct")
     # --- silver
     every_pair = run.table(
         "silver",
         "pair",
-        lambda: skew.pairs(silver.receipts(found.read(spark, "recv"), False), direct),
+        lambda: skew.pairs(silver.receipts(recv), direct),
         over=receipts,
     )
     if receipts:
@@ -182,32 +229,34 @@ def _make(run: Run, found: Bronze, options: Options) -> None:
     covered = run.table("silver", "coverage", lambda: silver.coverage(spark, found, view))
     known = people.agg(f.max("number").alias("value")).union(line.agg(f.max("start_us"))).collect()
     last, start_us = (row["value"] or 0 for row in known)
+    if last >= silver.EVER_MAX:
+        raise quality.Crowded
     masks = Masks(last // silver.BITS + 1, last + 1)
     roster = run.table("silver", "roster", lambda: silver.rosters(view, covered, people, masks))
     viewers = view.select("group", f.col("observer").alias("viewer")).distinct()
     author = run.table("silver", "author", lambda: who.authors(pair, send, people, viewers))
     edges = run.table("silver", "edge", lambda: who.edges(pair, author, people, line))
     # --- gold
-    received = silver.receipts(found.read(spark, "recv"), repeated)
-    delivered = who.deliveries(received, edges, start_us)
+    delivered = who.deliveries(silver.receipts(recv), edges, start_us)
     silent = not author.where("not told").isEmpty()
     reach = run.table(
         "silver",
         "reach",
-        lambda: messages.reach(send, messages.heard(delivered, masks, within_us), author, roster, masks, silent),
+        lambda: messages.reach(
+            send, messages.heard(delivered, masks, within_us), author, roster, masks, silent, watch.jumps
+        ),
         files=0,
         over=receipts,
     )
     message = run.table("gold", "message", lambda: messages.messages(reach, author, people, masks), files=0, over=sent)
     histogram = run.table("gold", "edge_hist", lambda: pairs.histogram(delivered, edges), files=0, over=receipts)
-    acks = found.read(spark, "ack").where(silver.believable("ack"))
     edge = run.table(
         "gold",
         "edge",
         lambda: pairs.edge(
             histogram,
             pairs.expectations(reach, masks),
-            pairs.acknowledged(reach, acks, author, people, masks),
+            pairs.acknowledged(reach, rows("ack"), author, people, masks),
             edges,
             author,
             people,

@@ -20,9 +20,13 @@ TIME_US_MIN, TIME_US_MAX = 946_684_800_000_000, 7_258_118_400_000_000
 """2000 and 2200: a time outside is nobody's."""
 DURATION_US_MAX = 10**13
 """Four months."""
-SIZE_MAX = 2**40
+TOOK_US_MAX = 10**15
+"""Thirty years: what newcomers get as history may be old, and nothing was on its way for longer than that."""
+SIZE_MAX = 2**32
 SEQ_MAX = 2**53
 MEMBERS_MAX = 4095
+ROSTER_MAX = 64
+"""Members of a group at one time: zerochat lets no more in."""
 BITS = 64
 EVER_MAX = 1_024
 SETTLE_US = 60_000_000
@@ -57,7 +61,7 @@ def believable(kind: str) -> Column:
             continue
         cell, name = f.col(column.name), column.name
         if column.kind == "longs":
-            check = cell.isNotNull() & (f.size(cell) <= MEMBERS_MAX)
+            check = cell.isNotNull() & (f.size(cell) <= ROSTER_MAX)
         elif column.kind in ("text", "bool"):
             check = cell.isNotNull()
         elif name.startswith("t_"):
@@ -73,6 +77,9 @@ def believable(kind: str) -> Column:
         else:
             check = cell.isNotNull()
         checks.append(cell.isNull() | check if column.optional else check)
+    if kind == "recv":
+        # Both are times of a person's life by now, so that their difference is a number.
+        checks.append(f.abs(f.col("t_recv_us") - f.col("t_send_us")) <= TOOK_US_MAX)
     return f.coalesce(reduce(Column.__and__, checks), f.lit(False))
 
 
@@ -95,24 +102,15 @@ def sends(rows: DataFrame) -> DataFrame:
     )
 
 
-def receipts(rows: DataFrame, repeated: bool) -> DataFrame:
-    """What was received, from rows of `recv`. `repeated`: two exports of one observer may tell the same."""
-    told = rows.where(believable("recv")).select(
+def receipts(rows: DataFrame) -> DataFrame:
+    """What was received, from rows of `recv`."""
+    return rows.where(believable("recv")).select(
         *("observer", "group", "sender", "seq", "n", "t_send_us", "t_recv_us", "hold_us", "dup", "late"),
         code("recv", "keys").alias("keys"),
         code("recv", "path").alias("path"),
         code("recv", "kind").alias("kind"),
         # Of no face that was there, or of none that can be believed: as if it had been told at once.
         f.when(f.col("display_us").between(0, DURATION_US_MAX), f.col("display_us")).otherwise(0).alias("display_us"),
-    )
-    if not repeated:
-        return told
-    rest = ("t_recv_us", "t_send_us", "n", "hold_us", "late", "keys", "path", "kind", "display_us")
-    least = [f.min(f.struct(*rest)).alias("row")]
-    return (
-        told.groupBy("observer", "group", "sender", "seq", "dup")
-        .agg(*least)
-        .select("observer", "group", "sender", "seq", "dup", "row.*")
     )
 
 
@@ -186,13 +184,13 @@ def _add(number: int, bit: Column) -> Column:
 
 def members(rows: DataFrame) -> DataFrame:
     """A number for each member that a group has ever had, from 0, in order of pseudonyms, with its `place` and `bit` in
-    a mask: (group, member, number, place, bit). `rows` has (group, member), each as often as it likes. Only the first
-    EVER_MAX are looked at: a group has 64 at a time."""
+    a mask: (group, member, number, place, bit). `rows` has (group, member), each as often as it likes. Of more
+    than EVER_MAX, which would be many words for every message, only one more is looked at: it tells that they are."""
     order = Window.partitionBy("group").orderBy("member")
     return (
         rows.distinct()
         .withColumn("number", (f.row_number().over(order) - 1).cast("int"))
-        .where((f.col("number") < EVER_MAX) & f.col("member").isNotNull())
+        .where((f.col("number") <= EVER_MAX) & f.col("member").isNotNull())
         .withColumn("place", f.floor(f.col("number") / BITS).cast("int"))
         .withColumn("bit", f.expr(f"shiftleft(1L, number % {BITS})"))
     )
