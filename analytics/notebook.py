@@ -1,16 +1,32 @@
 """Runs the notebook from top to bottom on somebody's exports, and keeps the copy with its pictures."""
 
 import os
+import re
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from analytics.errors import CannotWrite, NoSpark, NotebookFailed
+from zerochat.terminal import printable_line
 
 SOURCE = Path(__file__).with_name("delivery_reliability.ipynb")
 CELL_S_MAX = 24 * 3_600
+NO_FORMULA = str.maketrans({"$": "\N{FULLWIDTH DOLLAR SIGN}", "\\": "\N{FULLWIDTH REVERSE SOLIDUS}"})
 ENV_IN, ENV_OUT, ENV_MEMORY = "ZEROCHAT_ANALYTICS_IN", "ZEROCHAT_ANALYTICS_OUT", "ZEROCHAT_ANALYTICS_MEMORY"
 """What the notebook reads: where the exports are, where results go, and how much memory Spark gets."""
+
+
+def markdown_list(lines: Iterable[str]) -> str:
+    """Sentences as a list for a cell. Paths and reasons in them may be a stranger's, so that whatever could mean
+    anything in Markdown or HTML is written as the number of its character, and what would begin a formula as one that
+    looks like it: a browser would look for formulas in what the numbers have become."""
+    return "\n".join(f"- {_harmless(line)}" for line in lines) or "Nothing."
+
+
+def _harmless(text: str) -> str:
+    plain = str(printable_line(text)).translate(NO_FORMULA)
+    return re.sub(r"[!-/:-@\[-`{-~]", lambda found: f"&#{ord(found[0])};", plain)
 
 
 def execute(exports: str, results: str, memory: str, file: Path) -> None:
