@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from statistics import fmean, median
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from matplotlib.figure import Figure
 
 from analytics import thesis
@@ -17,8 +19,12 @@ from analytics.results import Results, tag
 BINS_PER_E = 50
 SIZE_STEPS = (2, 4, 8, 16, 32, 64)
 POINTS_MAX = 400
-MEMBERS_NAMED = 24
+MEMBERS_SHOWN, MEMBERS_NAMED = 128, 24
 JOINS_SHOWN = 30
+OUTAGES_SHOWN = 200
+LINES_SHOWN = 8
+SIZES_SHOWN = 2_000
+"""Of anything that there may be more of than a picture can show; a picture that leaves something out says so."""
 INK, FAINT, WARN = "#1b4965", "#bcccdc", "#c1121f"
 
 
@@ -54,15 +60,26 @@ def latencies(results: Results) -> Figure | None:
 
 def heat(results: Results) -> Figure | None:
     """Who gets how much of what whom says."""
-    rows = [row for row in results.rows("edge") if row["evidence"] == "receipts" and row["expected"]]
-    if not rows:
+    table = results.table("edge").select(["sender", "observer", "evidence", "expected", "ratio"])
+    table = table.filter(pc.and_(pc.equal(table["evidence"], "receipts"), pc.greater(table["expected"], 0)))
+    if not table.num_rows:
         return None
-    people = sorted({row["sender"] for row in rows} | {row["observer"] for row in rows})
+    weight: dict[int, int] = defaultdict(int)
+    for end in ("sender", "observer"):
+        for row in table.group_by(end).aggregate([("expected", "sum")]).to_pylist():
+            weight[row[end]] += row["expected_sum"]
+    # Of many, those with whom most is about: a picture of all would be the square of them.
+    most = sorted(weight, key=lambda member: (-weight[member], member))[:MEMBERS_SHOWN]
+    people, left = sorted(most), len(weight) - len(most)
     place = {member: number for number, member in enumerate(people)}
+    shown = pa.array(people, pa.int64())
     cells = [[float("nan")] * len(people) for _ in people]
-    for row in rows:
+    for row in table.filter(
+        pc.and_(pc.is_in(table["sender"], value_set=shown), pc.is_in(table["observer"], value_set=shown))
+    ).to_pylist():
         cells[place[row["sender"]]][place[row["observer"]]] = 100 * (1 - row["ratio"])
     figure, axes = _blank("Share of messages that never came (%)", "to", "from")
+    _leaves_out(axes, left, "members of whom less was due")
     picture = axes.imshow(cells, cmap="Reds", vmin=0)
     figure.colorbar(picture, ax=axes)
     names = [tag(member) for member in people] if len(people) <= MEMBERS_NAMED else []
@@ -88,7 +105,9 @@ def over_time(results: Results) -> Figure | None:
     figure, axes = _blank(f"Came directly, of what was said in {step} min", "", "%")
     xs = sorted(sums)
     axes.plot([_when(x * 60_000_000) for x in xs], [100 * sums[x][1] / sums[x][0] for x in xs], color=INK, lw=1)
-    for row in results.rows("outage"):
+    outages = sorted(results.rows("outage"), key=lambda row: row["t_from_us"] - row["t_to_us"])
+    _leaves_out(axes, len(outages) - OUTAGES_SHOWN, "shorter outages")
+    for row in outages[:OUTAGES_SHOWN]:
         axes.axvspan(_when(row["t_from_us"]), _when(row["t_to_us"]), color=WARN, alpha=0.15, lw=0)
     axes.set_ylim(bottom=0)
     figure.autofmt_xdate()
@@ -107,7 +126,8 @@ def whole(results: Results) -> Figure | None:
     for row in rows:
         # The batch is not known of what only others tell of.
         by[row["keys"], row["batch"] or 0].append((row["n"], row["whole_p50_us"] / 1e3, row["whole_p99_us"] / 1e3))
-    for (keys, batch), points in sorted(by.items())[:8]:
+    _leaves_out(axes, len(by) - LINES_SHOWN, "further kinds of keys and batches")
+    for (keys, batch), points in sorted(by.items())[:LINES_SHOWN]:
         points.sort()
         [line] = axes.plot(
             [n for n, *_ in points], [mid for _, mid, _ in points], "o-", label=f"{keys}, {batch} at once"
@@ -130,7 +150,9 @@ def joins(results: Results) -> Figure | None:
     if not rows:
         return None
     figure, axes = _blank("Joining, phase by phase", "members before", "ms")
-    sizes = sorted({row["members"] for row in rows})[:JOINS_SHOWN]
+    every = sorted({row["members"] for row in rows})
+    sizes = every[:JOINS_SHOWN]
+    _leaves_out(axes, len(every) - len(sizes), "larger sizes of groups")
     floor = [0.0] * len(sizes)
     for phase in PHASES[:-1]:
         took = [median((row[f"{phase}_us"] or 0) / 1e3 for row in rows if row["members"] == size) for size in sizes]
@@ -152,10 +174,14 @@ def sizes(results: Results) -> Figure | None:
     if not rows:
         return None
     figure, axes = _blank("Bytes on the wire", "bytes of text, or members told of", "B")
-    messages = [row for row in rows if row["kind"] == "message"]
+    messages, left = [row for row in rows if row["kind"] == "message"], 0
     for keys in sorted({row["keys"] for row in messages}):
         points = sorted((row["of"], row["sum_b"] / row["envelopes"]) for row in messages if row["keys"] == keys)
-        axes.plot([x for x, _ in points], [y for _, y in points], ".", ms=4, label=f"message, {keys}")
+        # Of very many lengths, one in so many is enough to see the line.
+        some = points[:: -(-len(points) // SIZES_SHOWN)]
+        left += len(points) - len(some)
+        axes.plot([x for x, _ in some], [y for _, y in some], ".", ms=4, label=f"message, {keys}")
+    _leaves_out(axes, left, "lengths of texts between others")
     states = sorted((row["of"], row["sum_b"] / row["rows"]) for row in rows if row["kind"] == "state")
     if states:
         axes.plot([x for x, _ in states], [y for _, y in states], "s-", label="state message")
@@ -180,6 +206,12 @@ PICTURES: dict[str, Callable[[Results], Figure | None]] = {
     "Joining": joins,
     "Bytes": sizes,
 }
+
+
+def _leaves_out(axes: Any, count: int, what: str) -> None:
+    """Say in a picture's heading what is not in it."""
+    if count > 0:
+        axes.set_title(f"{axes.get_title()}\nwithout {count:,} {what}", fontsize=11)
 
 
 def _when(us: int) -> datetime:

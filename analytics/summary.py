@@ -11,7 +11,9 @@ from analytics.results import Results, Row, tag
 SHOWN = 10
 """Of anything that there may be thousands of."""
 SLOW_TIMES, SLOW_AMONG, SLOW_US_MIN = 3, 3, 100_000
-"""So many times what is usual is slow, if it is so long at all; and so few members have nothing usual."""
+SLOW_AMONG_MAX = 256
+"""So many times what is usual is slow, if it is so long at all; so few members have nothing usual, and a group in which
+more have heard each other is none of people."""
 
 
 def sentences(results: Results) -> list[str]:
@@ -93,7 +95,7 @@ def _slow(results: Results, members: list[Row]) -> Iterator[str]:
             usually_us[row["group"]][row["sender"], row["observer"]] = row["p50_us"]
     for pairs in usually_us.values():
         people = sorted({member for pair in pairs for member in pair} & p99_us.keys())
-        if len(people) < SLOW_AMONG:
+        if not SLOW_AMONG <= len(people) <= SLOW_AMONG_MAX:
             continue
         usual = median(p99_us[member] for member in people)
         slow = [member for member in people if _is_slow(p99_us[member], usual)]
@@ -186,6 +188,12 @@ def doubts(results: Results) -> list[str]:
         kind, _, what = name.partition(".")
         if number and what in names:
             said.append(f"{number:,} of {quality['counts'][f'{kind}.rows']:,} {kind} {names[what]}.")
+    jumps = quality["counts"].get("recv.jumps")
+    if jumps:
+        said.append(
+            f"{count(jumps, 'gap')} in what came of members without an export are too large for losses, or too many "
+            "together: rather a counter that has jumped. Nothing in them counts as lost."
+        )
     return said
 
 
