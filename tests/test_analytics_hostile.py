@@ -203,6 +203,17 @@ def test_what_a_run_knows_is_there_whole_or_not_at_all(spark, tmp_path):
     assert store.read_json("run.json") == {"number": 2}
 
 
+def test_large_files_are_looked_at_one_by_one_and_too_large_ones_not_at_all(spark, tmp_path, monkeypatch):
+    write(tmp_path / "exports", Plan(members=3, messages=60, hours=2))
+    (tmp_path / "exports" / "film").write_bytes(bytes(60_001))
+    monkeypatch.setattr(read, "TOGETHER_BYTES_MAX", 2_000)
+    monkeypatch.setattr(read, "FILE_BYTES_MAX", 60_000)
+    found = bronze(spark, str(tmp_path / "exports"))
+    assert [(one.path.rpartition("/")[2], one.why) for one in found.aside] == [("film", "has more than 60000 B")]
+    sizes = [file.size for export in found.exports for file in export.files]
+    assert min(sizes) < 2_000 < max(sizes) and found.rows("send") == 60
+
+
 def test_sums_that_are_no_number_are_not_told(spark):
     names = (
         "edge int, author int, place int, bit long, corrected boolean, seq long, n int, keys int, path int, kind int"
@@ -316,7 +327,7 @@ def test_what_strangers_hand_in_is_named_and_changes_nothing(spark, tmp_path, ca
 
     make_study(spark, exports, tmp_path / "reference")
     told = make_study(spark, tree, tmp_path / "study", quiet=False)
-    assert "everything is made anew without them" in capsys.readouterr().err
+    assert "Everything is made anew, without 1 export that" in capsys.readouterr().err
     aside = {one["path"].removeprefix(f"file:{tree}/"): one["why"] for one in told["aside"]}
     for where, why in said.items():
         assert any(path.startswith(where) and why in reason for path, reason in aside.items()), (where, why, aside)

@@ -24,6 +24,7 @@ from analytics.pipeline.silver import Masks
 from analytics.pipeline.store import Store
 from analytics.progress import Progress
 from analytics.results import apart
+from analytics.summary import count
 
 FORMAT, VERSION = "zerochat-analytics", 4
 """Of what a run writes. Another version makes everything anew."""
@@ -136,7 +137,7 @@ def run(spark: SparkSession, place: str, out: str, options: Options, progress: P
                 more = unreadable(spark, usable)
             if not more:
                 raise
-        progress.say(f"{len(more)} exports cannot be used, so everything is made anew without them.")
+        progress.say(f"Everything is made anew, without {count(len(more), 'export')} that cannot be used.")
         progress.begin_again()
         state |= {"done": [], "counts": {}, "left_out": state["left_out"] | more}
 
