@@ -29,7 +29,9 @@ def keys_path_size(messages: DataFrame, histogram: DataFrame) -> DataFrame:
         f.sum("env_b").alias("env_b"),
         f.sum("plain_b").alias("plain_b"),
     )
-    whole = told.where("complete").select(*by, bin_of(f.col("whole_us")).alias("bin"), f.lit(1).alias("rows"))
+    whole = told.where("whole_us is not null").select(
+        *by, bin_of(f.col("whole_us")).alias("bin"), f.lit(1).alias("rows")
+    )
     speed = percentiles(whole, by, "whole_").withColumnsRenamed({name: f"of_{name}" for name in by})
     same = reduce(Column.__and__, [counts[name].eqNullSafe(speed[f"of_{name}"]) for name in by])
     of_messages = counts.join(speed, same, "left").drop(*(f"of_{name}" for name in by))
@@ -56,15 +58,16 @@ def bursts(messages: DataFrame) -> DataFrame:
     t_from_us, t_to_us, expected, delivered, complete, whole_us, shown_us, plain_b, env_b, envelopes).
 
     Messages belong together as long as no second passes between two of them. `whole_us`: from when the first was said
-    until everyone had all; `shown_us`: until everyone's face was told of all; null where somebody lacks one. Whatever
-    only an author of schema version 1 tells of counts as a message.
+    until everyone had all; `shown_us`: until everyone's face was told of all; null where somebody lacks one, or nobody
+    got one but as history. Whatever only an author of schema version 1 tells of counts as a message.
     """
     order = Window.partitionBy("group", "sender").orderBy("t_send_us", "seq")
     apart = f.coalesce(f.col("t_send_us") - f.lag("t_send_us").over(order) > QUIET_US, f.lit(True))
     begun, whole = f.min("t_send_us"), f.bool_and("complete")
 
     def until(name: str) -> Column:
-        return f.when(whole, f.max(f.col("t_send_us") + f.col(name)) - begun).alias(name)
+        known = whole & f.bool_and(f.col(name).isNotNull())
+        return f.when(known, f.max(f.col("t_send_us") + f.col(name)) - begun).alias(name)
 
     return (
         messages.where("kind in ('message', 'unknown') and expected > 0")

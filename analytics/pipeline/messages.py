@@ -145,6 +145,7 @@ def reach(
 def messages(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
     """What became of each message. `whole_us`: until the last of those expected had it (null where somebody lacks it);
     what newcomers got later as history does not count for that. `shown_us`: until the last one's face was told of it.
+    Both are null where nobody got it but as history.
     `kind`: as its author says, or those who got it ("message", "membership", "remark"). `missing`, `slow_for`:
     pseudonyms."""
     names = people.groupBy("group").agg(f.sort_array(f.collect_list(f.struct("number", "member"))).alias("everybody"))
@@ -157,6 +158,11 @@ def messages(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Mas
 
     kind = word("recv", "kind", f.coalesce("kind", f.lit(-1)))
     last_us = f.when(beyond == 0, f.col("max_us")).otherwise(f.col("max_then_us"))
+
+    def until(last: Column) -> Column:
+        # `greatest` leaves out what is null, and would make of nothing that it took no time.
+        return f.when(f.col("complete") & last.isNotNull(), f.greatest(last, f.lit(0)))
+
     return (
         reach.join(f.broadcast(few), "author")
         .withColumns({"lacking": lost, "expected": expected, "unheard": masks.count("unheard")})
@@ -169,8 +175,8 @@ def messages(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Mas
             *("n", "batch", "expected", (f.col("expected") - f.col("lacking")).cast("int").alias("delivered")),
             (f.col("expected") - masks.count("indirect")).cast("int").alias("direct"),
             *(beyond.alias("newcomers"), "unheard", "complete", (slow == 0).alias("in_time")),
-            *("first_us", f.when(f.col("complete"), f.greatest(last_us, f.lit(0))).alias("whole_us"), "sum_us", "came"),
-            f.when(f.col("complete"), f.greatest("shown_us", f.lit(0))).alias("shown_us"),
+            *("first_us", until(last_us).alias("whole_us"), "sum_us", "came"),
+            until(f.col("shown_us")).alias("shown_us"),
             *(f.coalesce(name, f.lit(0)).alias(name) for name in ("uncorrected", "late", "dups")),
             *("hold_us", "hold_max_us", of("lost").alias("missing"), of("slow").alias("slow_for")),
             *("queue_us", "plain_b", "env_b", "envelopes"),

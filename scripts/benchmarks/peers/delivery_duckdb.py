@@ -154,11 +154,11 @@ SELECT r."group", r.sender, seq, t_send_us, kind, keys, path, accountability, n,
        (bit_count(exp) - bit_count(lost))::INT AS delivered, (bit_count(exp) - bit_count(indirect))::INT AS direct,
        bit_count(beyond)::INT AS newcomers, bit_count(unheard)::INT AS unheard,
        exp <> 0 AND lost = 0 AS complete, slow = 0 AS in_time, first_us,
-       CASE WHEN exp <> 0 AND lost = 0
+       CASE WHEN exp <> 0 AND lost = 0 AND CASE WHEN beyond = 0 THEN max_us ELSE max_then_us END IS NOT NULL
             THEN greatest(CASE WHEN beyond = 0 THEN max_us ELSE max_then_us END, 0) END AS whole_us,
        sum_us::BIGINT AS sum_us, came, coalesce(late, 0) AS late, coalesce(dups, 0) AS dups, hold_us::BIGINT AS hold_us,
        hold_max_us, coalesce(missing, []) AS missing, coalesce(slow_for, []) AS slow_for,
-       CASE WHEN exp <> 0 AND lost = 0 THEN greatest(shown_us, 0) END AS shown_us,
+       CASE WHEN exp <> 0 AND lost = 0 AND shown_us IS NOT NULL THEN greatest(shown_us, 0) END AS shown_us,
        coalesce(uncorrected, 0) AS uncorrected, queue_us, plain_b, env_b, envelopes
 FROM reach r LEFT JOIN lacking USING ("group", sender, seq) LEFT JOIN waiting USING ("group", sender, seq);
 """

@@ -283,8 +283,10 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
             complete.alias("complete"),
             (pl.col("slow") == 0).alias("in_time"),
             "first_us",
-            pl.when(complete).then(pl.max_horizontal(last, 0)).alias("whole_us"),
-            pl.when(complete).then(pl.max_horizontal("shown_us", 0)).alias("shown_us"),
+            pl.when(complete & last.is_not_null()).then(pl.max_horizontal(last, 0)).alias("whole_us"),
+            pl.when(complete & pl.col("shown_us").is_not_null())
+            .then(pl.max_horizontal("shown_us", 0))
+            .alias("shown_us"),
             *("sum_us", "came", "uncorrected", "late", "dups", "hold_us", "hold_max_us"),
             *(pl.col(name).fill_null([]) for name in ("missing", "slow_for")),
             *("queue_us", "plain_b", "env_b", "envelopes"),
