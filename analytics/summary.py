@@ -164,9 +164,9 @@ def _joins(results: Results) -> Iterator[str]:
 
 
 def _sizes(slo: Row) -> Iterator[str]:
-    if slo["envelopes"]:
+    if slo["envelopes"] and slo["sized"]:
         yield (
-            f"On average, a message of {slo['plain_b'] / slo['messages']:,.0f} B became an envelope of "
+            f"On average, a message of {slo['plain_b'] / slo['sized']:,.0f} B became an envelope of "
             f"{slo['env_b'] / slo['envelopes']:,.0f} B for each member."
         )
 

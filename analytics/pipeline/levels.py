@@ -78,6 +78,8 @@ def levels(messages: DataFrame, edge: DataFrame, within_us: int) -> DataFrame:
         f.min("t_send_us").alias("t_from_us"),
         f.max("t_send_us").alias("t_to_us"),
         f.sum("plain_b").alias("plain_b"),
+        # Of a message whose author has no export nobody knows how many bytes it had.
+        f.count("plain_b").alias("sized"),
         f.sum("env_b").alias("env_b"),
         f.sum("envelopes").alias("envelopes"),
     )
