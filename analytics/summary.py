@@ -124,7 +124,8 @@ def _outages(results: Results) -> Iterator[str]:
     for row in outages[:SHOWN]:
         yield (
             f"{tag(row['observer'])} was cut off from {moment(row['t_from_us'])} to {moment(row['t_to_us'])}: of "
-            f"{row['expected']:,} messages {row['direct']:,} came directly."
+            f"{row['expected']:,} messages {row['direct']:,} came directly"
+            + (f", {row['mailed']:,} by a mediator in time." if row["mailed"] else ".")
         )
     if len(outages) > SHOWN:
         yield f"There are {len(outages) - SHOWN:,} shorter outages."

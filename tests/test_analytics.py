@@ -397,10 +397,11 @@ def test_percentiles_by_hand(spark):
 
 def test_outages_by_hand(spark):
     """Bad minutes 1, 2, 5 are one episode; 9 is another, after a good one; 18 belongs to it, as nothing was said
-    between them; 34 is too far from that, and lacks only two messages; 50 is half good."""
+    between them; 34 is too far from that, and lacks only two messages; 50 is half good; from 70 on most is mail."""
     minutes = [(7, 1, 4, 0), (7, 2, 4, 1), (7, 3, 4, 4), (7, 5, 4, 0), (7, 6, 4, 4), (7, 9, 9, 4), (7, 18, 3, 0)]
     minutes += [(7, 34, 2, 0), (7, 50, 4, 2)]
-    table = spark.createDataFrame(minutes, "observer long, minute long, expected long, direct long")
+    mailed = [(*row, 0) for row in minutes] + [(7, minute, 4, 0, 3) for minute in range(70, 80)]
+    table = spark.createDataFrame(mailed, "observer long, minute long, expected long, direct long, mailed long")
     rows = sorted(
         (row["t_from_us"], row["t_to_us"], row["bad_minutes"], row["expected"], row["direct"])
         for row in facts.outages(table).collect()

@@ -16,8 +16,8 @@ EXPECTED_MIN = 3
 
 
 def minutes(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
-    """What each observer was to get in each minute, and what of that came directly: (observer, minute, expected,
-    direct). A minute is one of those since 1970 in which the message was said."""
+    """What each observer was to get in each minute, and what of that came directly, or by a mediator in time:
+    (observer, minute, expected, direct, mailed). A minute is one of those since 1970 in which the message was said."""
     timed = reach.withColumn("minute", f.floor(f.col("t_send_us") / MINUTE_US).cast("long")).join(
         f.broadcast(authors.select("author", "group", f.col("number").alias("own"))), "author"
     )
@@ -29,25 +29,33 @@ def minutes(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Mask
         .agg(f.count(f.lit(1)).alias("own"))
     )
     otherwise = numbered("indirect", masks, timed, ["group", "minute"]).withColumnRenamed("rows", "otherwise")
+    mailed = numbered("mailed", masks, timed, ["group", "minute"]).withColumnRenamed("rows", "mailed")
     key = ["group", "minute", "number"]
     return (
         there.join(own, key, "left")
         .join(otherwise, key, "left")
-        .na.fill(0, ["own", "otherwise"])
+        .join(mailed, key, "left")
+        .na.fill(0, ["own", "otherwise", "mailed"])
         .withColumn("expected", f.col("rows") - f.col("own"))
         .where("expected > 0")
         .join(f.broadcast(people.select("group", "number", f.col("member").alias("observer"))), ["group", "number"])
         .groupBy("observer", "minute")
-        .agg(f.sum("expected").alias("expected"), f.sum(f.col("expected") - f.col("otherwise")).alias("direct"))
+        .agg(
+            f.sum("expected").alias("expected"),
+            f.sum(f.col("expected") - f.col("otherwise")).alias("direct"),
+            f.sum("mailed").alias("mailed"),
+        )
     )
 
 
 def outages(minutes: DataFrame) -> DataFrame:
-    """Episodes in which less than half of what was said came directly: (observer, t_from_us, t_to_us, bad_minutes,
-    expected, direct), by gaps and islands."""
+    """Episodes in which less than half of what was said came directly, or by a mediator in time: (observer, t_from_us,
+    t_to_us, bad_minutes, expected, direct, mailed), by gaps and islands. Whoever gets its messages by a mediator, as
+    many do who cannot be dialled, is not cut off; mail that has waited until somebody was back is no sign of a line."""
     order = Window.partitionBy("observer").orderBy("minute")
     before = order.rowsBetween(Window.unboundedPreceding, -1)
-    bad = f.col("direct") * 2 < f.col("expected")
+    came = f.col("direct") + f.col("mailed")
+    bad = came * 2 < f.col("expected")
     last_bad, last_good = (f.max(f.when(when, f.col("minute"))).over(before) for when in (bad, ~bad))
     apart = f.col("minute") - f.col("last_bad")
     recovered = f.coalesce(f.col("last_good") > f.col("last_bad"), f.lit(False))
@@ -64,8 +72,9 @@ def outages(minutes: DataFrame) -> DataFrame:
             f.count(f.lit(1)).alias("bad_minutes"),
             f.sum("expected").alias("expected"),
             f.sum("direct").alias("direct"),
+            f.sum("mailed").alias("mailed"),
         )
-        .where(f.col("expected") - f.col("direct") >= EXPECTED_MIN)
+        .where(f.col("expected") - came >= EXPECTED_MIN)
         .drop("episode")
     )
 

@@ -13,7 +13,7 @@ from analytics.pipeline.schema import WORDS
 from analytics.pipeline.silver import Masks, word
 
 Watched = Callable[[DataFrame], DataFrame]
-DIRECT, HISTORY = WORDS["recv", "path"].index("direct"), WORDS["recv", "path"].index("history")
+DIRECT, HISTORY, MEDIATOR = map(WORDS["recv", "path"].index, ("direct", "history", "mediator"))
 GAP_MAX = 10_000
 """Messages that are taken for lost between two that came; a larger gap is rather a counter that has jumped."""
 GAPS_MAX, GAPS_EVER_MAX = 100_000, 5_000_000
@@ -23,7 +23,7 @@ GAPS_MAX, GAPS_EVER_MAX = 100_000, 5_000_000
 def heard(deliveries: DataFrame, masks: Masks, within_us: int) -> DataFrame:
     """What observers say of each message: one row for each (author, seq) that anybody has received.
 
-    Masks: `seen`, `direct` (came directly), `within` (took no longer than `within_us`).
+    Masks: `seen`, `direct` (came directly), `within` (took no longer than `within_us`), `mail` (that, by a mediator).
     """
     came = ~f.col("dup")
     took = f.col("took_us")
@@ -31,6 +31,7 @@ def heard(deliveries: DataFrame, masks: Masks, within_us: int) -> DataFrame:
         *masks.gather(came, "seen"),
         *masks.gather(came & (f.col("path") == DIRECT), "direct"),
         *masks.gather(came & (took <= within_us), "within"),
+        *masks.gather(came & (f.col("path") == MEDIATOR) & (took <= within_us), "mail"),
         f.min("t_send_us").alias("said_us"),
         f.max("n").alias("said_n"),
         f.max("keys").alias("said_keys"),
@@ -92,8 +93,9 @@ def reach(
     (`watch`: see `gaps`).
 
     Masks: `exp` (receipts of these are known, so what lacks is lost), `lost`, `slow` (lost, or too late), `indirect`
-    (came otherwise, or not), `unheard` (in the roster, but no export of theirs says anything), `beyond` (have it and
-    were not in the roster: newcomers), `there` (`exp`, and the author where its receipts are known too).
+    (came otherwise, or not), `mailed` (came by a mediator, in time), `unheard` (in the roster, but no export of theirs
+    says anything), `beyond` (have it and were not in the roster: newcomers), `there` (`exp`, and the author where its
+    receipts are known too).
     """
     few = f.broadcast(authors.select("author", "group", "sender", "viewer", "place", "bit"))
     sent = sends.join(f.broadcast(authors.select("author", "group", "sender")), ["group", "sender"]).drop(
@@ -120,7 +122,11 @@ def reach(
     )
     none = f.lit(0).cast("long")
     shape = {
-        **{name: f.coalesce(name, none) for prefix in ("seen", "direct", "within") for name in masks.names(prefix)},
+        **{
+            name: f.coalesce(name, none)
+            for prefix in ("seen", "direct", "within", "mail")
+            for name in masks.names(prefix)
+        },
         **{name: f.coalesce(f"state.{name}", none) for prefix in ("all", "heard") for name in masks.names(prefix)},
         **{
             name: f.when(f.col("place") == number, f.col("bit")).otherwise(none)
@@ -134,6 +140,7 @@ def reach(
         ("lost", "exp & ~seen"),
         ("slow", "exp & ~within"),
         ("indirect", "exp & ~direct"),
+        ("mailed", "exp & mail"),
         ("unheard", "all & ~exp & ~self"),
         ("beyond", "seen & ~exp"),
         ("there", "exp | (heard & self)"),

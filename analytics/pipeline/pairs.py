@@ -126,7 +126,10 @@ def edge(
 
 
 def acknowledged(reach: DataFrame, acks: DataFrame, authors: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
-    """Of what told authors have said to members without receipts: (author, number, expected, delivered)."""
+    """Of what told authors have said to members without receipts: (author, number, expected, delivered).
+
+    An acknowledgement takes its time as a message does: what was said in the last minute before the author's export
+    ends, or while it recorded nothing, is in neither."""
     upto = (
         acks.groupBy(f.col("observer").alias("sender"), "group", "member")
         .agg(f.max("upto").alias("upto"))
@@ -135,7 +138,8 @@ def acknowledged(reach: DataFrame, acks: DataFrame, authors: DataFrame, people: 
         .select("author", "number", "upto")
     )
     return (
-        reach.where(masks.count("unheard") > 0)
+        reach.withColumns(masks.each("settled", "heard & self"))
+        .where((masks.count("unheard") > 0) & (masks.count("settled") > 0))
         .join(f.broadcast(authors.where("told").select("author")), "author")
         .select("author", "seq", f.explode(masks.numbers("unheard")).alias("number"))
         .join(f.broadcast(upto), ["author", "number"], "left")

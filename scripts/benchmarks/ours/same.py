@@ -26,8 +26,8 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             *("hold_max_us", "corrected", "p50_us", "p90_us", "p99_us", "max_us"),
         ),
     ),
-    "minute": (("observer", "minute"), ("expected", "direct")),
-    "outage": (("observer", "t_from_us"), ("t_to_us", "bad_minutes", "expected", "direct")),
+    "minute": (("observer", "minute"), ("expected", "direct", "mailed")),
+    "outage": (("observer", "t_from_us"), ("t_to_us", "bad_minutes", "expected", "direct", "mailed")),
 }
 """By table: what identifies a row, and what must be equal of it."""
 

@@ -121,6 +121,7 @@ WITH heard AS (
     SELECT "group", sender, seq, bit_or(CASE WHEN dup THEN 0 ELSE bit END) AS seen,
            bit_or(CASE WHEN NOT dup AND path = 'direct' THEN bit ELSE 0 END) AS direct,
            bit_or(CASE WHEN NOT dup AND took <= $within THEN bit ELSE 0 END) AS inside,
+           bit_or(CASE WHEN NOT dup AND path = 'mediator' AND took <= $within THEN bit ELSE 0 END) AS mail,
            max(took + display_us) FILTER (NOT dup AND path <> 'history') AS shown_us,
            count(*) FILTER (NOT dup AND NOT corrected) AS uncorrected, max(kind) AS said_kind,
            max(took) FILTER (NOT dup) AS max_us, max(took) FILTER (NOT dup AND path <> 'history') AS max_then_us,
@@ -132,13 +133,14 @@ WITH heard AS (
 ), told AS (
     SELECT s."group", s.observer AS sender, s.seq, s.n, s.keys, s.path, s.batch, s.t_send_us,
            coalesce(s.kind, h.said_kind) AS kind, s.accountability, s.queue_us, s.plain_b, s.env_b, s.envelopes,
-           h.* EXCLUDE ("group", sender, seq, seen, direct, inside, said_kind), coalesce(seen, 0) AS seen,
-           coalesce(direct, 0) AS direct, coalesce(inside, 0) AS inside, 1::UBIGINT << p.number AS self
+           h.* EXCLUDE ("group", sender, seq, seen, direct, inside, mail, said_kind), coalesce(seen, 0) AS seen,
+           coalesce(direct, 0) AS direct, coalesce(inside, 0) AS inside,
+           coalesce(mail, 0) AS mail, 1::UBIGINT << p.number AS self
     FROM send s LEFT JOIN heard h ON h."group" = s."group" AND h.sender = s.observer AND h.seq = s.seq
     JOIN person p ON p."group" = s."group" AND p.member = s.observer
 )
 SELECT t.*, (s.known | (seen & everybody)) & ~self AS exp, exp & ~seen AS lost, exp & ~inside AS slow,
-       exp & ~direct AS indirect, seen & ~exp AS beyond, everybody & ~exp & ~self AS unheard,
+       exp & ~direct AS indirect, exp & mail AS mailed, seen & ~exp AS beyond, everybody & ~exp & ~self AS unheard,
        exp | (s.known & self) AS there
 FROM told t ASOF JOIN step s ON s."group" = t."group" AND s.sender = t.sender AND t.t_send_us >= s.from_us;
 CREATE TABLE lacking AS
@@ -213,29 +215,36 @@ there AS (
     FROM (SELECT "group", minute, indirect, count(*) AS times, unnest(range(64)) AS number
           FROM timed WHERE indirect <> 0 GROUP BY "group", minute, indirect)
     WHERE indirect >> number & 1 = 1 GROUP BY ALL
+), by_mail AS (
+    SELECT "group", minute, number, sum(times) AS mailed
+    FROM (SELECT "group", minute, mailed, count(*) AS times, unnest(range(64)) AS number
+          FROM timed WHERE mailed <> 0 GROUP BY "group", minute, mailed)
+    WHERE mailed >> number & 1 = 1 GROUP BY ALL
 )
 SELECT p.member AS observer, t.minute AS minute, sum(rows - coalesce(own, 0))::BIGINT AS expected,
-       sum(rows - coalesce(own, 0) - coalesce(otherwise, 0))::BIGINT AS direct
+       sum(rows - coalesce(own, 0) - coalesce(otherwise, 0))::BIGINT AS direct,
+       sum(coalesce(mailed, 0))::BIGINT AS mailed
 FROM there t JOIN person p USING ("group", number)
 LEFT JOIN own o ON o."group" = t."group" AND o.minute = t.minute AND o.observer = p.member
 LEFT JOIN otherwise w ON w."group" = t."group" AND w.minute = t.minute AND w.number = t.number
+LEFT JOIN by_mail m ON m."group" = t."group" AND m.minute = t.minute AND m.number = t.number
 WHERE rows - coalesce(own, 0) > 0 GROUP BY p.member, t.minute;
 CREATE TABLE outage AS
 WITH known AS (
-    SELECT *, max(minute) FILTER (direct * 2 < expected) OVER before AS last_bad,
-           max(minute) FILTER (direct * 2 >= expected) OVER before AS last_good
+    SELECT *, max(minute) FILTER ((direct + mailed) * 2 < expected) OVER before AS last_bad,
+           max(minute) FILTER ((direct + mailed) * 2 >= expected) OVER before AS last_good
     FROM minute
     WINDOW before AS (PARTITION BY observer ORDER BY minute ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ), bad AS (
     SELECT *, coalesce(
         minute - last_bad > 3 AND coalesce(last_good > last_bad, false) OR minute - last_bad > 15, true
     ) AS begins
-    FROM known WHERE direct * 2 < expected
+    FROM known WHERE (direct + mailed) * 2 < expected
 ), numbered AS (SELECT *, sum(begins::INT) OVER (PARTITION BY observer ORDER BY minute) AS episode FROM bad)
 SELECT observer, min(minute) * {MINUTE_US} AS t_from_us, (max(minute) + 1) * {MINUTE_US} AS t_to_us,
        count(*) AS bad_minutes,
-       sum(expected)::BIGINT AS expected, sum(direct)::BIGINT AS direct
-FROM numbered GROUP BY observer, episode HAVING sum(expected - direct) >= 3;
+       sum(expected)::BIGINT AS expected, sum(direct)::BIGINT AS direct, sum(mailed)::BIGINT AS mailed
+FROM numbered GROUP BY observer, episode HAVING sum(expected - direct - mailed) >= 3;
 """
 TABLES = ("message", "edge_hist", "edge", "minute", "outage")
 

@@ -38,6 +38,8 @@ RANGES: dict[str, tuple[int, int] | None] = {
     "seq": (0, SEQ_MAX),
 }
 """What must be there in a row that counts, and within which bounds. Of what was received, only what is used."""
+FILLED = ("seen", "direct", "inside", "mail", "late", "dups", "uncorrected")
+"""Of a message that nobody has heard: nothing of all that."""
 UNUSED = {"recv": ("plain_b", "env_b")}
 
 
@@ -207,6 +209,7 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
             mask(came).alias("seen"),
             mask(came & (pl.col("path") == "direct")).alias("direct"),
             mask(came & (pl.col("took") <= within_us)).alias("inside"),
+            mask(came & (pl.col("path") == "mediator") & (pl.col("took") <= within_us)).alias("mail"),
             (pl.col("took") + pl.col("display_us"))
             .filter(came & (pl.col("path") != "history"))
             .max()
@@ -242,12 +245,13 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
             by=["group", "sender"],
             check_sortedness=False,
         )
-        .with_columns(pl.col(name).fill_null(0) for name in ("seen", "direct", "inside", "late", "dups", "uncorrected"))
+        .with_columns(pl.col(name).fill_null(0) for name in FILLED)
         .with_columns(exp=(pl.col("known") | (pl.col("seen") & pl.col("everybody"))) & ~pl.col("own"))
         .with_columns(
             lost=pl.col("exp") & ~pl.col("seen"),
             slow=pl.col("exp") & ~pl.col("inside"),
             indirect=pl.col("exp") & ~pl.col("direct"),
+            mailed=pl.col("exp") & pl.col("mail"),
             beyond=pl.col("seen") & ~pl.col("exp"),
             unheard=pl.col("everybody") & ~pl.col("exp") & ~pl.col("own"),
             there=pl.col("exp") | (pl.col("known") & pl.col("own")),
@@ -361,18 +365,20 @@ def _minute(reach: pl.DataFrame, person: pl.DataFrame) -> pl.DataFrame:
     return (
         bits(timed, "there", by)
         .join(bits(timed, "indirect", by), on=[*by, "number"], how="left", suffix="_otherwise")
+        .join(bits(timed, "mailed", by), on=[*by, "number"], how="left", suffix="_mailed")
         .join(person.select("group", "number", observer="member"), on=["group", "number"])
         .join(own, on=[*by, "observer"], how="left")
         .with_columns(expected=pl.col("rows") - pl.col("own").fill_null(0))
         .filter(pl.col("expected") > 0)
         .with_columns(direct=pl.col("expected") - pl.col("rows_otherwise").fill_null(0))
         .group_by("observer", "minute")
-        .agg(pl.col("expected").sum(), pl.col("direct").sum())
+        .agg(pl.col("expected").sum(), pl.col("direct").sum(), pl.col("rows_mailed").sum().alias("mailed"))
     )
 
 
 def _outage(minute: pl.DataFrame) -> pl.DataFrame:
-    bad = pl.col("direct") * 2 < pl.col("expected")
+    came = pl.col("direct") + pl.col("mailed")
+    bad = came * 2 < pl.col("expected")
     last = {
         name: pl.when(when).then(pl.col("minute")).forward_fill().shift().over("observer")
         for name, when in (("last_bad", bad), ("last_good", ~bad))
@@ -392,7 +398,8 @@ def _outage(minute: pl.DataFrame) -> pl.DataFrame:
             pl.len().cast(pl.Int64).alias("bad_minutes"),
             pl.col("expected").sum(),
             pl.col("direct").sum(),
+            pl.col("mailed").sum(),
         )
-        .filter(pl.col("expected") - pl.col("direct") >= 3)
+        .filter(pl.col("expected") - came >= 3)
         .drop("episode")
     )
