@@ -4,25 +4,23 @@ Whatever a message from a to b seems to take is its way plus b's clock less a's;
 clock less b's. Of each pair, in each window of six hours, the least of both is taken. Half their difference is what the
 clocks differ by, at the time in the middle between the two messages (clocks drift, in straight lines), as far as both
 ways are equally long: where one is longer, half of that remains as an error that nobody can see from here. A line
-through a pair's windows gives the difference and its drift; the mean over a member's peers (and itself) is its own
-clock against the group's mean. All sums are of whole numbers, so that the result does not hang on their order.
+through a pair's windows gives the difference and its drift; what agrees best with all pairs (`fit`) is each member's
+own clock against their mean. All sums are of whole numbers, so that the result does not hang on their order.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from analytics.pipeline.fit import SLOPE_PARTS, fitted
+
 WINDOW_US = 6 * 3_600_000_000
 SECOND_US = 1_000_000
 TIMES_MIN = 3
 """Direct messages each way in a window, for a pair to count there."""
-PEERS_MIN = 2
-"""With fewer, one slow route would pass for a clock."""
 DIFFERENCE_US_MAX = 24 * 3_600_000_000
 """A clock that is off by more than a day is wrong, not skewed."""
 AT_BITS = 15
 """Under the least that was taken, in one number with it: at which second of its window that was."""
-SLOPE_PARTS = 10**15
-"""A slope is summed in units of so small a part."""
 
 
 def pairs(received: DataFrame, direct: int) -> DataFrame:
@@ -79,18 +77,20 @@ def differences(pairs: DataFrame) -> DataFrame:
 
 
 def lines(differences: DataFrame) -> DataFrame:
-    """The clock of each member: (member, peers, windows, base_us, slope, start_us, at_us).
+    """The clock of each member: (member, component, peers, windows, base_us, slope, start_us, at_us).
 
     At a time t (µs) it is ahead of the mean by base_us + slope * (t - start_us); a slope of 1e-6 is one part in a
     million. `start_us`, the middle of all windows, is the same for everybody, and may be far from when this member said
-    anything; `at_us` is the middle of its own. Whoever has fewer than PEERS_MIN peers is left out.
+    anything; `at_us` is the middle of its own. The mean is that of a `component` (its least member): of two members in
+    different ones nobody knows how their clocks differ. Whoever has fewer than `fit.PEERS_MIN` peers is left out.
     """
     exact = "decimal(38,0)"
     everywhere = Window.partitionBy()
     windows = (f.min("window").over(everywhere) + f.max("window").over(everywhere) + 1).cast("long")
     x, y = f.col("x").cast(exact), f.col("diff2_us").cast(exact)
     sums = (
-        differences.withColumn("start2_s", windows * f.lit(WINDOW_US // SECOND_US))
+        differences.where("member < peer")
+        .withColumn("start2_s", windows * f.lit(WINDOW_US // SECOND_US))
         .withColumn("x", f.col("at2_s") - f.col("start2_s"))
         .groupBy("member", "peer", "start2_s")
         .agg(
@@ -108,24 +108,13 @@ def lines(differences: DataFrame) -> DataFrame:
     step = f.when(spread <= 0, f.lit(0.0)).otherwise((n * f.col("sxy") - f.col("sx") * f.col("sy")) / spread)
     base = (f.col("sy") - f.col("step") * f.col("sx")) / n / 2.0
     of_pairs = sums.withColumn("step", step).select(
-        *("member", "start2_s", "windows", "first", "last"),
+        *("member", "peer", "windows", (f.col("start2_s") * (SECOND_US // 2)).alias("start_us")),
+        (f.col("first").cast("long") * WINDOW_US).alias("begin_us"),
+        ((f.col("last") + 1).cast("long") * WINDOW_US).alias("end_us"),
         rounded(base).alias("base_us"),
         rounded(f.col("step") / float(SECOND_US) * float(SLOPE_PARTS)).alias("slope"),
     )
-    shares = (f.count(f.lit(1)) + 1).cast("double")
-    return (
-        of_pairs.groupBy("member", "start2_s")
-        .agg(
-            f.count(f.lit(1)).cast("int").alias("peers"),
-            f.max("windows").alias("windows"),
-            (f.sum("base_us").cast("double") / shares).alias("base_us"),
-            (f.sum("slope").cast("double") / shares / float(SLOPE_PARTS)).alias("slope"),
-            (f.col("start2_s") * f.lit(SECOND_US // 2)).alias("start_us"),
-            ((f.min("first") + f.max("last") + 1).cast("long") * f.lit(WINDOW_US // 2)).alias("at_us"),
-        )
-        .where(f.col("peers") >= PEERS_MIN)
-        .select("member", "peers", "windows", "base_us", "slope", "start_us", "at_us")
-    )
+    return differences.sparkSession.createDataFrame(fitted(of_pairs.toArrow()))
 
 
 def rounded(value: Column) -> Column:

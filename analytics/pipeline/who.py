@@ -38,14 +38,19 @@ def edges(pairs: DataFrame, authors: DataFrame, people: DataFrame, lines: DataFr
     """Every two of whom one has heard the other: (edge, author, group, sender, observer, number, place, bit, corrected,
     base_us, slope).
 
-    `base_us` + `slope` * (time - start_us) is the observer's clock less the sender's; 0 where not `corrected`.
+    `base_us` + `slope` * (time - start_us) is the observer's clock less the sender's; 0 where not `corrected`:
+    where either clock is not known, or both are of different components.
     `number`, `place` and `bit` are the observer's.
     """
-    of_sender = lines.select(f.col("member").alias("sender"), f.col("base_us").alias("sb"), f.col("slope").alias("ss"))
-    of_observer = lines.select(
-        f.col("member").alias("observer"), f.col("base_us").alias("ob"), f.col("slope").alias("os")
+    of_sender = lines.select(
+        *(f.col("member").alias("sender"), f.col("component").alias("sc")),
+        *(f.col("base_us").alias("sb"), f.col("slope").alias("ss")),
     )
-    known = f.col("sb").isNotNull() & f.col("ob").isNotNull()
+    of_observer = lines.select(
+        *(f.col("member").alias("observer"), f.col("component").alias("oc")),
+        *(f.col("base_us").alias("ob"), f.col("slope").alias("os")),
+    )
+    known = f.coalesce(f.col("sc") == f.col("oc"), f.lit(False))
     return (
         pairs.select("group", "sender", "observer")
         .distinct()

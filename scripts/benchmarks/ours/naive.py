@@ -86,13 +86,15 @@ def corrected(came: DataFrame, line: DataFrame) -> DataFrame:
     """The same with what each took by clocks that agree."""
     mine = line.select(
         f.col("member").cast("string").alias("sender"),
+        "component",
         f.col("base_us").alias("b"),
         f.col("slope").alias("s"),
         "start_us",
     )
     theirs = line.select(
-        f.col("member").cast("string").alias("observer"), f.col("base_us").alias("c"), f.col("slope").alias("t")
+        *(f.col("member").cast("string").alias("observer"), "component"),
+        *(f.col("base_us").alias("c"), f.col("slope").alias("t")),
     )
     ahead = f.col("c") - f.col("b") + (f.col("t") - f.col("s")) * (f.col("t_send_us") - f.col("start_us"))
     took = f.col("t_recv_us") - f.col("t_send_us") - f.coalesce(skew.rounded(ahead), f.lit(0))
-    return came.join(mine, "sender", "left").join(theirs, "observer", "left").withColumn("took", took)
+    return came.join(mine, "sender", "left").join(theirs, ["observer", "component"], "left").withColumn("took", took)

@@ -10,9 +10,10 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -53,7 +54,7 @@ FROM pair WHERE times >= {TIMES_MIN};
 CREATE TABLE diff AS
 SELECT a.observer AS member, a.sender AS peer, a.w, a.least_us - b.least_us AS y, a.at_s + b.at_s AS at2
 FROM heard_by a JOIN heard_by b ON a.sender = b.observer AND a.observer = b.sender AND a.w = b.w;
-CREATE TABLE line AS
+CREATE TABLE said AS
 WITH moved AS (
     SELECT *, (min(w) OVER () + max(w) OVER () + 1) * {WINDOW_S} AS start2, at2 - start2 AS x FROM diff
 ), sums AS (
@@ -62,13 +63,10 @@ WITH moved AS (
 ), steps AS (
     SELECT *, CASE WHEN n * sxx - sx * sx <= 0 THEN 0
            ELSE (n * sxy - sx * sy) / (n * sxx - sx * sx) END AS step FROM sums
-), pairs AS (
-    SELECT member, start2, floor((sy - step * sx) / n / 2.0 + 0.5)::BIGINT AS base_us,
-           floor(step / 1e6 * 1e15 + 0.5)::BIGINT AS slope FROM steps
 )
-SELECT member, sum(base_us)::DOUBLE / (count(*) + 1) AS base_us, sum(slope)::DOUBLE / (count(*) + 1) / 1e15 AS slope,
-       start2 * 500000 AS start_us
-FROM pairs GROUP BY member, start2 HAVING count(*) >= {PEERS_MIN};
+SELECT member, peer, floor((sy - step * sx) / n / 2.0 + 0.5)::BIGINT AS base_us,
+       floor(step / 1e6 * 1e15 + 0.5)::BIGINT AS slope, start2 * 500000 AS start_us
+FROM steps WHERE member < peer ORDER BY member, peer;
 """
 
 PEOPLE = f"""
@@ -80,11 +78,11 @@ SELECT "group", member, row_number() OVER (PARTITION BY "group" ORDER BY member)
 FROM (SELECT DISTINCT "group", unnest(roster) AS member FROM view);
 CREATE TABLE edge_of AS
 SELECT p."group", p.sender, p.observer, o.number, 1::UBIGINT << o.number AS bit,
-       lo.base_us IS NOT NULL AND ls.base_us IS NOT NULL AS corrected,
+       ls.base_us IS NOT NULL AS corrected,
        coalesce(lo.base_us - ls.base_us, 0) AS base_us, coalesce(lo.slope - ls.slope, 0) AS slope
 FROM (SELECT DISTINCT "group", sender, observer FROM pair) p
 JOIN person o ON o."group" = p."group" AND o.member = p.observer
-LEFT JOIN line ls ON ls.member = p.sender LEFT JOIN line lo ON lo.member = p.observer;
+LEFT JOIN line lo ON lo.member = p.observer LEFT JOIN line ls ON ls.member = p.sender AND ls.component = lo.component;
 CREATE TABLE step AS
 WITH viewer AS (SELECT DISTINCT "group", observer AS viewer FROM view),
 ends AS (
@@ -262,6 +260,10 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000, threads: int = 
         what = f"SELECT * FROM read_parquet([{listed}], hive_partitioning = false) WHERE {BELIEVABLE[kind]}"
         base.execute(f"CREATE VIEW {kind} AS {what}")
     run(base, CLOCKS)
+    base.execute("CREATE TABLE line (member BIGINT, component BIGINT, base_us DOUBLE, slope DOUBLE, start_us BIGINT)")
+    lines = fitted(base.execute("SELECT * FROM said").fetchall())
+    if lines:
+        base.executemany("INSERT INTO line VALUES (?, ?, ?, ?, ?)", lines)
     start = base.execute("SELECT coalesce(max(start_us), 0) FROM line").fetchone()
     base.execute("SET VARIABLE start_us = $1", [start[0] if start else 0])
     run(base, PEOPLE)
@@ -280,6 +282,48 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000, threads: int = 
     for name in TABLES:
         base.execute(f"COPY {name} TO '{out / name}.parquet' (FORMAT parquet, COMPRESSION zstd)")
     base.close()
+
+
+Line: TypeAlias = tuple[int, int, float, float, int]
+
+
+def fitted(pairs: list[tuple[int, int, int, int, int]]) -> list[Line]:
+    """The clock of each member, (member, component, base_us, slope, start_us), that agrees best with what all pairs say
+    of two: (member, peer, base_us, slope, start_us)."""
+    lines: list[Line] = []
+    peers: dict[int, set[int]] = {}
+    for member, peer, *_ in pairs:
+        peers.setdefault(member, set()).add(peer)
+        peers.setdefault(peer, set()).add(member)
+    while few := [member for member, others in peers.items() if len(others) < PEERS_MIN]:
+        for member in few:
+            for other in peers.pop(member):
+                if other in peers:
+                    peers[other].discard(member)
+    left = sorted(peers)
+    while left:
+        component, waiting = set[int](), [left[0]]
+        while waiting:
+            member = waiting.pop()
+            if member not in component:
+                component.add(member)
+                waiting += peers[member]
+        left = [member for member in left if member not in component]
+        place = {member: number for number, member in enumerate(sorted(component))}
+        of_it = [pair for pair in pairs if pair[0] in place and pair[1] in place]
+        normal = np.full((len(place), len(place)), 1 / len(place))
+        right = np.zeros((len(place), 2))
+        for member, peer, *ahead, _ in of_it:
+            one, other = place[member], place[peer]
+            normal[[one, other], [one, other]] += 1
+            normal[[one, other], [other, one]] -= 1
+            right[one] += ahead
+            right[other] -= ahead
+        clocks = np.linalg.solve(normal, right)
+        for member, number in place.items():
+            base, slope = np.rint(clocks[number] * (1_024, 64)) / (1_024, 64 * 1e15)
+            lines.append((member, min(component), float(base), float(slope), of_it[0][4]))
+    return lines
 
 
 def run(base: Any, statements: str) -> None:

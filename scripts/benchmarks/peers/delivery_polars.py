@@ -16,13 +16,13 @@ from benchmarks.peers.delivery_duckdb import (
     MEMBERS_MAX,
     MINUTE_US,
     PATHS,
-    PEERS_MIN,
     SEQ_MAX,
     SETTLE_US,
     SIZE_MAX,
     TIMES,
     TIMES_MIN,
     WINDOW_S,
+    fitted,
     manifests,
 )
 
@@ -41,6 +41,9 @@ RANGES: dict[str, tuple[int, int] | None] = {
 FILLED = ("seen", "direct", "inside", "mail", "late", "dups", "uncorrected")
 """Of a message that nobody has heard: nothing of all that."""
 UNUSED = {"recv": ("plain_b", "env_b")}
+
+
+LINE = {"member": pl.Int64, "component": pl.Int64, "base_us": pl.Float64, "slope": pl.Float64, "start_us": pl.Int64}
 
 
 def believable(kind: str, columns: Sequence[str]) -> pl.Expr:
@@ -96,23 +99,18 @@ def clocks(recv: pl.LazyFrame) -> pl.DataFrame:
     n, sx, sy, sxx, sxy = (pl.col(name) for name in ("n", "sx", "sy", "sxx", "sxy"))
     spread = n * sxx - sx * sx
     step = pl.when(spread <= 0).then(0.0).otherwise((n * sxy - sx * sy) / spread)
-    return (
+    said = (
         sums.with_columns(step=step)
+        .filter(pl.col("member") < pl.col("peer"))
         .select(
-            *("member", "start2"),
+            *("member", "peer"),
             ((sy - pl.col("step") * sx) / n / 2.0 + 0.5).floor().cast(pl.Int64).alias("base_us"),
             (pl.col("step") / 1e6 * 1e15 + 0.5).floor().cast(pl.Int64).alias("slope"),
-        )
-        .group_by("member", "start2")
-        .agg(pl.len().alias("peers"), pl.col("base_us").sum(), pl.col("slope").sum())
-        .filter(pl.col("peers") >= PEERS_MIN)
-        .select(
-            "member",
-            pl.col("base_us").cast(pl.Float64) / (pl.col("peers") + 1),
-            pl.col("slope").cast(pl.Float64) / (pl.col("peers") + 1) / 1e15,
             (pl.col("start2") * 500_000).alias("start_us"),
         )
+        .sort("member", "peer")
     )
+    return pl.DataFrame(fitted(said.rows()), schema=LINE, orient="row")
 
 
 def steps(view: pl.DataFrame, covered: pl.DataFrame, person: pl.DataFrame) -> pl.DataFrame:
@@ -179,6 +177,7 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
         .with_columns((pl.int_range(pl.len()).over("group")).alias("number"))
     )
     bit = TWO ** pl.col("number").cast(pl.UInt64)
+    comparable = (pl.col("component_o") == pl.col("component")).fill_null(value=False)
     pairs = (
         person.join(person, on="group", suffix="_of")
         .filter(pl.col("member") != pl.col("member_of"))
@@ -188,9 +187,9 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
         .select(
             *EDGE,
             "bit",
-            (pl.col("base_us_o").is_not_null() & pl.col("base_us").is_not_null()).alias("corrected"),
-            (pl.col("base_us_o") - pl.col("base_us")).fill_null(0.0).alias("base_us"),
-            (pl.col("slope_o") - pl.col("slope")).fill_null(0.0).alias("slope"),
+            comparable.alias("corrected"),
+            pl.when(comparable).then(pl.col("base_us_o") - pl.col("base_us")).otherwise(0.0).alias("base_us"),
+            pl.when(comparable).then(pl.col("slope_o") - pl.col("slope")).otherwise(0.0).alias("slope"),
         )
     )
     ahead = pl.col("base_us") + pl.col("slope") * (pl.col("t_send_us") - start).cast(pl.Float64)
