@@ -51,9 +51,14 @@ def _arrival(slo: Row) -> Iterator[str]:
             f"({percent(slo['delivered'], slo['expected'])}); {lost:,} had not by the end."
         )
         yield f"{slo['direct']:,} of them came directly, the others by a detour (repair, history, mediator)."
+    if slo["not_recorded"]:
+        yield (
+            f"{count(slo['not_recorded'], 'message')} of members without an export may have come while nothing was "
+            "recorded; nobody knows, and they do not count as lost."
+        )
     if slo["acks_expected"]:
         yield (
-            f"Of {slo['acks_expected']:,} deliveries to members without an export, "
+            f"Of {slo['acks_expected']:,} deliveries to members who have no export, or recorded nothing then, "
             f"{percent(slo['acks_delivered'], slo['acks_expected'])} were acknowledged."
         )
 

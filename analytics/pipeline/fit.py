@@ -40,7 +40,7 @@ def fitted(pairs: pa.Table) -> pa.Table:
     names, one, other = _ends(pairs)
     both = np.concatenate([one, other])
     begin_us, end_us = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), np.iinfo(np.int64).min)
-    windows = np.zeros(len(names), np.int32)
+    windows: Any = np.zeros(len(names), np.int32)
     np.minimum.at(begin_us, both, np.tile(column["begin_us"], 2))
     np.maximum.at(end_us, both, np.tile(column["end_us"], 2))
     np.maximum.at(windows, both, np.tile(column["windows"], 2))

@@ -86,4 +86,6 @@ def levels(messages: DataFrame, edge: DataFrame, within_us: int) -> DataFrame:
     acks = edge.where("evidence = 'acks'").agg(
         f.sum("expected").alias("acks_expected"), f.sum("delivered").alias("acks_delivered")
     )
-    return told.crossJoin(acks)
+    # Of authors without an export, what lies between two that came, while some of that time nobody has recorded.
+    unknown = (f.col("expected") == 0) & f.col("came").isNull() & f.col("env_b").isNull()
+    return told.crossJoin(acks).crossJoin(messages.agg(f.count_if(unknown).alias("not_recorded")))

@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 
 from analytics.pipeline.schema import WORDS
 from analytics.pipeline.silver import Masks, word
+from analytics.pipeline.skew import ahead
 
 Watched = Callable[[DataFrame], DataFrame]
 DIRECT, HISTORY, MEDIATOR = map(WORDS["recv", "path"].index, ("direct", "history", "mediator"))
@@ -55,28 +56,54 @@ def _unwatched(gaps: DataFrame) -> DataFrame:
     return gaps
 
 
-def gaps(heard: DataFrame, authors: DataFrame, watch: Watched = _unwatched) -> DataFrame:
+def gaps(
+    heard: DataFrame, authors: DataFrame, uncovered: DataFrame, masks: Masks, watch: Watched = _unwatched
+) -> DataFrame:
     """Messages that nobody has received, of authors without an export: what lies between two that came. (author, seq,
-    said_us, said_n, said_keys, kind), as of the next one that came.
+    said_us, said_n, said_keys, kind, away*), as of the next one that came.
+
+    `away`: whoever did not record all the time from when the one before came until the next one did (`uncovered`): it
+    may have got them in between, and nobody knows. Of such an author no clock is known, so that what a message took is
+    by the clock of whoever got it, and it came when it was said and as much later.
 
     `watch` gets every gap, `lost` or not: the smallest come first, and count until GAPS_MAX or GAPS_EVER_MAX is full.
     """
     of_next = ("said_us", "said_n", "said_keys", "kind")
-    silent = authors.where(~f.col("told")).select("author")
+    silent = authors.where(~f.col("told")).select("author", "group")
     order = Window.partitionBy("author").orderBy("seq")
     small = f.col("width") < GAP_MAX
     width = f.when(small, f.col("width"))
     mine = f.sum(width).over(Window.partitionBy("author").orderBy("width", "seq"))
     every = f.sum(width).over(Window.orderBy("width", "author", "seq"))
+    came = {
+        "first_came_us": f.col("said_us") + f.col("first_us"),
+        "last_came_us": f.col("said_us") + f.coalesce("max_then_us", "max_us"),
+    }
+    first = f.least("first_came_us", f.lag("first_came_us").over(order))
+    last = f.greatest("last_came_us", f.lag("last_came_us").over(order))
     found = (
         heard.join(f.broadcast(silent), "author")
-        .select("author", "seq", *of_next, f.lag("seq").over(order).alias("before"))
+        .withColumns(came)
+        .withColumns({"before": f.lag("seq").over(order), "begun_us": first, "ended_us": last})
+        .select("author", "group", "seq", "before", "begun_us", "ended_us", *of_next)
         .withColumn("width", f.col("seq") - f.col("before") - 1)
         .where("width > 0")
         .withColumn("lost", small & (mine <= GAPS_MAX) & (every <= GAPS_EVER_MAX))
     )
-    missing = f.sequence(f.col("before") + 1, f.col("seq") - 1)
-    return watch(found).where("lost").select("author", f.explode(missing).alias("seq"), *of_next)
+    jumps = watch(found).where("lost")
+    away = (jumps["group"] == uncovered["group"]) & (
+        (uncovered["hole_from_us"] < jumps["ended_us"]) & (uncovered["hole_to_us"] > jumps["begun_us"])
+    )
+    return (
+        jumps.join(f.broadcast(uncovered), away, "left")
+        .groupBy("author", "seq", "before", *of_next)
+        .agg(*masks.gather(f.lit(True), "away"))
+        .select(
+            "author",
+            f.explode(f.sequence(f.col("before") + 1, f.col("seq") - 1)).alias("seq"),
+            *(*of_next, *masks.names("away")),
+        )
+    )
 
 
 def reach(
@@ -84,41 +111,44 @@ def reach(
     heard: DataFrame,
     authors: DataFrame,
     rosters: DataFrame,
+    start_us: int,
     masks: Masks,
-    silent: bool = True,
+    uncovered: DataFrame | None = None,
     watch: Watched = _unwatched,
 ) -> DataFrame:
     """One row for each message that there was: what its author says of it, what observers do, and who was to get it.
-    `silent`: some author may have no export; gaps are looked for only then, as that goes through all receipts again
-    (`watch`: see `gaps`).
+    `uncovered` (`silver.uncovered`) is there where some author may have no export; gaps are looked for only then, as
+    that goes through all receipts again (`watch`: see `gaps`).
 
     Masks: `exp` (receipts of these are known, so what lacks is lost), `lost`, `slow` (lost, or too late), `indirect`
     (came otherwise, or not), `mailed` (came by a mediator, in time), `unheard` (in the roster, but no export of theirs
     says anything), `beyond` (have it and were not in the roster: newcomers), `there` (`exp`, and the author where its
     receipts are known too).
     """
-    few = f.broadcast(authors.select("author", "group", "sender", "viewer", "place", "bit"))
+    few = f.broadcast(authors.select("author", "group", "sender", "viewer", "place", "bit", "base_us", "slope"))
     sent = sends.join(f.broadcast(authors.select("author", "group", "sender")), ["group", "sender"]).drop(
         "group", "sender"
     )
-    came = heard.unionByName(gaps(heard, authors, watch), allowMissingColumns=True) if silent else heard
+    came = heard
+    if uncovered is not None:
+        came = heard.unionByName(gaps(heard, authors, uncovered, masks, watch), allowMissingColumns=True)
     told = (
         sent.join(came, ["author", "seq"], "full")
         .withColumn("t_send_us", f.coalesce("t_send_us", "said_us"))
         .withColumn("keys", f.coalesce("keys", "said_keys"))
         .withColumn("kind", f.coalesce("sent_kind", "kind"))
+        .join(few.select("author", "place", "bit", "base_us", "slope"), "author")
+        .withColumn("agreed_us", f.col("t_send_us") - ahead(f.col("t_send_us"), start_us))
     )
     # Who was to get it: of the steps of the viewer's roster, the last one before. Both go by in one order.
     state = f.struct("size", *masks.names("all"), *masks.names("heard")).alias("state")
-    steps = rosters.join(few.select("author", "group", "viewer"), ["group", "viewer"]).select(
-        "author", f.col("from_us").alias("t_send_us"), state
-    )
-    order = Window.partitionBy("author").orderBy("t_send_us", f.col("seq").asc_nulls_first())
+    mine = (rosters["group"] == few["group"]) & rosters["viewer"].eqNullSafe(few["viewer"])
+    steps = rosters.join(few, mine).select("author", f.col("from_us").alias("agreed_us"), state)
+    order = Window.partitionBy("author").orderBy("agreed_us", f.col("seq").asc_nulls_first())
     rows = (
         told.unionByName(steps, allowMissingColumns=True)
         .withColumn("state", f.last("state", ignorenulls=True).over(order))
         .where("seq is not null")
-        .join(few.select("author", "place", "bit"), "author")
     )
     none = f.lit(0).cast("long")
     shape = {
@@ -135,6 +165,9 @@ def reach(
         "n": f.coalesce("n", f.col("state.size") - 1, "said_n").cast("int"),
     }
     rows = rows.withColumns(shape)
+    if uncovered is not None:
+        away = {name: f.coalesce(name, none) for name in masks.names("away")}
+        rows = rows.withColumns(away).withColumns(masks.each("heard", "heard & ~away")).drop(*away)
     for into, formula in (
         ("exp", "(heard | (seen & all)) & ~self"),
         ("lost", "exp & ~seen"),
@@ -146,7 +179,9 @@ def reach(
         ("there", "exp | (heard & self)"),
     ):
         rows = rows.withColumns(masks.each(into, formula))
-    return rows.drop("state", "place", "bit", "said_us", "said_n", "said_keys", "sent_kind")
+    return rows.drop(
+        "state", "place", "bit", "base_us", "slope", "agreed_us", "said_us", "said_n", "said_keys", "sent_kind"
+    )
 
 
 def messages(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:

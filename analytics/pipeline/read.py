@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics.errors import NothingToRead
-from analytics.pipeline.schema import FORMAT, KINDS, VERSION_KEY, VERSIONS, arrow_types, struct
+from analytics.pipeline.schema import FORMAT, KINDS, KINDS_ADDED, VERSION_KEY, VERSIONS, arrow_types, struct
 from analytics.pipeline.store import exactly
 from analytics.session import first_words
 
@@ -42,7 +42,7 @@ TAIL_BYTES, TAIL_BYTES_MAX = 16 * 2**10, 4 * 2**20
 CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}
 """What Spark unpacks everywhere, without a library that somebody would have to bring."""
 DAY_US = 86_400_000_000
-KNOWN = " and ".join(map(str, VERSIONS))
+KNOWN = f"{', '.join(map(str, VERSIONS[:-1]))} and {VERSIONS[-1]}"
 PATH = re.compile(r"([a-z]{1,20})/date=(\d{4}-\d{2}-\d{2})/[A-Za-z0-9_-][A-Za-z0-9._-]{0,80}\.parquet", re.ASCII)
 """Where a manifest's files are: in a folder for each kind and day. What else it may name is not for us to open."""
 WHY_CHARS_MAX = 200
@@ -372,7 +372,7 @@ def _export_of(folder: str, content: bytes) -> Export:
             end = min(end, exported)
         observer, unit = int(told["observer"]), int(told["time_unit_us"])
         study, software = _words(told["study_fingerprint"], 64), _words(told.get("software", ""), 80)
-        files = [_file_of(folder, one) for one in told["files"]]
+        files = [_file_of(folder, one, version) for one in told["files"]]
         times = (int(begin.timestamp()) * 1_000_000, int(end.timestamp() * 1_000_000))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
         raise _Wrong(f"is not as a manifest is: {type(error).__name__} {_plain(str(error)[:80])}") from error
@@ -381,10 +381,10 @@ def _export_of(folder: str, content: bytes) -> Export:
     return Export(folder, version, software, together, study, observer, *times, unit, files)
 
 
-def _file_of(folder: str, told: dict[str, Any]) -> Listed:
+def _file_of(folder: str, told: dict[str, Any], version: int) -> Listed:
     """A file as the manifest tells it. Raises KeyError, TypeError, ValueError."""
     path, kind, sha256 = told["path"], told["kind"], told["sha256"]
-    if kind not in KINDS:
+    if kind not in KINDS or KINDS_ADDED.get(kind, 1) > version:
         raise ValueError("an unknown kind of facts")
     if not isinstance(sha256, str) or not re.fullmatch("[0-9A-Fa-f]{64}", sha256):
         raise ValueError("a SHA-256 that is none")

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from analytics.errors import NoExports, NotOurs
 from analytics.pipeline import batches, facts, levels, messages, pairs, quality, silver, skew, who
 from analytics.pipeline.read import Bronze, bronze, unreadable
-from analytics.pipeline.schema import WORDS
+from analytics.pipeline.schema import KINDS_ADDED, WORDS
 from analytics.pipeline.silver import Masks
 from analytics.pipeline.store import Store
 from analytics.progress import Progress
@@ -180,6 +180,17 @@ def _notes(found: Bronze, successions: int) -> list[str]:
             f"Of {successions} members two profiles tell, one after the other, as after `zerochat telemetry delete`: "
             "nothing here says whether both are of one person."
         )
+    old = [export for export in found.exports if export.version < KINDS_ADDED["span"]]
+    if old:
+        notes.append(
+            f"{len(old)} of {len(found.exports)} exports are of a schema version before {KINDS_ADDED['span']}: "
+            "in these, a pause of the recording cannot be told from loss."
+        )
+    spanned = {export.place for export in found.exports if any(file.kind == "span" for file in export.files)}
+    bare = [export for export in found.exports if export not in old and export.place not in spanned]
+    if bare:
+        names = ", ".join(export.place.rpartition("/")[2] for export in bare)
+        notes.append(f"No span of recording is in {len(bare)} exports, so nothing counts as lost in them: {names}.")
     return notes
 
 
@@ -194,6 +205,11 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
 
     def rows(kind: str) -> DataFrame:
         return counted(kind).where(silver.believable(kind))
+
+    def spans() -> DataFrame:
+        table = silver.of_exports(spark, found, "span")
+        watched = watch.rows(table, "span") if found.rows("span") else table
+        return watched.where(silver.believable("span"))
 
     run.table("bronze", "file", lambda: spark.createDataFrame(found.listing()))
     run.state["counts"] |= quality.of_views(found.read(spark, "view"))
@@ -227,25 +243,27 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         ),
     )
     line = run.table("silver", "skew", lambda: skew.lines(skew.differences(pair)))
-    covered = run.table("silver", "coverage", lambda: silver.coverage(spark, found, view))
+    covered = run.table("silver", "coverage", lambda: silver.coverage(spark, found, view, spans()))
     known = people.agg(f.max("number").alias("value")).union(line.agg(f.max("start_us"))).collect()
     last, start_us = (row["value"] or 0 for row in known)
     if last >= silver.EVER_MAX:
         raise quality.Crowded
     masks = Masks(last // silver.BITS + 1, last + 1)
-    roster = run.table("silver", "roster", lambda: silver.rosters(view, covered, people, masks))
     viewers = view.select("group", f.col("observer").alias("viewer")).distinct()
-    author = run.table("silver", "author", lambda: who.authors(pair, send, people, viewers))
+    author = run.table("silver", "author", lambda: who.authors(pair, send, people, viewers, line))
+    [(anybody, silent)] = author.select(f.bool_or(f.expr("viewer is null")), f.bool_or(f.expr("not told"))).collect()
+    roster = run.table(
+        "silver", "roster", lambda: silver.rosters(view, covered, people, line, start_us, masks, bool(anybody))
+    )
     edges = run.table("silver", "edge", lambda: who.edges(pair, author, people, line))
     # --- gold
     delivered = who.deliveries(silver.receipts(recv), edges, start_us)
-    silent = not author.where("not told").isEmpty()
+    uncovered = silver.uncovered(covered, people) if silent else None
+    heard = messages.heard(delivered, masks, within_us)
     reach = run.table(
         "silver",
         "reach",
-        lambda: messages.reach(
-            send, messages.heard(delivered, masks, within_us), author, roster, masks, silent, watch.jumps
-        ),
+        lambda: messages.reach(send, heard, author, roster, start_us, masks, uncovered, watch.jumps),
         files=0,
         over=receipts,
     )

@@ -17,10 +17,12 @@ from pyspark.sql.types import (
 )
 
 FORMAT = "zerochat-telemetry"
-VERSIONS = (1, 2)
+VERSIONS = (1, 2, 3)
 """Of what a recorder writes. Columns that a version does not have yet are null in its rows."""
 ADDED = {("send", "kind"): 2}
 """From which version on a column is there, if not from the first."""
+KINDS_ADDED = {"span": 3}
+"""The same of kinds of facts."""
 VERSION_KEY = b"zerochat_schema_version"
 """Under which a Parquet file's footer says which version its rows have."""
 
@@ -72,6 +74,7 @@ KINDS: dict[str, tuple[Column, ...]] = {
     "link": _columns("observer long, peer long, up bool, reason text, us long, t_us long"),
     "queue": _columns("observer long, name text, high long, drops long, t_us long"),
     "view": _columns("observer long, group long, roster longs, checksum long, t_us long"),
+    "span": _columns("observer long, t_from_us long, t_us long"),
 }
 """The kinds of facts in an export, and the columns of each."""
 

@@ -6,6 +6,7 @@ themselves. Words are columns called `PREFIX0`, `PREFIX1`, …
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 
@@ -13,7 +14,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from analytics.pipeline.read import DAY_US, SLASHES, Bronze, one_form
-from analytics.pipeline.schema import KINDS, WORDS, struct
+from analytics.pipeline.schema import KINDS, KINDS_ADDED, WORDS, struct
+from analytics.pipeline.skew import agreed
 from analytics.pipeline.store import exactly
 
 TIME_US_MIN, TIME_US_MAX = 946_684_800_000_000, 7_258_118_400_000_000
@@ -31,6 +33,8 @@ BITS = 64
 EVER_MAX = 1_024
 SETTLE_US = 60_000_000
 """What was sent less than this before an observer's export ends need not have arrived in it."""
+APART_US = 1_000_000
+"""Spans of recording that are no further apart are one: people who export alone have times to the second."""
 ALWAYS_US = TIME_US_MIN
 RECEIPT = (
     *("observer", "group", "sender", "seq", "keys", "n", "t_send_us", "t_recv_us", "hold_us", "path", "dup", "late"),
@@ -131,12 +135,12 @@ class Masks:
     def cols(self, prefix: str) -> list[Column]:
         return [f.col(name) for name in self.names(prefix)]
 
-    def gather(self, when: Column, prefix: str) -> list[Column]:
+    def gather(self, when: Column, prefix: str, how: Callable[[Column], Column] = f.bit_or) -> list[Column]:
         """Aggregates: the bits (columns `place` and `bit`) of all rows for which `when` holds."""
         told = []
         for place, name in enumerate(self.names(prefix)):
             mine = when if self.words == 1 else when & (f.col("place") == place)
-            told.append(f.coalesce(f.bit_or(f.when(mine, f.col("bit"))), f.lit(0).cast("long")).alias(name))
+            told.append(f.coalesce(how(f.when(mine, f.col("bit"))), f.lit(0).cast("long")).alias(name))
         return told
 
     def union(self, prefix: str) -> list[Column]:
@@ -196,92 +200,212 @@ def members(rows: DataFrame) -> DataFrame:
     )
 
 
-def views(spark: SparkSession, bronze: Bronze) -> DataFrame:
-    """Every view, with the export that it is from: (export, observer, group, roster, t_us)."""
+def of_exports(spark: SparkSession, bronze: Bronze, kind: str) -> DataFrame:
+    """Every row of a kind of facts, whose files are not many, with the export that it is from (a number)."""
     paths = [
         (number, file.path)
         for number, export in enumerate(bronze.exports)
         for file in export.files
-        if file.kind == "view"
+        if file.kind == kind
     ]
     if not paths:
-        empty = spark.createDataFrame([], struct("view"))
-        return empty.select(f.lit(0).alias("export"), "observer", "group", "roster", "t_us")
+        return spark.createDataFrame([], struct(kind)).select(f.lit(0).alias("export"), "*")
     names = spark.createDataFrame([(number, one_form(path)) for number, path in paths], "export int, path string")
     whence = f.regexp_replace(f.url_decode(f.replace(f.col("whence"), f.lit("+"), f.lit("%2B"))), SLASHES, "$1:/")
     return (
-        spark.read.schema(struct("view"))
+        spark.read.schema(struct(kind))
         .parquet(*(exactly(path) for _, path in paths))
         .select("*", f.col("_metadata.file_path").alias("whence"))
-        .where(believable("view"))
         .withColumn("path", whence)
         .join(f.broadcast(names), "path")
+        .select("export", *(column.name for column in KINDS[kind]))
+    )
+
+
+def views(spark: SparkSession, bronze: Bronze) -> DataFrame:
+    """Every view, with the export that it is from: (export, observer, group, roster, t_us)."""
+    return (
+        of_exports(spark, bronze, "view")
+        .where(believable("view"))
         .select("export", "observer", "group", f.array_distinct("roster").alias("roster"), "t_us")
     )
 
 
-def coverage(spark: SparkSession, bronze: Bronze, views: DataFrame) -> DataFrame:
-    """During which time an observer's receipts are known: (group, member, from_us, to_us), to_us not included.
-
-    From the first view of the group that an export has, to the export's end, without the days that were set aside.
-    """
-    rows = []
-    for number, export in enumerate(bronze.exports):
-        begin = export.from_us
-        for hole in sorted(set(export.holes)):
-            rows.append((number, begin, hole))
-            begin = max(begin, hole + DAY_US)
-        rows.append((number, begin, export.to_us))
-    spans = spark.createDataFrame(rows or [(0, 0, 0)], "export int, from_us long, to_us long")
-    first = views.groupBy("export", "observer", "group").agg(f.min("t_us").alias("first_us"))
-    begin_us = f.greatest("from_us", "first_us").alias("from_us")
+def merged(spans: DataFrame, by: list[str], apart_us: int = 0) -> DataFrame:
+    """Spans of time (`from_us`, `to_us`) as few as they can be: those that overlap, or are no further apart than that,
+    are one."""
+    order = Window.partitionBy(*by).orderBy("from_us", "to_us")
+    before = f.max("to_us").over(order.rowsBetween(Window.unboundedPreceding, -1))
+    begins = f.coalesce(f.col("from_us") > before + apart_us, f.lit(True))
     return (
-        first.join(f.broadcast(spans), "export")
-        .select("group", f.col("observer").alias("member"), begin_us, "to_us")
-        .where("to_us > from_us")
-        .distinct()
+        spans.withColumn("begins", begins.cast("int"))
+        .withColumn("place", f.sum("begins").over(order))
+        .groupBy(*by, "place")
+        .agg(f.min("from_us").alias("from_us"), f.max("to_us").alias("to_us"))
+        .drop("place")
     )
 
 
-def rosters(views: DataFrame, covered: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
+def coverage(spark: SparkSession, bronze: Bronze, views: DataFrame, spans: DataFrame) -> DataFrame:
+    """During which time an observer's receipts are known: (group, member, from_us, to_us), to_us not included, and no
+    two of one member meeting.
+
+    From the first view of the group that an export has, to the export's end, without the days that were set aside, and
+    without the time in which nothing was recorded: what is in none of the export's `spans` (export, t_from_us, t_us).
+    Exports of versions that have no spans say nothing of that.
+    """
+    rows = []
+    for number, export in enumerate(bronze.exports):
+        told, begin = export.version >= KINDS_ADDED["span"], export.from_us
+        for hole in sorted(set(export.holes)):
+            rows.append((number, told, begin, hole))
+            begin = max(begin, hole + DAY_US)
+        rows.append((number, told, begin, export.to_us))
+    days = spark.createDataFrame(rows or [(0, True, 0, 0)], "export int, told boolean, from_us long, to_us long")
+    first = views.groupBy("export", "observer", "group").agg(f.min("t_us").alias("first_us"))
+    recorded = merged(
+        spans.select("export", f.col("t_from_us").alias("from_us"), f.col("t_us").alias("to_us")), ["export"], APART_US
+    ).withColumnsRenamed({"from_us": "span_from_us", "to_us": "span_to_us"})
+    covered = (
+        first.join(f.broadcast(days), "export")
+        .join(f.broadcast(recorded), "export", "left")
+        .where("not told or span_from_us is not null")
+        .select(
+            *("group", f.col("observer").alias("member")),
+            # Both leave out what is null: of an export that has no spans.
+            f.greatest("from_us", "first_us", "span_from_us").alias("from_us"),
+            f.least("to_us", "span_to_us").alias("to_us"),
+        )
+        .where("to_us > from_us")
+    )
+    return merged(covered, ["group", "member"])
+
+
+def uncovered(covered: DataFrame, people: DataFrame) -> DataFrame:
+    """The rest of all time, of those of whom anything is covered: (group, place, bit, hole_from_us, hole_to_us)."""
+    order = Window.partitionBy("group", "member").orderBy("from_us")
+    before = f.coalesce(f.lag("to_us").over(order), f.lit(ALWAYS_US))
+    last = covered.groupBy("group", "member").agg(
+        f.max("to_us").alias("hole_from_us"), f.lit(TIME_US_MAX).alias("hole_to_us")
+    )
+    return (
+        covered.select("group", "member", before.alias("hole_from_us"), f.col("from_us").alias("hole_to_us"))
+        .unionByName(last)
+        .join(f.broadcast(people), ["group", "member"])
+        .select("group", "place", "bit", "hole_from_us", "hole_to_us")
+    )
+
+
+def rosters(
+    views: DataFrame,
+    covered: DataFrame,
+    people: DataFrame,
+    lines: DataFrame,
+    start_us: int,
+    masks: Masks,
+    anybody: bool,
+) -> DataFrame:
     """Who is to hear what is said from a moment on, as somebody sees it, until the next such moment:
     (group, viewer, from_us, size, all*, heard*).
 
     `all*`: everybody in the roster. `heard*`: those of them whose receipts are known from then on, so that what is
-    lacking is lost. Moments are those of the viewer's views, and those at which somebody's receipts begin or end.
+    lacking is lost. Moments are those of the viewer's views, and those at which somebody's receipts begin or end; all
+    by clocks that agree (`skew.agreed`), as far as they can be compared.
+
+    Where `viewer` is null, it is as anybody sees it (only if `anybody`), for authors who tell of no views: the latest
+    view of all whose receipts are known then and who are in it, so that nobody decides who has left.
     """
-    mine = views.groupBy("group", f.col("observer").alias("viewer"), f.col("t_us").alias("from_us")).agg(
-        f.max("roster").alias("roster")
+    seen = agreed(
+        views.select("group", f.col("observer").alias("viewer"), f.col("t_us").alias("from_us"), "roster"),
+        *("viewer", ["from_us"], lines, start_us),
     )
-    ends = covered.select(
-        "group", f.explode(f.array("from_us", f.col("to_us") - SETTLE_US)).alias("from_us")
-    ).distinct()
-    moments = mine.select("group", "viewer").distinct().join(ends, "group")
-    before = Window.partitionBy("group", "viewer").orderBy("from_us")
-    # Whatever was said before the first view was said to those whom it has, and nothing is known of its receipts.
-    always = mine.select("group", "viewer", f.lit(ALWAYS_US).alias("from_us")).distinct()
-    steps = (
-        mine.unionByName(moments.union(always.select(*moments.columns)), allowMissingColumns=True)
-        .groupBy("group", "viewer", "from_us")
+    mine = (
+        seen.groupBy("group", "viewer", "from_us")
         .agg(f.max("roster").alias("roster"))
-        .withColumn("roster", f.last("roster", ignorenulls=True).over(before))
-        .withColumn("first", f.first("roster", ignorenulls=True).over(before.rowsBetween(*EVERYWHERE)))
-        .withColumn("roster", f.coalesce("roster", "first"))
-    )
-    known = covered.select(
-        "group", "member", f.col("from_us").alias("begin_us"), (f.col("to_us") - SETTLE_US).alias("end_us")
-    )
-    inside = (f.col("begin_us") <= f.col("from_us")) & (f.col("from_us") < f.col("end_us"))
-    return (
-        steps.select("group", "viewer", "from_us", f.size("roster").alias("size"), f.explode("roster").alias("member"))
+        .select("group", "viewer", "from_us", f.size("roster").alias("size"), f.explode("roster").alias("member"))
         .join(f.broadcast(people), ["group", "member"])
-        .join(f.broadcast(known), ["group", "member"], "left")
         .groupBy("group", "viewer", "from_us")
-        .agg(
-            f.max("size").alias("size"),
-            *masks.gather(f.lit(True), "all"),
-            *masks.gather(f.coalesce(inside, f.lit(False)), "heard"),
+        .agg(f.max("size").alias("size"), *masks.gather(f.lit(True), "all"))
+        .select(
+            *("group", "viewer", "from_us"),
+            f.struct("size", f.col("from_us").alias("since_us"), *masks.names("all")).alias("seen"),
         )
+    )
+    known = _known(agreed(covered, "member", ["from_us", "to_us"], lines, start_us), people, masks)
+    viewers = mine.select("group", "viewer").distinct()
+    # Whatever was said before the first view was said to those whom it has, and nothing is known of its receipts.
+    always = viewers.select("group", f.lit(ALWAYS_US).alias("from_us")).distinct()
+    moments = known.unionByName(always, allowMissingColumns=True)
+    steps = _steps(mine, viewers.join(moments, "group"), masks)
+    if anybody:
+        more = mine.select("group", "from_us").distinct()
+        every = viewers.join(moments.unionByName(more, allowMissingColumns=True), "group")
+        steps = steps.unionByName(_of_anybody(_steps(mine, every, masks), people, masks))
+    return steps.withColumns(masks.each("heard", "all & known")).select(
+        "group", "viewer", "from_us", "size", *masks.names("all"), *masks.names("heard")
+    )
+
+
+def _known(covered: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
+    """Whose receipts are known from a moment on: (group, from_us, known), a struct of masks. Whoever begins or ends
+    changes its bit then."""
+    order = Window.partitionBy("group").orderBy("from_us")
+    return (
+        covered.withColumn("to_us", f.col("to_us") - SETTLE_US)
+        .where("to_us > from_us")
+        .select("group", "member", f.explode(f.array("from_us", "to_us")).alias("from_us"))
+        .join(f.broadcast(people), ["group", "member"])
+        .groupBy("group", "from_us")
+        .agg(*masks.gather(f.lit(True), "flip", f.bit_xor))
+        .select(
+            *("group", "from_us"),
+            f.struct(
+                *(
+                    f.bit_xor(flip).over(order).alias(name)
+                    for flip, name in zip(masks.cols("flip"), masks.names("known"), strict=True)
+                )
+            ).alias("known"),
+        )
+    )
+
+
+def _steps(mine: DataFrame, moments: DataFrame, masks: Masks) -> DataFrame:
+    """What each viewer sees from each moment on, and what is known then: (group, viewer, from_us, size, since_us, all*,
+    known*), from views (group, viewer, from_us, seen) and moments (group, viewer, from_us, known)."""
+    before = Window.partitionBy("group", "viewer").orderBy("from_us")
+    seen = f.last("seen", ignorenulls=True).over(before)
+    first = f.first("seen", ignorenulls=True).over(before.rowsBetween(*EVERYWHERE))
+    none = f.lit(0).cast("long")
+    return (
+        mine.unionByName(moments, allowMissingColumns=True)
+        .groupBy("group", "viewer", "from_us")
+        .agg(f.max("seen").alias("seen"), f.max("known").alias("known"))
+        .withColumns({"seen": f.coalesce(seen, first), "known": f.last("known", ignorenulls=True).over(before)})
+        .select(
+            *("group", "viewer", "from_us", "seen.*"),
+            *(f.coalesce(f"known.{name}", none).alias(name) for name in masks.names("known")),
+        )
+    )
+
+
+def _of_anybody(steps: DataFrame, people: DataFrame, masks: Masks) -> DataFrame:
+    """Of all viewers' steps at each moment, the one to go by where it is nobody's in particular."""
+    number = people.select("group", f.col("member").alias("viewer"), "number")
+    inside = masks.has("all", f.col("number"))
+    since = f.col("since_us")
+    rank = f.struct(
+        (inside & masks.has("known", f.col("number"))).alias("known"),
+        inside.alias("inside"),
+        # Before anybody's first view, the first of them.
+        f.when(since <= f.col("from_us"), since).otherwise(-since).alias("since"),
+        "viewer",
+    )
+    state = f.struct("size", "since_us", *masks.names("all"), *masks.names("known"))
+    return (
+        steps.join(f.broadcast(number), ["group", "viewer"])
+        .groupBy("group", "from_us")
+        .agg(f.max_by(state, rank).alias("state"))
+        .select("group", f.lit(None).cast("long").alias("viewer"), "from_us", "state.*")
     )
 
 

@@ -117,6 +117,18 @@ def lines(differences: DataFrame) -> DataFrame:
     return differences.sparkSession.createDataFrame(fitted(of_pairs.toArrow()))
 
 
+def ahead(time: Column, start_us: int) -> Column:
+    """By how many µs a clock is ahead when it says that (`base_us` and `slope`, of a line about `start_us`)."""
+    return rounded(f.col("base_us") + f.col("slope") * (time - start_us).cast("double"))
+
+
+def agreed(rows: DataFrame, who: str, times: list[str], lines: DataFrame, start_us: int) -> DataFrame:
+    """`times` by the mean of all clocks instead of that of `who`; as they are where that clock is not known."""
+    clocks = lines.select(f.col("member").alias(who), "base_us", "slope")
+    means = {time: f.col(time) - f.coalesce(ahead(f.col(time), start_us), f.lit(0)) for time in times}
+    return rows.join(f.broadcast(clocks), who, "left").withColumns(means).drop("base_us", "slope")
+
+
 def rounded(value: Column) -> Column:
     """To the next whole number, halves up: what every engine can do alike."""
     return f.floor(value + 0.5).cast("long")

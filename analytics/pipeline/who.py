@@ -3,33 +3,32 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from analytics.pipeline.skew import rounded
+from analytics.pipeline.skew import ahead
 
 
-def authors(pairs: DataFrame, sends: DataFrame, people: DataFrame, viewers: DataFrame) -> DataFrame:
+def authors(pairs: DataFrame, sends: DataFrame, people: DataFrame, viewers: DataFrame, lines: DataFrame) -> DataFrame:
     """A number for each author in each group: (author, group, sender, told, viewer, number, place,
-    bit).
+    bit, base_us, slope).
 
     `told`: whether an export has what this author sent. `viewer`: by whose view we know who was to hear it: the
-    author's own, else that of the observer with the least pseudonym.
+    author's own; null where it has none, and anybody's will do. `base_us`, `slope`: of its clock; 0 where unknown.
     """
     everyone = pairs.select("group", "sender").distinct()
     telling = sends.select("group", "sender").distinct().withColumn("told", f.lit(True))
-    least = viewers.groupBy("group").agg(f.min("viewer").alias("other"))
     own = viewers.select("group", f.col("viewer").alias("sender"), f.col("viewer"))
     return (
         everyone.unionByName(telling.drop("told"))
         .distinct()
         .join(telling, ["group", "sender"], "left")
         .join(own, ["group", "sender"], "left")
-        .join(least, "group", "left")
         .join(people.withColumnRenamed("member", "sender"), ["group", "sender"])
+        .join(lines.select(f.col("member").alias("sender"), "base_us", "slope"), "sender", "left")
         .select(
             f.row_number().over(Window.orderBy("group", "sender")).alias("author"),
             *("group", "sender"),
             f.coalesce("told", f.lit(False)).alias("told"),
-            f.coalesce("viewer", "other").alias("viewer"),
-            *("number", "place", "bit"),
+            *("viewer", "number", "place", "bit"),
+            *(f.coalesce(name, f.lit(0.0)).alias(name) for name in ("base_us", "slope")),
         )
     )
 
@@ -71,8 +70,7 @@ def edges(pairs: DataFrame, authors: DataFrame, people: DataFrame, lines: DataFr
 def deliveries(received: DataFrame, edges: DataFrame, start_us: int) -> DataFrame:
     """What was received, with numbers for who and whom, and with what it took by clocks that agree (`took_us`); their
     lines (`skew.lines`) are about `start_us`."""
-    ahead = f.col("base_us") + f.col("slope") * (f.col("t_send_us") - start_us).cast("double")
-    took = f.col("t_recv_us") - f.col("t_send_us") - rounded(ahead)
+    took = f.col("t_recv_us") - f.col("t_send_us") - ahead(f.col("t_send_us"), start_us)
     few = edges.select("group", "sender", "observer", "edge", "author", "place", "bit", "corrected", "base_us", "slope")
     return received.join(f.broadcast(few), ["group", "sender", "observer"]).select(
         *("edge", "author", "place", "bit", "corrected", "seq", "n", "keys", "path", "kind", "dup", "late", "hold_us"),

@@ -1,8 +1,9 @@
 """Simulated exports of telemetry: what so many members of a group would have recorded, with truths planted in it.
 
 The form is that of real exports, file by file; nobody ever said any of it (`software` says "simulated"). One member
-is slow, one is away for a while, one comes late, every clock is off and drifts, some messages never arrive. `Truth` has
-all of that, for a study to find. The same plan gives the same files.
+is slow, one is away for a while, one comes late, one of five or more records nothing for a while, every clock is off
+and drifts, some messages never arrive. `Truth` has all of that, for a study to find. The same plan gives the same
+files.
 """
 
 import hashlib
@@ -22,6 +23,9 @@ START = datetime(2026, 11, 16, tzinfo=UTC)
 START_US = int(START.timestamp()) * SECOND_US
 QUIET_US = 3 * MINUTE_US
 """At the end of the time, nobody says anything: all that comes has come when the exports are made."""
+VERSION = 3
+SPAN_US = 10 * MINUTE_US
+"""So long are the spans of which an export says that everything was recorded."""
 HISTORY = 20
 """Messages that somebody who comes late is given of what was said before."""
 WORDS = {
@@ -46,6 +50,7 @@ class Plan:
     clock_s: float = 0.15
     drift_ppm: float = 20.0
     outage_minutes: int = 40
+    pause_minutes: int = 45
     slow_us: int = 45 * SECOND_US
     """What the slow member's messages take longer, at times."""
     slow_share: float = 0.02
@@ -64,6 +69,9 @@ class Truth:
     away_us: tuple[int, int]
     newcomer: int
     came_us: int
+    paused: int | None
+    """Its recording; it gets all the same what the others say, and says nothing."""
+    paused_us: tuple[int, int]
     lost: set[tuple[int, int, int]] = field(default_factory=set)
     """(sender, seq, observer)"""
     rows: int = 0
@@ -84,11 +92,15 @@ def write(folder: Path, plan: Plan) -> Truth:
     came = START_US + span_us // 6
     away_from = START_US + int(span_us * 0.55) // MINUTE_US * MINUTE_US
     away_to = away_from + plan.outage_minutes * MINUTE_US
+    paused = 3 if count > 4 else None
+    paused_from = START_US + int(span_us * 0.3) // MINUTE_US * MINUTE_US
+    paused_to = paused_from + plan.pause_minutes * MINUTE_US
     truth = Truth(
         names,
         {name: float(one) for name, one in zip(names, off_us, strict=True)},
         {name: float(one) * 1e6 for name, one in zip(names, drift, strict=True)},
         *(names[slow], names[away], (away_from, away_to), names[newcomer], came),
+        *(None if paused is None else names[paused], (paused_from, paused_to)),
     )
 
     times = START_US + np.sort(dice.integers(MINUTE_US, span_us - QUIET_US, plan.messages))
@@ -96,6 +108,8 @@ def write(folder: Path, plan: Plan) -> Truth:
     # Somebody who has not come yet, or is away, says nothing.
     senders = np.where((times < came) & (senders == newcomer), 0, senders)
     senders = np.where((times >= away_from) & (times < away_to) & (senders == away), 0, senders)
+    if paused is not None:
+        senders = np.where((times >= paused_from) & (times < paused_to) & (senders == paused), 0, senders)
     seqs: Any = np.zeros(plan.messages, np.int64)
     for sender in range(count):
         mine = senders == sender
@@ -138,6 +152,9 @@ def write(folder: Path, plan: Plan) -> Truth:
         took = np.where(late_joined, came - sent + SECOND_US, took)
         path[late_joined] = 2
         lost = (dice.random(len(rows)) < plan.lost) & ~late_joined
+        if observer == paused:
+            # Of what comes then, nobody can say that it is lost.
+            lost &= (sent < paused_from - 2 * MINUTE_US) | (sent >= paused_to + SECOND_US)
         truth.lost |= {
             (names[one], int(seq), names[observer]) for one, seq in zip(who[lost], seqs[rows][lost], strict=True)
         }
@@ -146,6 +163,9 @@ def write(folder: Path, plan: Plan) -> Truth:
         whole = np.concatenate([np.flatnonzero(kept), np.flatnonzero(kept)[again]])
         dup = np.arange(len(whole)) >= kept.sum()
         rows, took, path = rows[whole], took[whole] + np.where(dup, 50_000.0, 0.0), path[whole]
+        if observer == paused:
+            noted = (times[rows] + took < paused_from) | (times[rows] + took >= paused_to)
+            rows, took, path, dup = rows[noted], took[noted], path[noted], dup[noted]
         got = by_clock(np.full(len(rows), observer), times[rows] + took)
         order = np.argsort(got, kind="stable")
         rows, path, dup, got = rows[order], path[order], dup[order], got[order]
@@ -172,6 +192,12 @@ def write(folder: Path, plan: Plan) -> Truth:
         truth.rows += len(rows)
         begun = came if observer == newcomer else START_US
         tables |= _small(plan, names, group, observer, begun, (came, newcomer), span_us, dice)
+        tables["ack"]["upto"][:] = seqs[mine].max(initial=0)
+        tables["view"]["t_us"] = by_clock(observer, tables["view"]["t_us"])
+        recorded = [(begun, START_US + span_us)]
+        if observer == paused:
+            recorded = [(begun, paused_from), (paused_to, START_US + span_us)]
+        tables["span"] = _spans(names[observer], [by_clock(observer, _ends(*part)) for part in recorded])
         _write_export(folder / f"export-{observer:02}", names[observer], plan, span_us, tables)
     return truth
 
@@ -283,6 +309,16 @@ def _small(
     return tables
 
 
+def _ends(begin: int, end: int) -> Any:
+    """Where spans meet, from the beginning to the end of a recording."""
+    return np.append(np.arange(begin, end, SPAN_US), end)
+
+
+def _spans(name: int, parts: list[Any]) -> dict[str, Any]:
+    begins, ends = (np.concatenate([part[one] for part in parts]) for one in (slice(None, -1), slice(1, None)))
+    return {"observer": _same(name, len(ends)), "t_from_us": begins, "t_us": ends}
+
+
 def _same(value: int, rows: int) -> Any:
     return np.full(rows, value, np.int64)
 
@@ -296,7 +332,7 @@ def _write_export(folder: Path, name: int, plan: Plan, span_us: int, tables: Map
     for kind, columns in tables.items():
         if not len(next(iter(columns.values()))):
             continue
-        table = pa.table(dict(columns)).replace_schema_metadata({"zerochat_schema_version": "2"})
+        table = pa.table(dict(columns)).replace_schema_metadata({"zerochat_schema_version": str(VERSION)})
         time = next(name for name in ("t_recv_us", "t_send_us", "t_ack_us", "t_us") if name in columns)
         days = np.asarray(table[time]) // DAY_US
         for day in np.unique(days):
@@ -321,7 +357,7 @@ def write_manifest(
         rows[file["kind"]] = rows.get(file["kind"], 0) + file["rows"]
     manifest = {
         "format": "zerochat-telemetry",
-        "schema_version": 2,
+        "schema_version": VERSION,
         "software": "simulated",
         "study": "together",
         "study_fingerprint": study,

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from analytics.pipeline import skew
-from analytics.pipeline.silver import code
+from analytics.pipeline.silver import APART_US, code, merged
 from analytics.pipeline.speed import bin_of
 from benchmarks.peers.delivery_duckdb import MINUTE_US, SETTLE_US, manifests
 
@@ -23,9 +23,15 @@ def study(spark: SparkSession, exports: Path, out: Path, within_us: int = 30_000
     spans, files = manifests(exports)
     recv, send, view = (spark.read.parquet(*files[kind]) for kind in ("recv", "send", "view"))
     span = spark.createDataFrame(spans, "observer long, begin long, end long")
-    came = due(recv, send, view, span)
+    recorded = merged(
+        spark.read.parquet(*files["span"]).select(
+            "observer", f.col("t_from_us").alias("from_us"), f.col("t_us").alias("to_us")
+        ),
+        *(["observer"], APART_US),
+    )
     pairs = skew.pairs(recv.withColumns({name: code("recv", name) for name in ("keys", "path")}), 0)
     line = skew.lines(skew.differences(pairs))
+    came = due(recv, send, view, span.join(recorded, "observer"), line)
     timed = corrected(came, line)
     message = timed.groupBy("group", "sender", "seq").agg(
         f.count(f.lit(1)).alias("expected"),
@@ -48,8 +54,9 @@ def study(spark: SparkSession, exports: Path, out: Path, within_us: int = 30_000
         table.write.mode("overwrite").parquet(str(out / "gold" / name))
 
 
-def due(recv: DataFrame, send: DataFrame, view: DataFrame, span: DataFrame) -> DataFrame:
+def due(recv: DataFrame, send: DataFrame, view: DataFrame, span: DataFrame, line: DataFrame) -> DataFrame:
     """A row for everybody who was to get a message, with what was received of it."""
+    start_us = line.agg(f.max("start_us")).first()[0] or 0
     said = send.select("group", f.col("observer").alias("sender"), "seq", "t_send_us", f.col("n").alias("size"))
     seen = view.select("group", f.col("observer").alias("sender"), "roster", "t_us")
     latest = Window.partitionBy("group", "sender", "seq").orderBy(
@@ -62,23 +69,30 @@ def due(recv: DataFrame, send: DataFrame, view: DataFrame, span: DataFrame) -> D
         .withColumn("observer", f.explode("roster"))
         .where("observer != sender")
     )
-    covered = view.groupBy("group", "observer").agg(f.min("t_us").alias("first")).join(span, "observer")
+    own = view.groupBy("group", "observer").agg(f.min("t_us").alias("first")).join(span, "observer")
+    times = {"from_us": f.greatest("first", "begin", "from_us"), "to_us": f.least("end", "to_us")}
+    covered = skew.agreed(own.withColumns(times).where("to_us > from_us"), "observer", list(times), line, start_us)
+    to_whom = skew.agreed(to_whom.withColumn("when_us", f.col("t_send_us")), "sender", ["when_us"], line, start_us)
     got = recv.where("not dup").select(*EDGE, "seq", "keys", "path", "n", "t_recv_us", "hold_us", "late")
     strings = [f.col(name).cast("string").alias(name) for name in EDGE]
 
     def named(table: DataFrame) -> DataFrame:
         return table.select(*strings, *[name for name in table.columns if name not in EDGE])
 
-    known = (f.col("t_send_us") >= f.greatest("first", "begin")) & (f.col("t_send_us") < f.col("end") - SETTLE_US)
+    there = covered.select(
+        *(f.col("group").cast("string").alias("g"), f.col("observer").cast("string").alias("o"), "from_us", "to_us")
+    )
+    at = f.col("when_us")
+    known = (
+        (f.col("group") == f.col("g"))
+        & (f.col("observer") == f.col("o"))
+        & ((f.col("from_us") <= at) & (at < f.col("to_us") - SETTLE_US))
+    )
     return (
         named(to_whom)
         .join(named(got), [*EDGE, "seq"], "left")
-        .join(
-            covered.withColumns({name: f.col(name).cast("string") for name in ("group", "observer")}),
-            ["group", "observer"],
-            "left",
-        )
-        .where(f.coalesce(known, f.lit(False)) | f.col("t_recv_us").isNotNull())
+        .join(there, known, "left")
+        .where(f.col("o").isNotNull() | f.col("t_recv_us").isNotNull())
     )
 
 

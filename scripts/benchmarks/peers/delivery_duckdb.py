@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 WINDOW_S, TIMES_MIN, PEERS_MIN, DAY_US = 21_600, 3, 2, 86_400_000_000
-ALWAYS_US, SETTLE_US, MINUTE_US = 946_684_800_000_000, 60_000_000, 60_000_000
+ALWAYS_US, SETTLE_US, MINUTE_US, APART_US = 946_684_800_000_000, 60_000_000, 60_000_000, 1_000_000
 
 TIMES, LONG_US, SEQ_MAX, SIZE_MAX, MEMBERS_MAX = (ALWAYS_US, 7_258_118_400_000_000), 10**13, 2**53, 2**40, 4095
 KEYS = ("pairwise-multi", "pairwise-single", "sender-key")
@@ -36,6 +36,8 @@ BELIEVABLE = {
         AND t_send_us BETWEEN {TIMES[0]} AND {TIMES[1]}""",
     "view": f"""observer IS NOT NULL AND "group" IS NOT NULL AND checksum IS NOT NULL
         AND len(roster) <= {MEMBERS_MAX} AND t_us BETWEEN {TIMES[0]} AND {TIMES[1]}""",
+    "span": f"""observer IS NOT NULL
+        AND t_from_us BETWEEN {TIMES[0]} AND {TIMES[1]} AND t_us BETWEEN {TIMES[0]} AND {TIMES[1]}""",
 }
 """Which rows count: those in which nothing lacks and no number is out of its range."""
 
@@ -70,9 +72,29 @@ FROM steps WHERE member < peer ORDER BY member, peer;
 """
 
 PEOPLE = f"""
+CREATE MACRO agreed(t, base_us, slope) AS
+    t - floor(coalesce(base_us + slope * (t - getvariable('start_us'))::DOUBLE, 0) + 0.5)::BIGINT;
+CREATE TABLE recorded AS
+WITH ordered AS (
+    SELECT *, max(t_us) OVER (PARTITION BY observer ORDER BY t_from_us, t_us
+                              ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM span
+), numbered AS (
+    SELECT *, sum(CASE WHEN t_from_us <= before + {APART_US} THEN 0 ELSE 1 END)
+              OVER (PARTITION BY observer ORDER BY t_from_us, t_us) AS place FROM ordered
+)
+SELECT observer, min(t_from_us) AS from_us, max(t_us) AS to_us FROM numbered GROUP BY observer, place;
 CREATE TABLE covered AS
-SELECT "group", v.observer AS member, greatest(min(t_us), any_value(from_us)) AS from_us, any_value(to_us) AS to_us
-FROM view v JOIN span USING (observer) GROUP BY ALL;
+WITH first AS (SELECT "group", observer, min(t_us) AS first_us FROM view GROUP BY ALL),
+own AS (
+    SELECT "group", observer AS member, greatest(first_us, e.from_us, r.from_us) AS from_us,
+           least(e.to_us, r.to_us) AS to_us
+    FROM first JOIN export e USING (observer) JOIN recorded r USING (observer)
+)
+SELECT "group", member, agreed(from_us, base_us, slope) AS from_us, agreed(to_us, base_us, slope) AS to_us
+FROM own LEFT JOIN line USING (member) WHERE to_us > from_us;
+CREATE TABLE sight AS
+SELECT "group", observer, roster, agreed(t_us, base_us, slope) AS t_us
+FROM view LEFT JOIN line ON line.member = observer;
 CREATE TABLE person AS
 SELECT "group", member, row_number() OVER (PARTITION BY "group" ORDER BY member) - 1 AS number
 FROM (SELECT DISTINCT "group", unnest(roster) AS member FROM view);
@@ -88,7 +110,7 @@ WITH viewer AS (SELECT DISTINCT "group", observer AS viewer FROM view),
 ends AS (
     SELECT DISTINCT "group", unnest([from_us, to_us - {SETTLE_US}]) AS moment FROM covered
 ), moments AS (
-    SELECT "group", observer AS viewer, t_us AS from_us, max(roster) AS roster FROM view GROUP BY ALL
+    SELECT "group", observer AS viewer, t_us AS from_us, max(roster) AS roster FROM sight GROUP BY ALL
     UNION ALL SELECT "group", viewer, moment, NULL FROM viewer JOIN ends USING ("group")
     UNION ALL SELECT "group", viewer, {ALWAYS_US}, NULL FROM viewer
 ), once AS (
@@ -133,14 +155,16 @@ WITH heard AS (
            coalesce(s.kind, h.said_kind) AS kind, s.accountability, s.queue_us, s.plain_b, s.env_b, s.envelopes,
            h.* EXCLUDE ("group", sender, seq, seen, direct, inside, mail, said_kind), coalesce(seen, 0) AS seen,
            coalesce(direct, 0) AS direct, coalesce(inside, 0) AS inside,
-           coalesce(mail, 0) AS mail, 1::UBIGINT << p.number AS self
+           coalesce(mail, 0) AS mail, 1::UBIGINT << p.number AS self,
+           agreed(s.t_send_us, l.base_us, l.slope) AS agreed_us
     FROM send s LEFT JOIN heard h ON h."group" = s."group" AND h.sender = s.observer AND h.seq = s.seq
     JOIN person p ON p."group" = s."group" AND p.member = s.observer
+    LEFT JOIN line l ON l.member = s.observer
 )
 SELECT t.*, (s.known | (seen & everybody)) & ~self AS exp, exp & ~seen AS lost, exp & ~inside AS slow,
        exp & ~direct AS indirect, exp & mail AS mailed, seen & ~exp AS beyond, everybody & ~exp & ~self AS unheard,
        exp | (s.known & self) AS there
-FROM told t ASOF JOIN step s ON s."group" = t."group" AND s.sender = t.sender AND t.t_send_us >= s.from_us;
+FROM told t ASOF JOIN step s ON s."group" = t."group" AND s.sender = t.sender AND t.agreed_us >= s.from_us;
 CREATE TABLE lacking AS
 SELECT "group", sender, seq, list(member ORDER BY member) AS missing
 FROM (SELECT "group", sender, seq, unnest(range(64)) AS number, lost FROM reach WHERE lost <> 0)
@@ -253,9 +277,9 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000, threads: int = 
     if threads:
         base.execute(f"SET threads = {threads}")
     spans, files = manifests(exports)
-    base.execute("CREATE TABLE span (observer BIGINT, from_us BIGINT, to_us BIGINT)")
-    base.executemany("INSERT INTO span VALUES (?, ?, ?)", spans)
-    for kind in ("recv", "send", "view"):
+    base.execute("CREATE TABLE export (observer BIGINT, from_us BIGINT, to_us BIGINT)")
+    base.executemany("INSERT INTO export VALUES (?, ?, ?)", spans)
+    for kind in ("recv", "send", "view", "span"):
         listed = ", ".join(f"'{path}'" for path in files[kind])
         what = f"SELECT * FROM read_parquet([{listed}], hive_partitioning = false) WHERE {BELIEVABLE[kind]}"
         base.execute(f"CREATE VIEW {kind} AS {what}")

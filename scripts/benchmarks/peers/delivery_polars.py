@@ -10,6 +10,7 @@ import polars as pl
 
 from benchmarks.peers.delivery_duckdb import (
     ALWAYS_US,
+    APART_US,
     DAY_US,
     KEYS,
     LONG_US,
@@ -31,7 +32,7 @@ TWO = pl.lit(2, pl.UInt64)
 """A plain 2 has 32 bits, and so have its powers."""
 RANGES: dict[str, tuple[int, int] | None] = {
     **dict.fromkeys(("observer", "group", "sender", "keys", "path", "dup", "late", "accountability", "checksum")),
-    **dict.fromkeys(("t_send_us", "t_recv_us", "t_us"), TIMES),
+    **dict.fromkeys(("t_send_us", "t_recv_us", "t_us", "t_from_us"), TIMES),
     **dict.fromkeys(("hold_us", "queue_us"), (0, LONG_US)),
     **dict.fromkeys(("plain_b", "env_b"), (0, SIZE_MAX)),
     **dict.fromkeys(("n", "batch", "envelopes"), (0, MEMBERS_MAX)),
@@ -113,6 +114,29 @@ def clocks(recv: pl.LazyFrame) -> pl.DataFrame:
     return pl.DataFrame(fitted(said.rows()), schema=LINE, orient="row")
 
 
+def agreed(table: pl.DataFrame, who: str, times: Sequence[str], line: pl.DataFrame, start: int) -> pl.DataFrame:
+    """Times by the mean of all clocks, where that of `who` is known."""
+    ahead = {
+        name: (pl.col("base_us") + pl.col("slope") * (pl.col(name) - start).cast(pl.Float64) + 0.5).floor()
+        for name in times
+    }
+    means = {name: pl.col(name) - one.fill_null(0.0).cast(pl.Int64) for name, one in ahead.items()}
+    clocks = line.select(pl.col("member").alias(who), "base_us", "slope")
+    return table.join(clocks, on=who, how="left").with_columns(**means).drop("base_us", "slope")
+
+
+def recorded(spans: pl.DataFrame) -> pl.DataFrame:
+    """When each observer has recorded: spans that meet are one."""
+    before = pl.col("t_us").cum_max().shift().over("observer")
+    return (
+        spans.sort("observer", "t_from_us", "t_us")
+        .with_columns(begins=(pl.col("t_from_us") > before + APART_US).fill_null(value=True))
+        .with_columns(place=pl.col("begins").cum_sum().over("observer"))
+        .group_by("observer", "place")
+        .agg(recorded_from=pl.col("t_from_us").min(), recorded_to=pl.col("t_us").max())
+    )
+
+
 def steps(view: pl.DataFrame, covered: pl.DataFrame, person: pl.DataFrame) -> pl.DataFrame:
     """Whom each viewer has in the roster from a moment on, and whose receipts are known then, as masks."""
     viewers = view.select("group", sender="observer").unique()
@@ -130,15 +154,20 @@ def steps(view: pl.DataFrame, covered: pl.DataFrame, person: pl.DataFrame) -> pl
         .sort("group", "sender", "from_us")
         .with_columns(pl.col("roster").forward_fill().backward_fill().over("group", "sender"))
     )
-    inside = (pl.col("begin") <= pl.col("from_us")) & (pl.col("from_us") < pl.col("to_us") - SETTLE_US)
+    within = (pl.col("begin") <= pl.col("from_us")) & (pl.col("from_us") < pl.col("to_us") - SETTLE_US)
+    inside = within.fill_null(value=False).any()
     bit = TWO ** pl.col("number").cast(pl.UInt64)
     return (
         filled.explode("roster")
         .rename({"roster": "member"})
         .join(person, on=["group", "member"])
         .join(covered.select("group", "member", "to_us", begin="from_us"), on=["group", "member"], how="left")
+        .group_by("group", "sender", "from_us", "number")
+        .agg(inside.alias("inside"))
         .group_by("group", "sender", "from_us")
-        .agg(bit.sum().alias("everybody"), pl.when(inside).then(bit).otherwise(0).cast(pl.UInt64).sum().alias("known"))
+        .agg(
+            bit.sum().alias("everybody"), pl.when("inside").then(bit).otherwise(0).cast(pl.UInt64).sum().alias("known")
+        )
         .sort("from_us")
     )
 
@@ -158,8 +187,8 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
     spans, files = manifests(exports)
     recv = pl.scan_parquet(files["recv"], hive_partitioning=False)
     recv = recv.filter(believable("recv", recv.collect_schema().names()))
-    send, view = (pl.read_parquet(files[kind], hive_partitioning=False) for kind in ("send", "view"))
-    send, view = send.filter(believable("send", send.columns)), view.filter(believable("view", view.columns))
+    tables = {kind: pl.read_parquet(files[kind], hive_partitioning=False) for kind in ("send", "view", "span")}
+    send, view, told = (table.filter(believable(kind, table.columns)) for kind, table in tables.items())
     span = pl.DataFrame(spans, schema={"observer": pl.Int64, "begin": pl.Int64, "to_us": pl.Int64}, orient="row")
     line = clocks(recv)
     start = line["start_us"].max() or 0
@@ -167,8 +196,16 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
         view.group_by("group", "observer")
         .agg(pl.col("t_us").min())
         .join(span, on="observer")
-        .select("group", member="observer", from_us=pl.max_horizontal("t_us", "begin"), to_us="to_us")
+        .join(recorded(told), on="observer")
+        .select(
+            *("group", pl.col("observer").alias("member")),
+            pl.max_horizontal("t_us", "begin", "recorded_from").alias("from_us"),
+            pl.min_horizontal("to_us", "recorded_to").alias("to_us"),
+        )
+        .filter(pl.col("to_us") > pl.col("from_us"))
     )
+    covered = agreed(covered, "member", ["from_us", "to_us"], line, start)
+    view = agreed(view, "observer", ["t_us"], line, start)
     person = (
         view.select("group", member=pl.col("roster"))
         .explode("member")
@@ -236,10 +273,12 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
         .join(heard, on=["group", "sender", "seq"], how="left")
         .with_columns(kind=pl.coalesce("kind", "said_kind"))
         .join(person.select("group", sender="member", own=bit), on=["group", "sender"])
-        .sort("t_send_us")
+        .with_columns(agreed_us="t_send_us")
+        .pipe(agreed, "sender", ["agreed_us"], line, start)
+        .sort("agreed_us")
         .join_asof(
             steps(view, covered, person),
-            left_on="t_send_us",
+            left_on="agreed_us",
             right_on="from_us",
             by=["group", "sender"],
             check_sortedness=False,
