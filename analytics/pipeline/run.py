@@ -190,7 +190,7 @@ def _notes(found: Bronze, successions: int) -> list[str]:
     bare = [export for export in found.exports if export not in old and export.place not in spanned]
     if bare:
         names = ", ".join(export.place.rpartition("/")[2] for export in bare)
-        notes.append(f"No span of recording is in {len(bare)} exports, so nothing counts as lost in them: {names}.")
+        notes.append(f"Nothing says when these have recorded, so nothing counts as lost in them: {names}.")
     return notes
 
 
