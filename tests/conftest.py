@@ -1,5 +1,6 @@
 """What several test files share: an agent that only pretends, behind a real control socket."""
 
+import faulthandler
 import os
 import select
 import signal
@@ -139,7 +140,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=float,
         default=1.0,
         metavar="TIMES",
-        help="how many slices the searches (-m sim, crash, chaos, fuzz, soak) go through: 30 is thirty times the usual",
+        help="how many slices the searches (-m sim, crash, chaos, fuzz, soak) go through: 30 is thirty times the usual, and"
+        " nothing is then taken for hanging",
     )
 
 
@@ -147,6 +149,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def budget(request: pytest.FixtureRequest) -> Callable[[float], int]:
     """How much of something a search goes through: what its slice has, times what is asked for, and at least one."""
     times: float = request.config.getoption("--budget")
+    if times > 1:
+        faulthandler.cancel_dump_traceback_later()  # whoever asks for more wants it to take longer: that is no hang
     return lambda slice_: max(1, round(slice_ * times))
 
 

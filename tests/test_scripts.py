@@ -162,6 +162,37 @@ def test_every_check_runs_and_one_failure_fails_all(machine):
     assert run.returncode == 1
 
 
+@pytest.mark.parametrize("said", [("--searches", "--budget", "30"), ("--budget=30",)], ids=["both", "one for both"])
+def test_the_budget_is_for_the_searches(machine, said):
+    machine.is_prepared("dev")
+    machine.has(str(machine.root / ".venv" / "bin" / "python"), 'echo "$*"')
+    calls = machine.run(machine.root / "scripts" / "test", *said).stdout.splitlines()
+    tests, crash, sim = [line for line in calls if " pytest " in line]
+    assert "--budget" not in tests and "crash" in crash and "sim" in sim
+    assert all(search.endswith("--budget 30") for search in (crash, sim))
+    long = machine.run(machine.root / "scripts" / "test", "--long", *said).stdout
+    assert "-P -m pytest -m  -o faulthandler_timeout=3600 --budget 30\n" in long
+    missing = machine.run(machine.root / "scripts" / "test", "--budget")
+    assert missing.returncode == 2 and "--budget wants a number" in missing.stderr
+
+
+@pytest.mark.parametrize(("budget", "code"), [("1", 1), ("1.5", 0)])
+def test_who_asks_for_more_than_a_slice_is_not_taken_for_hanging(tmp_path, budget, code):
+    slow = tmp_path / "test_slow.py"
+    slow.write_text("import time\n\n\ndef test_slow(budget):\n    time.sleep(2)\n")
+    options = ["-c", str(SCRIPTS.parent / "pyproject.toml"), "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    limit = ["-o", "faulthandler_timeout=0.5", "--budget", budget]
+    run = subprocess.run(
+        [sys.executable, "-P", "-m", "pytest", "-q", *options, *limit, str(slow)],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS.parent)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == code, run.stdout + run.stderr
+    assert ("Timeout" in run.stderr) == bool(code)
+
+
 @pytest.mark.parametrize(
     ("fails", "word", "code"),
     [("-n 2", "passed at the second attempt", 0), ("pytest", "FAILED", 1)],
