@@ -539,7 +539,7 @@ def served(agent: Any, log: tuple[Ledger, list[LogRow]]) -> Any:
         return Rows(bite, last)
 
     groups: list[GroupInfo] = [info]
-    return agent(groups=lambda _: groups, ledger=lambda _: about, rows=page)
+    return agent(groups=lambda _: groups, ledger=lambda _: about, rows=page, status=lambda _: test_cli.STATUS)
 
 
 def test_audit_and_export_on_the_command_line(

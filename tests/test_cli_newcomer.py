@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests import test_cli
-from tests.test_agent import Person
+from tests.test_agent import Person, until
 from tests.test_cli import ALICE, BOB, CAROL, ENOUGH, HIKERS, INVITATION, SENT, STATUS, event, joining, of
 from tests.test_cli_members import CREW, PEOPLE, WORDS
 from zerochat.agent import histories, pasted
@@ -31,6 +31,7 @@ from zerochat.agent.schema import (
 )
 from zerochat.agent.thread import AgentThread
 from zerochat.agent.vault import create_profile, unlock
+from zerochat.cli import main
 from zerochat.crypto.primitives import ed25519_public, x25519_public
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.invitation import Invitation
@@ -101,13 +102,38 @@ def test_a_damaged_journal_is_told_of_in_the_status(tmp_path: Path) -> None:
     path.write_bytes(good[: len(good) // 2] + bytes(8192) + good[len(good) // 2 + 8192 :])
     zoe.wake()
     try:
-        assert zoe.client.status().warning == ""
         with pytest.raises(LocalError, match="is damaged"):
             zoe.client.history("friends")
         warning = zoe.client.status().warning
         assert str(path) in warning and "is damaged" in warning
         zoe.client.subscribe(since=0)
         assert zoe.client.status().warning == warning, "whoever reads back ends nobody's agent"
+    finally:
+        zoe.sleep()
+
+
+def test_a_damaged_page_that_nobody_needs_is_told_of_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zoe = Person(tmp_path, "zoe").wake()
+    zoe.client.new("friends")
+    for _ in range(4):
+        zoe.client.send("friends", "x" * 30_000)
+    zoe.sleep()
+    path = zoe.places.journal
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 4  # in an old message
+    path.write_bytes(damaged)
+    zoe.wake()
+    monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path / "zoe"))
+    try:
+        until(lambda: zoe.client.status().damaged, "the damage")
+        assert str(path) in zoe.client.status().warning
+        assert main(["--profile", "zoe", "status", "--check"]) == 7
+        zoe.client.new("others")
+        assert main(["--profile", "zoe", "audit", "others"]) == 7
+        out, err = capsys.readouterr()
+        assert "sound" in out and "not read" in out and "is damaged" in err, "all of that group is there"
     finally:
         zoe.sleep()
 

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from heapq import merge
 from itertools import pairwise
 from pathlib import Path
@@ -700,6 +701,45 @@ def test_whatever_has_happened_to_a_page_is_said_and_nothing_is_touched(path: Pa
         assert everything(path) == {path.name: bad}, what
         seen += 1
     assert seen > 30
+
+
+def test_every_page_is_read_again_from_the_disk_whoever_has_it_in_memory(path: Path):
+    with Journal.create(path, KEY) as journal:
+        journal.commit(Tree("x", singles={bytes([n]): Leaf(n, bytes(900)) for n in range(9)}), [post(1)])
+    good = path.read_bytes()
+    pages = len(good) // 4096
+    kept = 0
+    for bad in range(pages):
+        with Journal.open(path, KEY) as journal:
+            journal.check()  # all of them are in memory
+            assert journal.reread(0, 4) + journal.reread(4, pages) == pages and journal.reread(pages, 4) == 0
+            with path.open("r+b", buffering=0) as file:
+                file.seek(4096 * bad + 99)
+                file.write(bytes([good[4096 * bad + 99] ^ 4]))
+            assert journal.reread(0, bad) == bad and not journal.damage
+            with pytest.raises(JournalDamaged):
+                journal.reread(bad, 1)
+            assert str(path) in journal.damage
+            with suppress(JournalDamaged, WrongKey):
+                journal.meta_set("what comes", b"is kept")
+                kept += 1
+        path.write_bytes(good)
+    assert kept > pages // 2, "whoever does not need the page goes on as before"
+
+
+def test_a_page_that_the_power_has_cut_short_is_not_called_damaged(path: Path, tmp_path: Path):
+    """The write-ahead log has it whole, and whoever reads it reads that."""
+    torn = tmp_path / "torn.db"
+    with Journal.create(path, KEY) as journal:
+        journal.commit(Tree("x"), [post(n) for n in range(20)])
+        good = path.read_bytes()
+        pages = len(good) // 4096
+        assert pages
+        torn.write_bytes(good[: 4096 * pages - 100] + bytes(100))
+        shutil.copy(f"{path}-wal", f"{torn}-wal")
+    with Journal.open(torn, KEY) as journal:
+        assert journal.reread(0, pages) == pages and not journal.damage
+        journal.check()
 
 
 # --- files that are not ours to open ----------------------------------------------------------------------------------

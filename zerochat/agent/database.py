@@ -27,6 +27,8 @@ BUSY_MS: Final = 1_000
 WAL_PAGES: Final = 4_000
 """Of 4 kB each, and a checkpoint follows: ids fall anywhere in their index, so four times as many in one checkpoint
 write each page of it so much more rarely: half the time of putting a long history on disk."""
+NEVER_WRITTEN: Final = 1 << 30
+"""Where SQLite leaves out a page, because its locks lie there."""
 WAL_BYTES_KEPT: Final = 16 << 20
 """A write-ahead log that has grown beyond this is cut again at the next checkpoint."""
 
@@ -186,9 +188,8 @@ def _prepare(db: apsw.Connection, path: Path, key: bytes, busy_ms: int) -> None:
     """Everything that changes nothing in the file."""
     if db.readonly("main"):
         raise ReadOnly(path=path, why="the file is read-only")
-    if db.pragma("cipher", "chacha20") != "chacha20":
+    if not _unlock(db, key):
         raise CipherMissing(path=path, why="its SQLite has no cipher")
-    db.pragma("key", "raw:" + key.hex())
     db.set_busy_timeout(busy_ms)
     for name, value in (
         ("locking_mode", "EXCLUSIVE"),
@@ -207,6 +208,14 @@ def _prepare(db: apsw.Connection, path: Path, key: bytes, busy_ms: int) -> None:
     db.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # the first page: here a wrong key shows
 
 
+def _unlock(db: apsw.Connection, key: bytes) -> bool:
+    """Hand over the key; False: there is no cipher, and nothing was done."""
+    if db.pragma("cipher", "chacha20") != "chacha20":
+        return False
+    db.pragma("key", "raw:" + key.hex())
+    return True
+
+
 def _check(db: apsw.Connection, path: Path, expected: Format) -> None:
     """Whether it is a file that this program can write, or make into one."""
     mark, version = db.pragma("application_id"), db.pragma("user_version")
@@ -222,6 +231,31 @@ def check_pages(db: apsw.Connection, path: Path) -> None:
     """Read every page of the file. Raises JournalDamaged."""
     if db.pragma("integrity_check", 1) != "ok":
         raise JournalDamaged(path=path, why="its pages do not fit together")
+
+
+def reread_pages(db: apsw.Connection, path: Path, key: bytes, first: int, count: int) -> int:
+    """Read so many pages from the disk itself, whoever has them in memory, and say how many there were. Raises
+    JournalDamaged, JournalInUse, or what writing may raise."""
+    size: int = db.pragma("page_size")
+    pages = range(first, min(first + count, path.stat().st_size // size))
+    for page in pages:
+        # Where the power went while it was written, the write-ahead log has it, and a checkpoint writes it anew.
+        if page * size != NEVER_WRITTEN and not _is_sound(db, key, page, size):
+            logged, written = db.wal_checkpoint()
+            if written < logged:
+                raise JournalInUse(path=path)
+            if not _is_sound(db, key, page, size):
+                raise JournalDamaged(path=path, why="a page is not as it was written")
+    return len(pages)
+
+
+def _is_sound(db: apsw.Connection, key: bytes, page: int, size: int) -> bool:
+    try:
+        db.read("main", 0, page * size, size)
+    except apsw.Error:
+        _unlock(db, key)  # or its cipher fails at everything that is asked of it from now on
+        return False
+    return True
 
 
 # --- copies, and files of an older version ---------------------------------------------------------------------------

@@ -52,6 +52,7 @@ from zerochat.agent.database import (
     faults,
     forget_copies,
     open_database,
+    reread_pages,
     transaction,
 )
 from zerochat.agent.logbook import Logbook
@@ -212,6 +213,7 @@ class Journal:
         self._read = False
         self._afresh = False
         self._copy: Callable[[Path], None] | None = None
+        self._reread: Callable[[int, int], int] | None = None
         self._migrated = False
         self._receipts: dict[tuple[str, str], int] = {}
         """How many there are of a group's member, where that was asked."""
@@ -251,6 +253,7 @@ class Journal:
         try:
             journal._migrated = bring_along(journal._db, path, key, FORMAT, vfs=vfs)
             journal._copy = partial(copy_database, journal._db, path, key)
+            journal._reread = partial(reread_pages, journal._db, path, key)
         except BaseException:
             journal.close()
             raise
@@ -273,6 +276,12 @@ class Journal:
         """Read every page. Raises JournalDamaged."""
         with self._faults():
             check_pages(self._db, self.path)
+
+    def reread(self, first: int, count: int) -> int:
+        """Read so many pages again, from the disk; how many there were. Raises JournalDamaged."""
+        assert self._reread is not None, "it was opened, not made"
+        with self._faults():
+            return self._reread(first, count)
 
     def forget_older(self) -> None:
         """Remove the copy that was kept of this journal as it was in an older version."""

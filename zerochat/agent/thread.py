@@ -41,6 +41,7 @@ from zerochat.agent.net.transport import Transport
 from zerochat.agent.places import Places
 from zerochat.agent.postman import Postman
 from zerochat.agent.recording import Recording
+from zerochat.agent.rounds import Rounds
 from zerochat.agent.settings import Settings, load_settings
 from zerochat.agent.shares import Shares
 from zerochat.agent.vault import RESTORED_AT, lock_profile
@@ -309,6 +310,7 @@ class AgentThread(threading.Thread):
             self._journal = journal
             self._shares = Shares(journal)
             self._counsel = Counsel(journal, self._log)
+            rounds = Rounds(journal, self._log)
             label = (journal.meta_get("label") or b"").decode()
             self._agent = journal.load(Agent) or Agent(label)
             anew = not self._clock.recall(journal.meta_get("clock") or b"")
@@ -358,6 +360,7 @@ class AgentThread(threading.Thread):
                         self._reload()
                     self._tell_hooks()
                     self._plead()
+                    rounds.go_on()
                 if self._drain_asked.is_set():
                     self._drain()
                 self._recording.look(self._agent, self.beat, end=True)

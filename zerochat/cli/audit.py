@@ -45,6 +45,7 @@ WHYS = {
 }
 """Why something out of a file is not taken."""
 DOUBTS = ("contradiction", "invalid", "doubted")
+REST = "the rest of the journal: the agent reads it once a day, and `zerochat doctor` where none runs"
 READABLE = "It is not encrypted: whoever can read the file can read everything that was said there."
 
 
@@ -66,7 +67,12 @@ def audit(options: Options, out: Output) -> ExitCode:
             if verdict.sound or _same(ledger, now := client.ledger(ledger.group)):
                 break
             ledger, verdict = now, _check(now, client.log(now))
-    return _say(verdict, ledger, out, "as the agent has it")
+        status = client.status()
+    code = _say(verdict, ledger, out, "as the agent has it", REST)
+    if not status.damaged:
+        return code
+    narrate(status.warning)
+    return ExitCode.INTEGRITY
 
 
 def _same(before: Ledger, after: Ledger) -> bool:
@@ -94,7 +100,7 @@ def _watched(rows: Iterable[_T], total: int) -> Iterator[_T]:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def _say(verdict: Verdict, ledger: Ledger, out: Output, where: str) -> ExitCode:
+def _say(verdict: Verdict, ledger: Ledger, out: Output, where: str, unread: str = "") -> ExitCode:
     nicks = {height.author: height.nick for height in ledger.heights}
     facts = [
         ("group", f"{name_of(verdict.name)} ({printable_line(verdict.group)}), {where}"),
@@ -109,6 +115,8 @@ def _say(verdict: Verdict, ledger: Ledger, out: Output, where: str) -> ExitCode:
         facts.append(("late", f"{verdict.late:,}"))
     if verdict.refuted:
         facts.append(("refuted", f"{verdict.refuted:,}, kept apart: their authors have never said them"))
+    if unread:
+        facts.append(("not read", unread))
     result = "sound" if verdict.sound else f"NOT SOUND: {len(verdict.breaks) + verdict.more:,} breaks"
     facts.append(("result", result))
     out.data(verdict, [*table(facts), *(_sentence(one, nicks) for one in verdict.breaks)])
