@@ -3,6 +3,15 @@
 And the search finds what it is there to find: small faults of our own are each found by it.
 """
 
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
 from tests.mutants import MUTANTS, Mutant
@@ -10,11 +19,13 @@ from tests.seeds import told_elsewhere
 from zerochat.cli import main
 from zerochat.group import sync
 from zerochat.group.modes import MODES
-from zerochat.sim import Faults, Violation, play_episode
+from zerochat.group.notices import Gap
+from zerochat.sim import Faults, Violation, batch, play_episode
 from zerochat.sim.batch import Plan, Played, least, run
 from zerochat.sim.beginnings import KINDS, REAL_EVERY, REAL_KINDS, Beginning, beginning_of, begun
 from zerochat.sim.episode import CLOCK, CRASH, CUT, DEEDS, FAULTS, FAULTS_MIN, FULL, JOIN, REMARK, SAY, Act, script_of
 from zerochat.sim.shrink import shrunk
+from zerochat.sim.story import told
 
 EVERYDAY, SLICE = 150, 30_000
 MUTANT_SEEDS = 5_000
@@ -127,11 +138,97 @@ def test_the_verb_says_what_it_takes_and_ends_with_a_code_of_its_own(monkeypatch
     assert "zerochat sim --seed" in err
 
 
+def test_what_is_said_of_a_broken_seed_is_so_and_plays_it_again(monkeypatch, capsys):
+    with monkeypatch.context() as patched:
+        patched.setattr(sync, "repair", lambda turn, name: None)
+        assert main(["sim", "--seeds", "8", "--loss", "0.3", "--twice", "--jobs", "1"]) == 7
+        out, err = capsys.readouterr()
+        line = next(line for line in err.splitlines() if "The whole story" in line).partition(": zerochat ")[2]
+        assert "--loss 0.3" in line and "--twice" in line
+        assert main(line.split()) == 7
+    again, _ = capsys.readouterr()
+    assert "1 episode played" in again and " 0 steps" not in again
+    assert int(again.partition(" faults each")[0].rpartition(" ")[2].partition(".")[0]) >= FAULTS_MIN
+    assert int(out.partition(" faults each")[0].rpartition(" ")[2].partition(".")[0]) >= FAULTS_MIN
+
+
+def test_whatever_gets_lost_before_there_is_calm_afterwards(capsys):
+    """What may get lost for ever arrives by no deadline."""
+    assert main(["sim", "--seeds", "20", "--loss", "1", "--jobs", "1"]) == 0
+    assert "20 episodes played" in capsys.readouterr().out
+    world = play_episode(1, faults=Faults(loss=0.05))
+    assert world.faults.loss == 0.05
+
+
 def test_a_story_is_told_in_sentences(capsys):
     assert main(["sim", "--seed", "10", "--trace"]) == 0
     out = capsys.readouterr().out
-    assert "n0 says something" in out and "from here on nothing goes wrong" in out and "No promise was broken." in out
+    assert "n0 says something" in out and "No promise was broken." in out and "1 episode played" in out
+    assert "from here on nothing goes wrong any more but that 10% of what is sent gets lost" in out
+    assert re.search(r"something that n\d sends to n\d is lost\n", out), "or nobody sees why something is lacking"
     assert "did:key" not in out and "(group=" not in out
+
+
+def test_a_story_says_what_is_lacking_and_when_it_is_no_more():
+    node = begun(beginning_of(3)).nodes["n0"]
+    for gap, sentence in (
+        (Gap("g", "a", 2, 3, "asked"), "n0 lacks number 3 of n1: others are asked"),
+        (Gap("g", "a", 2, 5, "lost"), "n0 lacks numbers 3 to 5 of n1: nobody has it so far"),
+        (Gap("g", "a", 3, 2, "filled"), "n0 lacks nothing of n1 any more"),
+    ):
+        assert told(node, gap, {"a": "n1"}) == sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--seed 7 --seeds 20", "leave `--seeds` out"),
+        ("--seed 7 --first 3 --seeds 4", "leave `--seeds` and `--first` out"),
+        ("--histories --loss 0.9", "too short"),
+        ("--seeds -5", "'-5' is not a whole number from 0 on"),
+        ("--seeds 0", "at least 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(line, says, capsys):
+    assert main(["sim", *line.split()]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl"])
+def test_whoever_ends_it_is_told_what_was_played(form, monkeypatch, capsys):
+    def one(plan, seed):
+        if seed == 2:
+            raise KeyboardInterrupt
+        return Played(seed, steps=5, faults=4)
+
+    monkeypatch.setattr(batch, "play_one", one)
+    assert main(["sim", "--seeds", "5", "--jobs", "1", "--format", form]) == 130
+    out = capsys.readouterr().out
+    assert ("Interrupted: of 5, 2 episodes played, 4.0 faults each" in out) if form == "text" else '"played":2' in out
+
+
+def test_ctrl_c_ends_all_processes_without_a_traceback():
+    words = [sys.executable, "-P", "-m", "zerochat", "sim", "--seeds", "1000000", "--jobs", "2"]
+    found = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0, cwd=Path(__file__).parents[1]
+    )
+    time.sleep(4)  # it has long begun by then
+    os.killpg(found.pid, signal.SIGINT)
+    out, err = found.communicate(timeout=60)
+    assert (found.returncode, err) == (130, "") and "Interrupted: of 1,000,000, " in out
+
+
+def test_what_came_of_attacks_is_the_same_in_every_form(capsys):
+    assert main(["sim", "--byzantine", "--seeds", "2", "--jobs", "1", "--format", "jsonl"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["attacks"] and "faults" not in found
+    assert main(["sim", "--byzantine", "--seeds", "2", "--jobs", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "tried nothing else" in out and "2 histories with members who break the rules played" in out
+    for name, row in found["attacks"].items():
+        assert [name, *(str(row[column]) for column in ("tried", "alone", "detected", "harmless"))] in [
+            [line[:28].strip(), *line[28:].split()] for line in out.splitlines()
+        ]
 
 
 def test_more_loss_is_more_steps():

@@ -156,11 +156,11 @@ class Options(argparse.Namespace):
     megabytes: int | None
     keep_s: int | None
 
-    seeds: int
-    first: int
+    seeds: int | None
+    first: int | None
     seed: int | None
     trace: bool
-    kind: Literal["episodes", "histories", "byzantine"]
+    kind: Literal["episodes", "histories", "byzantine", "accountable"]
     loss: float | None
     twice: bool
     jobs: int
@@ -310,7 +310,7 @@ def network_options(parser: Parser) -> None:
 
 def count(text: str) -> int:
     if not text.isdecimal() or len(text) > 15:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
     return int(text)
 
 

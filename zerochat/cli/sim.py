@@ -2,39 +2,87 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from msgspec.structs import replace
 
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, narrate
 from zerochat.cli.parser import Options
+from zerochat.errors import LocalError
 from zerochat.sim import Faults
-from zerochat.sim.batch import Plan, Played, Summary, least, run
+from zerochat.sim.batch import Kind, Plan, Played, Summary, least, run
 
+SEEDS = 1000
+LOSS_MAX = 0.5
+"""In whole histories."""
+ONE: Mapping[Kind, str] = {
+    "episodes": "episode",
+    "histories": "history",
+    "byzantine": "history with members who break the rules",
+    "accountable": "history of a group with a log",
+}
+MANY: Mapping[Kind, str] = {
+    "episodes": "episodes",
+    "histories": "histories",
+    "byzantine": "histories with members who break the rules",
+    "accountable": "histories of groups with a log",
+}
 PROGRESS_S = 2.0
 """How often it is said how far it has come."""
 SHRUNK_MAX = 3
 """Of so many that break a promise it is said what it takes."""
 
 
+class OneSeed(LocalError):
+    """`--seed` plays that one history: leave {others} out, or say `--first SEED --seeds N` for several."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class TooLossy(LocalError):
+    """With a loss of {loss} the time of whole histories is too short, in which it never ends: {most} is the most. In
+    episodes it ends, so there it may be 1."""
+
+    exit_code: ClassVar[int] = 2
+
+
 def sim(options: Options, out: Output) -> ExitCode:
+    if options.seed is not None and (options.seeds, options.first) != (None, None):
+        given = [f"`--{name}`" for name in ("seeds", "first") if getattr(options, name) is not None]
+        raise OneSeed(others=" and ".join(given))
+    if options.kind != "episodes" and (options.loss or 0) > LOSS_MAX:
+        raise TooLossy(loss=options.loss, most=LOSS_MAX)
     faults = replace(Faults(), loss=options.loss) if options.loss is not None else None
     plan = Plan(options.kind, faults, options.twice, options.trace)
-    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
+    first = options.first or 0
+    seeds = [options.seed] if options.seed is not None else range(first, first + (options.seeds or SEEDS))
     watch = _Watch(plan, seeds, out)
     found = run(plan, seeds, options.jobs, watch.heed)
     watch.end()
-    told = {"kind": found.kind, "played": found.played, "broken": found.broken, "faults": found.faults}
-    out.data({**told, "steps": found.steps, "seconds": round(found.seconds, 1)}, _lines(found))
+    told: dict[str, object] = {"kind": found.kind, "played": found.played, "broken": found.broken}
+    if found.kind == "episodes":
+        told["faults"] = found.faults
+    if found.kind == "byzantine":
+        told |= {"attacks": found.tally.rows(), "quarantines": found.tally.quarantines}
+    told |= {"steps": found.steps, "seconds": round(found.seconds, 1), "interrupted": found.interrupted}
+    out.data(told, _lines(found, len(seeds)))
+    if found.interrupted:
+        return ExitCode.INTERRUPTED
     return ExitCode.INTEGRITY if found.broken else ExitCode.OK
 
 
-def _lines(found: Summary) -> list[str]:
-    each = f", {found.faults / found.played:.1f} faults each" if found.kind == "episodes" else ""
-    counted = f"{found.played:,} {found.kind} played{each}, {found.steps:,} steps in {found.seconds:.1f} s"
-    verdict = f"{found.broken} broke a promise." if found.broken else "No promise was broken."
+def _lines(found: Summary, wanted: int) -> list[str]:
+    each = f", {found.faults / found.played:.1f} faults each" if found.kind == "episodes" and found.played else ""
+    of = f"Interrupted: of {wanted:,}, " if found.interrupted else ""
+    counted = f"{of}{_counted(found.played, found.kind)} played{each}, {found.steps:,} steps in {found.seconds:.1f} s"
+    verdict = f"{found.broken:,} broke a promise." if found.broken else "No promise was broken."
     return [*(found.tally.table().splitlines() if found.kind == "byzantine" else ()), f"{counted}. {verdict}"]
+
+
+def _counted(count: int, kind: Kind) -> str:
+    return f"{count:,} {(ONE if count == 1 else MANY)[kind]}"
 
 
 class _Watch:
@@ -56,7 +104,7 @@ class _Watch:
         if self._bar and now >= self._told + PROGRESS_S:
             self._told = now
             pace = self._played / (now - self._begun)
-            text = f"{self._played:,} of {len(self._seeds):,} {self._plan.kind}, {pace:,.0f} a second"
+            text = f"{self._played:,} of {_counted(len(self._seeds), self._plan.kind)}, {pace:,.1f} a second"
             print(f"\r{text:60}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
@@ -65,17 +113,24 @@ class _Watch:
             print(f"\r{'':60}\r", end="", file=sys.stderr, flush=True)
 
     def _say(self, one: Played) -> None:
-        flag = "" if self._plan.kind == "episodes" else f" --{self._plan.kind}"
         script = least(one.seed, self._plan.faults) if self._least_wanted() else ()
         told = [f"{act.at_ms / 1000:6.3f}  {act.sentence()}" for act in script]
         if self._out.jsonl:
-            self._out.data({"seed": one.seed, "violation": one.violation, "script": told}, ())
+            told_of = {"seed": one.seed, "violation": one.violation, "script": told, "replay": self._replay(one.seed)}
+            self._out.data(told_of, ())
             return
         narrate(one.violation)
         if told:
             narrate("  It takes no more than this (seconds, and what happens):")
             narrate("\n".join(f"    {line}" for line in told))
-        narrate(f"  The whole story: zerochat sim{flag} --seed {one.seed} --trace")
+        narrate(f"  The whole story: {self._replay(one.seed)}")
+
+    def _replay(self, seed: int) -> str:
+        """The line that plays it again, with everything in it that decides how it goes."""
+        plan = self._plan
+        words = ["zerochat sim", *([f"--{plan.kind}"] if plan.kind != "episodes" else ()), f"--seed {seed}"]
+        words += [f"--loss {plan.faults.loss}"] if plan.faults is not None else []
+        return " ".join([*words, *(["--twice"] if plan.twice else ()), "--trace"])
 
     def _least_wanted(self) -> bool:
         return self._plan.kind == "episodes" and self._broken <= SHRUNK_MAX and not self._plan.twice

@@ -188,17 +188,25 @@ class Court(World):
 
 
 @remembering()
-def play_accountable(seed: int, faults: Faults | None = None, say: Callable[[str], None] | None = None) -> Court:
-    """One history of a group that keeps a log. Raises Violation with the seed when a promise is broken."""
+def play_accountable(
+    seed: int,
+    faults: Faults | None = None,
+    say: Callable[[str], None] | None = None,
+    made: Callable[[Court], None] | None = None,
+) -> Court:
+    """One history of a group that keeps a log. `made`: handed the world before anything happens in it. Raises Violation
+    with the seed when a promise is broken."""
     dice = random.Random(f"accountable {seed}")
     members = dice.choice((4, 4, 5, 7))
     liars = dice.randint(0, 2 if members == 7 else 1)
     court = Court(seed, members, liars, faults or Faults(loss=0.1), say)
+    if made:
+        made(court)
     court.set_rotation(drawn_rotation(f"accountable {seed}"))
     names = list(court.nodes)
     people = People(court, random.Random(seed), names)
-    made = CreateGroup("court", names[0], court.envelope, "sender-key", Policy(remove="anyone", quorum=0), LEDGER)
-    court.ask(names[0], made)
+    founding = CreateGroup("court", names[0], court.envelope, "sender-key", Policy(remove="anyone", quorum=0), LEDGER)
+    court.ask(names[0], founding)
     for name in names[1:]:
         people.join(name, names)
         if not court.run(lambda name=name: bool(court.nodes[name].agent.groups), for_ms=600_000):  # type: ignore[misc]

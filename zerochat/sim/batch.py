@@ -2,6 +2,7 @@
 order."""
 
 import gc
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -9,6 +10,7 @@ from multiprocessing import get_context
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from zerochat.sim.accountable import play_accountable
 from zerochat.sim.beginnings import beginning_of, begun
@@ -47,30 +49,33 @@ class Played(Struct, frozen=True):
 
 def play_one(plan: Plan, seed: int) -> Played:
     """Play the history of one seed; twice where it is to be compared."""
-    tally, steps, faults = Tally(), 0, 0
+    tally, violation, steps, faults = Tally(), "", 0, 0
+    worlds: list[World] = []
     try:
-        world = _play(plan, seed, tally)
-        steps, faults = world.steps, world.done if isinstance(world, Ordeal) else 0
-        digest = world.digest.digest()
-        world.over()
-        if plan.twice and _play(plan, seed, Tally()).digest.digest() != digest:
+        digest = _play(plan, seed, tally, worlds.append).digest.digest()
+        again = replace(plan, trace=False)
+        if plan.twice and _play(again, seed, Tally(), worlds.append).digest.digest() != digest:
             raise Violation(f"seed {seed}: a second run went another way")
-    except Violation as violation:
-        return Played(seed, steps, str(violation), faults, tally)
-    return Played(seed, steps, "", faults, tally)
+    except Violation as error:
+        violation = str(error)
+    if worlds:  # also of one that has broken a promise
+        steps, faults = worlds[0].steps, worlds[0].done if isinstance(worlds[0], Ordeal) else 0
+    for world in worlds:
+        world.over()
+    return Played(seed, steps, violation, faults, tally)
 
 
-def _play(plan: Plan, seed: int, tally: Tally) -> World:
+def _play(plan: Plan, seed: int, tally: Tally, made: Callable[[World], None]) -> World:
     say = print if plan.trace else None
     match plan.kind:
         case "episodes":
-            return play_episode(seed, faults=plan.faults, say=say)
+            return play_episode(seed, faults=plan.faults, say=say, made=made)
         case "byzantine":
-            return play_byzantine(seed, faults=plan.faults, say=say, tally=tally)
+            return play_byzantine(seed, faults=plan.faults, say=say, tally=tally, made=made)
         case "accountable":
-            return play_accountable(seed, faults=plan.faults, say=say)
+            return play_accountable(seed, faults=plan.faults, say=say, made=made)
         case "histories":
-            return play(seed, faults=plan.faults, say=say)
+            return play(seed, faults=plan.faults, say=say, made=made)
 
 
 def play_all(plan: Plan, seeds: Sequence[int], jobs: int) -> Iterator[Played]:
@@ -79,7 +84,13 @@ def play_all(plan: Plan, seeds: Sequence[int], jobs: int) -> Iterator[Played]:
         yield from map(partial(play_one, plan), seeds)
         return
     chunk = max(1, min(CHUNK, len(seeds) // (4 * jobs))) if plan.kind == "episodes" else 1
-    with get_context("spawn").Pool(jobs, _collect_seldom) as pool:
+    # Ctrl+C reaches every process of a terminal; here it is for this one to end the others.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        pool = get_context("spawn").Pool(jobs, _collect_seldom)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with pool:
         yield from pool.imap(partial(play_one, plan), seeds, chunk)
 
 
@@ -113,13 +124,21 @@ class Summary(Struct, frozen=True):
     steps: int
     seconds: float
     tally: Tally
+    interrupted: bool = False
+    """Ctrl+C has ended it."""
 
 
 def run(plan: Plan, seeds: Sequence[int], jobs: int, heed: Callable[[Played], None]) -> Summary:
-    """Play all of these, and have each heard (`heed`) as it comes."""
-    tally, steps, broken, faults, begun_at = Tally(), 0, 0, 0, time.monotonic()
-    for one in play_all(plan, seeds, 1 if plan.trace else min(jobs, len(seeds))):
-        steps, faults, broken = steps + one.steps, faults + one.faults, broken + bool(one.violation)
-        tally.add(one.tally)
-        heed(one)
-    return Summary(plan.kind, len(seeds), broken, faults, steps, time.monotonic() - begun_at, tally)
+    """Play all of these until Ctrl+C, and have each heard (`heed`) as it comes."""
+    tally, played, steps, broken, faults, interrupted = Tally(), 0, 0, 0, 0, False
+    begun_at = time.monotonic()
+    try:
+        for one in play_all(plan, seeds, 1 if plan.trace else min(jobs, len(seeds))):
+            played, broken = played + 1, broken + bool(one.violation)
+            steps, faults = steps + one.steps, faults + one.faults
+            tally.add(one.tally)
+            heed(one)
+    except KeyboardInterrupt:
+        interrupted = True
+    spent = time.monotonic() - begun_at
+    return Summary(plan.kind, played, broken, faults, steps, spent, tally, interrupted)

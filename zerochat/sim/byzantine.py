@@ -49,6 +49,9 @@ CALM_MS, ROUND_MS = 900_000, 15_000
 SILENT_MS_MAX = 120_000
 """How long liars may keep a member from saying anything new, by claiming that it has said more than it knows."""
 AWAY_MS_MAX = 40_000
+HEADING = """\
+How often each attack was tried in histories that broke no promise, and by how many members who tried nothing else
+(alone): only of these can it be told whether somebody has accused them (detected), or nobody was harmed (harmless)."""
 
 
 class Tally(Struct):
@@ -74,12 +77,19 @@ class Tally(Struct):
             self.alone.setdefault(attack, set()).update(alone)
         self.quarantines += other.quarantines
 
-    def table(self) -> str:
-        rows = [f"{'attack':28}{'tried':>8}{'alone':>8}{'detected':>10}{'harmless':>10}"]
+    def rows(self) -> dict[str, dict[str, int]]:
+        """By attack, what there is to say of it."""
+        told = {}
         for name, tried in sorted(self.tried.items()):
             alone, seen = len(self.alone.get(name, ())), self.detected.get(name, 0)
-            rows.append(f"{name:28}{tried:8}{alone:8}{seen:10}{alone - seen:10}")
-        return "\n".join([*rows, f"members kept in quarantine for a while: {self.quarantines}"])
+            told[name] = {"tried": tried, "alone": alone, "detected": seen, "harmless": alone - seen}
+        return told
+
+    def table(self) -> str:
+        lines = [HEADING, f"{'attack':28}{'tried':>8}{'alone':>8}{'detected':>10}{'harmless':>10}"]
+        for name, row in self.rows().items():
+            lines.append(f"{name:28}{row['tried']:8}{row['alone']:8}{row['detected']:10}{row['harmless']:10}")
+        return "\n".join([*lines, f"members kept in quarantine for a while: {self.quarantines}"])
 
 
 class Arena(World):
@@ -202,6 +212,8 @@ class Arena(World):
     def go_away(self, name: str, for_ms: int) -> None:
         """Nobody hears of this node for a while, nor it of anybody."""
         self.away.add(name)
+        if self.say:
+            self.say(f"{self.told_time()} {name} is cut off from everybody for {for_ms / 1000:.1f} s")
         self.after(for_ms, lambda: self.away.discard(name))
 
     def attack(self, name: str, attack: str) -> None:
@@ -388,14 +400,18 @@ def play_byzantine(
     say: Callable[[str], None] | None = None,
     tally: Tally | None = None,
     attacks: Sequence[str] = (),
+    made: Callable[[Arena], None] | None = None,
 ) -> Arena:
     """One whole history of four to seven members, of whom at most all but two break the rules (with these attacks;
-    drawn by lot where none are named). Raises Violation with the seed when that has got them anything."""
+    drawn by lot where none are named). `made`: handed the world before anything happens in it. Raises Violation
+    with the seed when that has got them anything."""
     dice = random.Random(f"byzantine {seed}")
     count = dice.randint(4, 7)
     names = [f"n{number}" for number in range(count)]
     bad = sorted(dice.sample(names, dice.randint(1, count - 2)))
     arena = Arena(seed, count, bad, faults, say)
+    if made:
+        made(arena)
     arena.set_rotation(drawn_rotation(f"byzantine {seed}"))
     people, rogues = People(arena, dice, arena.honest), People(arena, dice, bad)
     arena.heed = lambda name, notice: (rogues if name in arena.adversaries else people).heed(name, notice)

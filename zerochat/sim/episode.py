@@ -2,7 +2,7 @@
 
 A seed stands for a group (`beginnings.py`) and a script: what people do and what goes wrong, each at its moment. The
 script is data, so that it can be told, and cut down to what it takes to break a promise (`shrink.py`). Then nothing
-more goes wrong but that frames get lost, and by a deadline everybody must have everything.
+more goes wrong but that a few frames get lost, and by a deadline everybody must have everything.
 """
 
 import random
@@ -22,6 +22,8 @@ LASTS_MS = 12_000
 """How long things happen."""
 DEADLINE_MS = 180_000
 """How long it may take afterwards until everybody has everything: a joiner may try twice."""
+LOSS = 0.1
+"""Of so many frames each gets lost, and of no more once nothing else goes wrong: else the time would be too short."""
 LOOK_MS = 250
 """How often that is looked at."""
 FAULTS_MIN, FAULTS_MAX = 4, 6
@@ -115,16 +117,20 @@ def play_episode(
     faults: Faults | None = None,
     say: Callable[[str], None] | None = None,
     lazy_turns: int = 0,
+    made: Callable[[Ordeal], None] | None = None,
 ) -> Ordeal:
     """One episode: what its script says, then calm, and by the deadline everybody must have everything.
 
-    `lazy_turns`: what the disks were told to keep they keep only every so many turns. Returns the world at its end;
-    raises Violation with the seed when a promise is broken.
+    `lazy_turns`: what the disks were told to keep they keep only every so many turns. `made`: handed the world
+    before anything happens in it. Returns the world at its end; raises Violation with the seed when a promise is
+    broken.
     """
     stands = begun(beginning_of(seed))
     *names, outsider = stands.nodes
-    world = Ordeal.fork(stands, seed, faults or Faults(loss=0.1))
+    world = Ordeal.fork(stands, seed, faults or Faults(loss=LOSS))
     world.say, world.lazy_turns = say, lazy_turns
+    if made:
+        made(world)
     world.set_rotation(drawn_rotation(f"episode {seed}"))
     people = People(world, random.Random(seed), names)
     world.heed, world.started = people.heed, people.look
@@ -134,9 +140,10 @@ def play_episode(
     for act in script_of(seed, names, outsider) if script is None else script:
         world.after(act.at_ms, lambda act=act: perform(world, people, act))  # type: ignore[misc]
     world.run(for_ms=LASTS_MS)
-    world.heal()
+    world.heal(LOSS)
     if say:
-        say(f"{world.told_time()} from here on nothing goes wrong any more")
+        lost = f"{world.faults.loss:.0%} of what is sent gets lost" if world.faults.loss else "what is sent comes late"
+        say(f"{world.told_time()} from here on nothing goes wrong any more but that {lost}")
     people.stop()
     world.run(lambda: world.seated() and not any(world.missing()), DEADLINE_MS, LOOK_MS)
     if people.active():

@@ -25,14 +25,18 @@ def play(
     posts: int = 12,
     faults: Faults | None = None,
     say: Callable[[str], None] | None = None,
+    made: Callable[[World], None] | None = None,
 ) -> World:
     """One whole history: a group is founded, people join while others talk, change names and roles, put somebody out
     or go, and all who are in must agree.
 
-    Returns the world at its end. Raises Violation with the seed when a promise is broken.
+    `made`: handed the world before anything happens in it. Returns the world at its end. Raises Violation with the seed
+    when a promise is broken.
     """
     count = members or 3 + seed % 3
     world = World(seed, count, faults, say=say, **_mediated(seed, count))
+    if made:
+        made(world)
     world.set_rotation(drawn_rotation(f"{seed}"))
     _trouble(world)
     dice, names = random.Random(f"people {seed}"), list(world.nodes)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import get_args
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from zerochat.errors import LocalError
 from zerochat.group.effects import Admit, Effect, Notify, Receipt, Refuse, Remember, Remembered
@@ -272,9 +273,10 @@ class Ordeal(World):
                 self._disconnect(node, link)
         self.after(self.dice.randint(1, REDIAL_MS_MAX), self._connect_all)
 
-    def heal(self) -> None:
-        """Nothing is wrong any more, and what is broken is dialled again; only frames are still lost now and then."""
-        self.lines = Lines()
+    def heal(self, loss: float) -> None:
+        """Nothing is wrong any more, and what is broken is dialled again; only frames are still lost now and then: of
+        so many at the most."""
+        self.lines, self.faults = Lines(), replace(self.faults, loss=min(self.faults.loss, loss))
         for name, machine in self.machines.items():
             machine.full, machine.slow_ms, machine.dies_after = False, 0, None
             self.switch_on(name)
@@ -292,8 +294,10 @@ class Ordeal(World):
         lines, sender = self.lines, self.nodes[name].connected.get(stimulus.link, "")
         way = sender, name
         if lines.cut.get(way, 0) > self.now:
+            self._tell_lost(name, stimulus, "is lost: the line is cut")
             return
         if lines.garbled.get(way, 0) > self.now:
+            self._tell_lost(name, stimulus, "has a bit flipped")
             stimulus = self._garbled(stimulus)
         late = max(0, lines.clogged.get(way, 0) - self.now) + self.machines[name].slow_ms
         if late:

@@ -20,6 +20,8 @@ from zerochat.group.notices import (
 )
 from zerochat.sim.node import Node
 
+_GAPS: Mapping[str, str] = {"asked": "others are asked", "lost": "nobody has it so far"}
+
 
 def who_is(nodes: Mapping[str, Node]) -> dict[str, str]:
     """The node's name of each member key."""
@@ -55,7 +57,10 @@ def told(node: Node, notice: Notice, names: Mapping[str, str]) -> str:
         case Removed(_, by):
             return f"{me} learns that {name(by)} has put it out"
         case Gap(_, author, after, upto, state):
-            return f"{me} lacks numbers {after + 1} to {upto} of {name(author)}: {state}"
+            if state == "filled":
+                return f"{me} lacks nothing of {name(author)} any more"
+            which = f"number {upto}" if after + 1 == upto else f"numbers {after + 1} to {upto}"
+            return f"{me} lacks {which} of {name(author)}: {_GAPS[state]}"
         case Completed():
             return f"{me} lacks nothing that it knows of"
         case Forked(_, author, seq):

@@ -349,8 +349,15 @@ class World(Checks):
         """One frame on the network: lost, doubled or late, as the dice have it."""
         copies = 0 if self.dice.random() < self.faults.loss else 1
         copies += self.dice.random() < self.faults.duplication
+        if not copies:
+            self._tell_lost(name, stimulus, "is lost")
         for _ in range(copies):
             self._later(self.dice.randint(1, self.faults.delay_ms_max), name, stimulus)
+
+    def _tell_lost(self, name: str, stimulus: Received, how: str) -> None:
+        if self.say:
+            sender = self.nodes[name].connected.get(stimulus.link, "somebody")
+            self.say(f"{self.told_time()} something that {sender} sends to {name} {how}")
 
     def _ends(self, node: Node, link: bytes) -> tuple[Node, Admit] | None:
         """The node that our dialled link leads to, if it lets us in."""
