@@ -12,7 +12,7 @@ from zerochat.cli.output import Output, narrate
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
 from zerochat.sim import Faults
-from zerochat.sim.batch import Kind, Plan, Played, Summary, least, run
+from zerochat.sim.batch import Interrupted, Kind, Plan, Played, Summary, least, run
 
 SEEDS = 1000
 LOSS_MAX = 0.5
@@ -59,24 +59,29 @@ def sim(options: Options, out: Output) -> ExitCode:
     first = options.first or 0
     seeds = [options.seed] if options.seed is not None else range(first, first + (options.seeds or SEEDS))
     watch = _Watch(plan, seeds, out)
-    found = run(plan, seeds, options.jobs, watch.heed)
+    interrupted = False
+    try:
+        found = run(plan, seeds, options.jobs, watch.heed)
+    except Interrupted as end:
+        found, interrupted = end.so_far, True
     watch.end()
     told: dict[str, object] = {"kind": found.kind, "played": found.played, "broken": found.broken}
     if found.kind == "episodes":
         told["faults"] = found.faults
     if found.kind == "byzantine":
         told |= {"attacks": found.tally.rows(), "quarantines": found.tally.quarantines}
-    told |= {"steps": found.steps, "seconds": round(found.seconds, 1), "interrupted": found.interrupted}
-    out.data(told, _lines(found, len(seeds)))
-    if found.interrupted:
+    told |= {"steps": found.steps, "seconds": round(found.seconds, 1), "interrupted": interrupted}
+    out.data(told, _lines(found, f"Interrupted: of {len(seeds):,}, " if interrupted else ""))
+    if interrupted:
         return ExitCode.INTERRUPTED
     return ExitCode.INTEGRITY if found.broken else ExitCode.OK
 
 
-def _lines(found: Summary, wanted: int) -> list[str]:
+def _lines(found: Summary, before: str) -> list[str]:
     each = f", {found.faults / found.played:.1f} faults each" if found.kind == "episodes" and found.played else ""
-    of = f"Interrupted: of {wanted:,}, " if found.interrupted else ""
-    counted = f"{of}{_counted(found.played, found.kind)} played{each}, {found.steps:,} steps in {found.seconds:.1f} s"
+    counted = (
+        f"{before}{_counted(found.played, found.kind)} played{each}, {found.steps:,} steps in {found.seconds:.1f} s"
+    )
     verdict = f"{found.broken:,} broke a promise." if found.broken else "No promise was broken."
     return [*(found.tally.table().splitlines() if found.kind == "byzantine" else ()), f"{counted}. {verdict}"]
 

@@ -124,14 +124,23 @@ class Summary(Struct, frozen=True):
     steps: int
     seconds: float
     tally: Tally
-    interrupted: bool = False
-    """Ctrl+C has ended it."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl+C has ended a batch: what came of it by then."""
+
+    def __init__(self, so_far: Summary) -> None:
+        super().__init__()
+        self.so_far = so_far
 
 
 def run(plan: Plan, seeds: Sequence[int], jobs: int, heed: Callable[[Played], None]) -> Summary:
-    """Play all of these until Ctrl+C, and have each heard (`heed`) as it comes."""
-    tally, played, steps, broken, faults, interrupted = Tally(), 0, 0, 0, 0, False
-    begun_at = time.monotonic()
+    """Play all of these, and have each heard (`heed`) as it comes. Raises Interrupted where Ctrl+C ends it."""
+    tally, played, steps, broken, faults, begun_at = Tally(), 0, 0, 0, 0, time.monotonic()
+
+    def summary() -> Summary:
+        return Summary(plan.kind, played, broken, faults, steps, time.monotonic() - begun_at, tally)
+
     try:
         for one in play_all(plan, seeds, 1 if plan.trace else min(jobs, len(seeds))):
             played, broken = played + 1, broken + bool(one.violation)
@@ -139,6 +148,5 @@ def run(plan: Plan, seeds: Sequence[int], jobs: int, heed: Callable[[Played], No
             tally.add(one.tally)
             heed(one)
     except KeyboardInterrupt:
-        interrupted = True
-    spent = time.monotonic() - begun_at
-    return Summary(plan.kind, played, broken, faults, steps, spent, tally, interrupted)
+        raise Interrupted(summary()) from None
+    return summary()
