@@ -85,11 +85,11 @@ def play_all(plan: Plan, seeds: Sequence[int], jobs: int) -> Iterator[Played]:
         return
     chunk = max(1, min(CHUNK, len(seeds) // (4 * jobs))) if plan.kind == "episodes" else 1
     # Ctrl+C reaches every process of a terminal; here it is for this one to end the others.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         pool = get_context("spawn").Pool(jobs, _collect_seldom)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, before)
     with pool:
         yield from pool.imap(partial(play_one, plan), seeds, chunk)
 
