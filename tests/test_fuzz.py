@@ -3,6 +3,8 @@
 import base64
 import faulthandler
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -128,6 +130,45 @@ def test_no_event_is_another_one_on_its_way():
     for read in (lambda: parse_event(event.wire), lambda: foreign_event(event.record)):
         with pytest.raises(Malformed, match="no DID"):
             read()
+
+
+# --- the script -----------------------------------------------------------------------------------------------------
+
+
+def fuzz(*words):
+    return subprocess.run([sys.executable, str(ROOT / "scripts" / "fuzz"), *words], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--processes", "0"], "'0' is not a whole number from 1 on"),
+        (["--slices", "0"], "'0' is not a number above 0"),
+        (["--seconds", "-3"], "'-3' is not a number above 0"),
+        (["--replay", "/nonexistent"], "/nonexistent cannot be read: no such file"),
+        (["--replay", str(ROOT / "README.md")], "README.md is no finding of the fuzzer"),
+        (["links"], "no parser links; there are: link, code,"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_makes_no_sense_is_refused(words, says):
+    run = fuzz(*words)
+    assert run.returncode == 2 and says in run.stderr and "Traceback" not in run.stderr
+
+
+def test_the_help_names_all_parsers():
+    said = " ".join(fuzz("--help").stdout.split())
+    assert ", ".join([*TARGETS, "doors"]) in said
+
+
+@pytest.mark.parametrize("name", ["code", "doors"])
+def test_ctrl_c_says_what_was_done(name):
+    words = [sys.executable, str(ROOT / "scripts" / "fuzz"), name, "--seconds", "600", "--processes", "2"]
+    run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
+    time.sleep(4)  # it has long begun by then
+    os.killpg(run.pid, signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (130, "") and "Interrupted: " in out.splitlines()[-1]
 
 
 # --- the fuzzer -----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ open files than in the beginning.
 import multiprocessing
 import os
 import resource
+import signal
 import socket
 import struct
 import time
@@ -96,7 +97,11 @@ class Agent:
         self.process = context.Process(
             target=_serve, args=(theirs, dice.randbytes(32), self.keys, self.queue), daemon=True
         )
-        self.process.start()
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for this process, which ends that one
+        try:
+            self.process.start()
+        finally:
+            signal.signal(signal.SIGINT, before)
         theirs.close()
         pair, queue, self.server_key = self._hear()
         self.ports = pair, queue
