@@ -430,6 +430,18 @@ def test_the_verbs_from_one_lock_to_the_next(run, tmp_path: Path):
     assert run("passphrase", "--remove", "--keyring")[0] == 2
 
 
+def test_a_backup_of_a_damaged_journal_names_the_journal(run, tmp_path: Path):
+    """And not the copy of it, which is gone."""
+    assert run("init", "--name", "alice")[0] == 0
+    home = places("default", os.environ)
+    with home.journal.open("r+b") as file:
+        file.seek(home.journal.stat().st_size - 99)
+        file.write(b"\0" * 32)
+    code, _, err = run("backup", str(tmp_path / "alice.zerochat"))
+    assert code == 7 and f"The journal {home.journal} is damaged" in err and "backup.db" not in err
+    assert not (tmp_path / "alice.zerochat").exists() and not home.journal.with_name("backup.db").exists()
+
+
 def test_the_verbs_backup_and_restore(run, tmp_path: Path):
     target = tmp_path / "alice.zerochat"
     assert run("backup", str(target))[0] == 6

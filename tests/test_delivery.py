@@ -482,6 +482,11 @@ def test_delivery_and_why_on_the_screen(tmp_path: Path) -> None:
             await it.shows("What has become of it", "It is number 7 of your chain", "id e0")
             assert asked == [mine.id, theirs.id]
             await it.press("escape")
+            for line, meant in (("/why last", mine), ("/why last:bob", theirs)):  # as `zerochat why` has it
+                await it.say(line)
+                await it.shows("What has become of it", "id e0")
+                assert asked[-1] == meant.id
+                await it.press("escape")
             await it.say("/why nobody")
             await it.until(lambda: "nobody is not here" in it.told())
 

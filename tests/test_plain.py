@@ -316,3 +316,10 @@ def test_no_screen_is_loaded(friends):
     run = subprocess.run(command, input=b"light\n", env=alice.environment, capture_output=True, timeout=60)
     loaded = {line.rpartition("|")[2].strip().split(".")[0] for line in run.stderr.decode().splitlines() if "|" in line}
     assert run.returncode == 0 and "zerochat" in loaded and not loaded & {"textual", "rich", "zmq"}
+
+
+@pytest.mark.parametrize(
+    ("rest", "meant"), [("", "last"), ("last", "last"), ("bob", "last:bob"), ("last:bob", "last:bob")]
+)
+def test_a_message_is_meant_as_verbs_mean_it(rest, meant):
+    assert deeds._last(rest) == meant

@@ -269,8 +269,11 @@ def copy_database(db: apsw.Connection, path: Path, key: bytes, target: Path, *, 
     """
     copy = create_database(target, key, vfs=vfs, wal=False)
     try:
-        with faults(target, copy), copy.backup("main", db, "main") as backup:
-            backup.step()
+        try:
+            with faults(target, copy), copy.backup("main", db, "main") as backup:
+                backup.step()
+        except JournalDamaged as error:  # what is new cannot be: it is a page of the other one
+            raise JournalDamaged(path=path, why=error.fields["why"]) from error
         with faults(target, copy):
             copy.close()
         try:

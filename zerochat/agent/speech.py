@@ -30,7 +30,8 @@ class Deleted(LocalError):
 
 
 class NothingToEdit(LocalError):
-    """A message needs a text. `zerochat delete {group} {event}` takes it back."""
+    """A message needs a text. `zerochat delete {group} {event}` asks everybody's zerochat to show it no
+    more."""
 
 
 class NoReaction(LocalError):

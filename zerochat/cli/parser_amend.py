@@ -53,7 +53,7 @@ def _delete(verbs: "Verbs[Parser]") -> None:
     delete = add_verb(
         verbs,
         "delete",
-        "take one of your messages back",
+        "ask everybody's zerochat to show one of your messages no more",
         "Ask everybody's zerochat to show one of your messages no more. Whoever has kept a copy, or runs another\n"
         "program, still has it; so do the logs, and what `export` writes. Nothing brings it back. Asks before it\n"
         "does. Prints the id of the event.",

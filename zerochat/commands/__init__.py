@@ -55,7 +55,7 @@ COMMANDS = {
         CommandInfo("reply", "[TEXT]", "answer the message that is selected, else the newest"),
         CommandInfo("react", "[EMOJI]", "answer it with an emoji, or its name; again takes yours back"),
         CommandInfo("edit", "[TEXT]", "edit your message that is selected, else your newest"),
-        CommandInfo("delete", "", "take your message back", drastic=True),
+        CommandInfo("delete", "", "have your message shown no more: who has it may keep it", drastic=True),
         CommandInfo("copy", "", "copy the message that is selected, else the newest"),
         CommandInfo("info", "", "all about that message, and who has it"),
         CommandInfo("send", "PATH", "send a file: a photo, a document, anything", title="Send a file"),

@@ -273,7 +273,7 @@ class Ordeal(World):
                 self._disconnect(node, link)
         self.after(self.dice.randint(1, REDIAL_MS_MAX), self._connect_all)
 
-    def heal(self, loss: float) -> None:
+    def heal(self, loss: float = 1.0) -> None:
         """Nothing is wrong any more, and what is broken is dialled again; only frames are still lost now and then: of
         so many at the most."""
         self.lines, self.faults = Lines(), replace(self.faults, loss=min(self.faults.loss, loss))

@@ -146,7 +146,12 @@ def _role(chat: "Chat", rest: str) -> list[str]:
 
 
 def _why(chat: "Chat", rest: str) -> list[str]:
-    return ["why", "--", _here(chat), f"last:{rest}" if rest else "last"]
+    return ["why", "--", _here(chat), _last(rest)]
+
+
+def _last(who: str) -> str:
+    """The last message of somebody, or one's own, as a verb wants it; whoever knows the verbs may say it so already."""
+    return who if who == "last" or who.startswith("last:") else f"last:{who}" if who else "last"
 
 
 def _file(what: str) -> Callable[["Chat", str], list[str]]:
@@ -314,7 +319,7 @@ def _member(one: MemberInfo) -> str:
 
 
 def _delivery(chat: "Chat", rest: str) -> None:
-    report = chat.client.delivery(_here(chat), f"last:{rest}" if rest else "last")
+    report = chat.client.delivery(_here(chat), _last(rest))
     lines = [_has(one) for one in report.members if one.connection != "self"]
     chat.out.data(report, [*lines, f"{report.delivered} of {report.of} have it."])
 

@@ -117,8 +117,9 @@ def tell(chat: Board, conversation: Conversation, row: Row) -> None:
 
 
 def _meant(chat: Board, name: str) -> tuple[Conversation | None, Row | None]:
-    """The open conversation, and in it one's own last message, or that of whoever is called so; None where there is
-    none, which is said."""
+    """The open conversation, and in it one's own last message, or that of whoever is called so (`last` and `last:NAME`
+    mean the same, as for verbs); None where there is none, which is said."""
+    name = "" if name == "last" else name.removeprefix("last:")
     conversation = chat.conversations.open
     if conversation is None:
         chat.complain(NO_GROUP)

@@ -80,8 +80,8 @@ def fitting(facts: Sequence[Fact], room: int) -> list[tuple[str, bool]]:
 
 
 class TopBar(Widget):
-    """The open group: name, topic, who is connected, what is missing, who was verified, how it is protected, the
-    checksum of its members."""
+    """The open group: name, topic, who is connected, what is missing or that nothing is, who was verified, how it
+    is protected, the checksum of its members."""
 
     info: reactive[GroupInfo | None] = reactive(None)
     apart: reactive[str] = reactive("")
@@ -128,15 +128,14 @@ class TopBar(Widget):
             facts.append(Fact((LOGS[info.log],), warning=info.log != "unkept"))
         if info.role in RANKS:
             facts.append(Fact((RANKS[info.role],)))
+        if whole is not None and whole.complete and whole.at:
+            others = [one.nick for one in whole.members if one.present and not one.missing]
+            at = clock_of(whole.at)
+            long = [f"complete with {somebody(others)} as of {at}"] if others and columns >= DETAILS_FROM else []
+            facts.append(Fact((*long, f"complete {at}")))
         if columns >= VERIFIED_FROM and self.verified is not None:
             facts.append(Fact((f"{self.verified[0]}/{self.verified[1]} verified",)))
         if columns >= DETAILS_FROM:
-            if whole is not None and whole.complete and whole.at:
-                others = [one.nick for one in whole.members if one.present and not one.missing]
-                at = clock_of(whole.at)
-                facts.append(
-                    Fact((*([f"complete with {somebody(others)} as of {at}"] * bool(others)), f"complete {at}"))
-                )
             kinds = ((KEYS, info.keys), (PATHS, info.path), (ACCOUNTS, info.accountability))
             facts.append(Fact((" · ".join(words.get(kind) or printable_line(kind, 20) for words, kind in kinds),)))
             facts.append(Fact((f"view {short_view(info)}",)))
