@@ -111,7 +111,7 @@ def test_what_holds_in_a_group_is_said_in_plain_words(run, crew) -> None:
     assert rows == {
         "group": "hikers (GROUPID)",
         "you": "alice, owner",
-        "members": "3; connected with 1 of 2",
+        "members": "3; 1/2 connected",
         "getting in": "anybody with an invitation may ask, and gets in when whoever made it says yes",
         "being put out": "three members together can put somebody out",
         "writing": "the owner and the admins say who may write; the owner makes the admins",

@@ -6,6 +6,8 @@ from msgspec.structs import replace
 
 from tests.behind import Behind
 from zerochat.agent.checkpoint import assemble, changes
+from zerochat.agent.report import group_info, member_infos
+from zerochat.agent.stamp import timestamp
 from zerochat.crypto.encoding import b64url, compact_json, did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm import PACKERS
@@ -84,6 +86,25 @@ def test_a_hidden_member_joins_through_a_reachable_one_and_only_the_hidden_ones_
     assert [uri for name, uri in world.since(mark) if name == "n1"] == ["http://m0.example/"], "one of three"
     world.settle()
     assert all(len(world.texts(name)) == 3 for name in world.nodes)
+
+
+def test_whoever_is_gone_behind_a_mediator_is_told_apart_by_when_it_was_heard():
+    """A mediator takes in what is for somebody who is gone for good as it does for anybody: nothing tells that at once.
+    So such a member is counted by itself, and is shown with the time at which it was last heard."""
+    world = Behind(3, hidden=("n2",))
+    group = world.everybody()
+    node, gone = world.nodes["n0"], world.group("n2").me
+    heard = world.group("n0").peers[gone].heard
+    world.stop("n2")
+    world.post(group, "n0", "is anybody there?")
+    world.run(for_ms=600_000)
+    told = group_info(node.agent, node.agent.groups[group])
+    assert (told.members, told.connected, told.mailed) == (3, 2, 1)
+    found = {one.did: one for one in member_infos(node.agent, node.agent.groups[group])}
+    assert (found[gone].connection, found[gone].via) == ("connected", "mediator")
+    assert found[gone].last_heard == timestamp(heard), "and not a moment later"
+    near = found[world.group("n1").me]
+    assert near.via == "link" and (near.last_heard or "") > timestamp(heard)
 
 
 @ENVELOPES

@@ -194,15 +194,17 @@ def test_telling_and_reading_it_again(tmp_path):
 
 def test_a_member_behind_a_mediator(tmp_path):
     def behind(agent):
-        group = agent.add_group("weekend", ["bob"])
-        group.members[1] = msgspec.structs.replace(group.members[1], via="mediator")
+        group = agent.add_group("weekend", ["bob", "dave"])
+        heard = group.members[0].joined_at
+        group.members[1] = msgspec.structs.replace(group.members[1], via="mediator", last_heard=heard)
+        group.members[2] = msgspec.structs.replace(group.members[2], via="mediator", last_heard=None)
 
     async def play():
         async with scene(tmp_path, size=(100, 24), setting=behind) as it:
-            await it.shows("● bob")
+            await it.shows("◎ bob mail ")
             await it.say("/members")
             await it.until(lambda: it.app.focused is it.app.chat.query_one("#members"))
             await it.press("down", "down", "enter")
-            await it.shows("connected, over a mediator")
+            await it.shows("connection   over a mediator", "last heard")
 
     run(play())

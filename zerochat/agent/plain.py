@@ -184,6 +184,13 @@ def limits_of(info: GroupInfo) -> list[str]:
     return [said, gone]
 
 
+def connected(info: GroupInfo) -> str:
+    """How many of the others there is a connection to; and for how many only a mediator takes in what is said, which
+    does not tell whether they are there."""
+    mailed = f", {info.mailed} over a mediator" if info.mailed else ""
+    return f"{info.connected - info.mailed}/{max(info.members - 1, 0)} connected{mailed}"
+
+
 def number(count: int) -> str:
     return _NUMBERS[count] if 0 <= count < len(_NUMBERS) else str(count)
 

@@ -249,6 +249,7 @@ def _said(record: Record, stands: Standing, group: Group) -> dict[str, Any]:
 
 
 def group_info(agent: Agent, group: Group, topic: str = "") -> GroupInfo:
+    ways = [reach(agent, group, member) for member in group.others]
     return GroupInfo(
         id=group.id,
         name=group.name,
@@ -256,7 +257,8 @@ def group_info(agent: Agent, group: Group, topic: str = "") -> GroupInfo:
         me=group.me,
         nick=labels(group).get(group.me, agent.label),
         members=len(group.view.members),
-        connected=sum(reach(agent, group, member)[0] == "connected" for member in group.others),
+        connected=sum(connection == "connected" for connection, _ in ways),
+        mailed=sum(way == ("connected", "mediator") for way in ways),
         keys=group.profile.keys,
         path=group.profile.path,
         accountability=group.profile.accountability,

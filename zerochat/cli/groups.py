@@ -359,7 +359,7 @@ def _standing(group: GroupInfo) -> str:
 
 
 def _present(group: GroupInfo) -> str:
-    return f"{group.members}; connected with {group.connected} of {max(group.members - 1, 0)}"
+    return f"{group.members}; {plain.connected(group)}"
 
 
 def _named(what: str, members: list[MemberInfo]) -> list[tuple[str, str]]:

@@ -398,7 +398,9 @@ def member_lines(members: Sequence[MemberInfo]) -> list[str]:
     for member in members:
         view = {True: "same", False: "differs", None: "-"}[member.view_agrees]
         mine = member.connection == "self"
-        connection = member.connection + (" (mediator)" if member.via == "mediator" else "")
+        connection: str = member.connection
+        if member.via == "mediator":  # which takes in what is for it, whether it is there or not
+            connection = "over a mediator" if connection == "connected" else f"{connection} (mediator)"
         bot = " [bot]" if member.bot else ""
         rows.append(
             (
@@ -482,7 +484,8 @@ def group_lines(groups: Sequence[GroupInfo]) -> list[str]:
 
 def _figures(group: GroupInfo) -> tuple[str, str, str, str]:
     """What holds in a group as long as one is in it."""
-    connected = f"{group.connected}/{max(group.members - 1, 0)}"
+    mailed = f", {group.mailed} by mail" if group.mailed else ""
+    connected = f"{group.connected - group.mailed}/{max(group.members - 1, 0)}{mailed}"
     return str(group.members), connected, str(group.unacknowledged), group.view[:8]
 
 

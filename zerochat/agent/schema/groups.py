@@ -87,6 +87,9 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     members: int
     connected: int
     """How many of the others are connected now, over a link or over a mediator."""
+    mailed: int = 0
+    """How many of these are reached over a mediator only: it keeps what is for them, and nobody knows whether they are
+    there (`MemberInfo.last_heard`)."""
     keys: str
     path: str
     accountability: str

@@ -28,7 +28,8 @@ class MemberInfo(Struct, frozen=True, kw_only=True):
     did: str
     nick: str
     connection: Connection
-    """Whether what is said now gets there. A mediator takes it for a member who is away, which is `connected` too."""
+    """Whether what is said now is taken on its way. A mediator takes it for a member who is away, or gone for good:
+    that is `connected` too, so that only `last_heard` tells whether it is there."""
     via: Via = ""
     """How this member is reached: over a link of our own, over a mediator, or not at all."""
     bot: bool = False

@@ -203,8 +203,7 @@ def _status(chat: Board, rest: str) -> None:
             if group.state == "left":
                 facts.append((printable_line(group.name, 12), "put out" if group.removed_by else "you left"))
                 continue
-            others = max(group.members - 1, 0)
-            text = f"{group.state}, {group.connected}/{others} connected, {group.unacknowledged} not everywhere yet"
+            text = f"{group.state}, {plain.connected(group)}, {group.unacknowledged} not everywhere yet"
             facts.append((printable_line(group.name, 12), text))
             facts += [("", fates.whole(group.completeness))] if group.completeness else []
             if group.beginning is not None and group.beginning.state == "fetching":

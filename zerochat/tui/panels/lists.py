@@ -117,10 +117,12 @@ def group_line(number: int, conversation: Conversation, width: int, *, is_open: 
     return Content.assemble((label, "$text-muted"), (name, style), gap, (unread, "bold $text-accent"))
 
 
-SYMBOLS = {"self": "●", "connected": "●", "connecting": "◐", "unreachable": "○"}
+SYMBOLS = {"self": "●", "connected": "●", "mailed": "◎", "connecting": "◐", "unreachable": "○"}
+"""`mailed`: a mediator keeps what is said for a member, and nobody knows whether it is there."""
 STYLES = {
     "self": "$text-muted",
     "connected": "$text-success",
+    "mailed": "$text-muted",
     "connecting": "$text-warning",
     "unreachable": "$text-muted",
 }
@@ -210,6 +212,8 @@ def _notes(member: MemberInfo, vote: VoteInfo | None) -> Iterator[str]:
         yield f"since {clock_of(member.last_heard)}"
     elif member.connection in ("connecting", "unreachable"):
         yield member.connection
+    elif member.via == "mediator":
+        yield f"mail {clock_of(member.last_heard)}" if member.last_heard else "mail, never heard"
     if member.view_agrees is False:
         yield "≠ view"
     if member.keeper:
@@ -222,6 +226,7 @@ def member_line(
     """Symbol and name, an unusual state in words too, because a colour alone tells some people nothing; and at the
     right edge, where no nick can pretend to be it, whether it was verified, and the end of the key. `doubtful`: the
     nick mixes scripts or looks like another. `vote`: how many want it out."""
+    state = "mailed" if (member.connection, member.via) == ("connected", "mediator") else member.connection
     words = list(_notes(member, vote))
     tail = (" " + ", ".join(words)) if words else ""
     sign = "≈" if doubtful else ""
@@ -232,7 +237,7 @@ def member_line(
     tail = clip(tail, room - cells(name))
     gap = " " * max(room - cells(name) - cells(tail) + 1, 1)
     return Content.assemble(
-        (SYMBOLS[member.connection] + " ", STYLES[member.connection]),
+        (SYMBOLS[state] + " ", STYLES[state]),
         (sign, "bold $text-warning"),
         name,
         (tail, "$text-muted"),

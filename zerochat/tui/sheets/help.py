@@ -24,6 +24,7 @@ LEGEND = (
     ("3 missing", "known to be said, not here yet; F12 says whose"),
     ("2/3 connected", "of the others, how many are connected now"),
     ("● ◐ ○", "a member is connected, connecting, unreachable"),
+    ("◎ mail 14:03", "a mediator keeps what is for it; only when it was last heard tells if it is there"),
     ("≈ before a name", "mixes scripts, or looks like another's: compare the end of the key"),
     ("✓ ! before a key", "you verified it; you verified somebody else so named"),
     ("§ behind a name", "was convicted, of withholding a message say: its sheet says of what"),

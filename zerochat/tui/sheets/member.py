@@ -151,7 +151,9 @@ def _asked(one: AnnouncedCommand) -> str:
 def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str, str]]:
     agrees = {True: "the same as mine", False: "different from mine", None: "not heard yet"}[member.view_agrees]
     mine = member.connection == "self"
-    how = ", over a mediator" if member.via == "mediator" else ""
+    connection: str = member.connection
+    if member.via == "mediator":  # which takes in what is for it, whether it is there or not
+        connection = "over a mediator" if member.connection == "connected" else f"{member.connection}, over a mediator"
     vote = next((one for one in group.votes if one.did == member.did), None)
     found = [("verified", TRUST.get(member.trust, "no"))] if not mine else []
     if member.forked:
@@ -167,7 +169,7 @@ def facts(member: MemberInfo, group: GroupInfo, names: Names) -> list[tuple[str,
         found.append(("out", f"{plain.counted(vote)} for putting it out{mine_too}"))
     return [
         *found,
-        *([("connection", "you" if mine else member.connection + how)] if group.state != "left" else []),
+        *([("connection", "you" if mine else connection)] if group.state != "left" else []),
         ("last heard", f"{clock_text(member.last_heard)}, {age_of(member.last_heard)}" if member.last_heard else "-"),
         *([("its members", agrees)] if group.state != "left" else []),
         ("joined", clock_text(member.joined_at)),
