@@ -34,10 +34,11 @@ from zerochat.agent.schema import (
 from zerochat.crypto.encoding import did_key
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.errors import LocalError
-from zerochat.group.event import POST, Event, load_event
+from zerochat.group.event import LABEL, POST, Event, load_event
 from zerochat.group.state import Difference
 from zerochat.group.stimuli import (
     AcceptInvitation,
+    ChangeLabel,
     ChangeRole,
     LeaveGroup,
     RemoveMember,
@@ -141,6 +142,30 @@ def test_everybody_s_log_is_sound(tmp_path: Path, played: Ruled) -> None:
             assert verdict.events == len(rows) == journal.count(group.id) > 15
             assert verdict.posts + verdict.membership == verdict.events
             assert verdict.membership == verdict.signed == len(group.control)
+
+
+@pytest.mark.parametrize("keys", ["pairwise-multi", "pairwise-single"])
+def test_what_was_said_can_be_denied_until_its_author_signs_something_else(keys: str) -> None:
+    """Posts have no signature in pairwise groups, and nothing that is signed names them at first. But all that a member
+    says hangs on one chain, by hashes: the next thing that it signs names the last post, and so every one before it."""
+    world = Ruled(3, keys=keys)
+    for text in ("one", "two"):
+        world.says("n0", SendPost("friends", text))
+    author = world.group("n0").me
+
+    def heard() -> list[Event]:
+        return [load_event(row.record) for row in world.nodes["n1"].log]
+
+    posts = [event for event in heard() if event.type == POST]
+    assert [event.body["text"] for event in posts] == ["one", "two"] and {event.author for event in posts} == {author}
+    assert not [event for event in posts if event.sig]
+    ids = {event.id for event in posts}
+    signed = [event for event in heard() if event.sig]
+    assert signed and not [event for event in signed if ids & {event.pre, *event.deps, *event.conc}]
+    world.says("n0", ChangeLabel("friends", "somebody else"))
+    (named,) = [event for event in heard() if event.type == LABEL]
+    named.check_signature()
+    assert named.author == author and named.pre == posts[1].id and posts[1].pre == posts[0].id
 
 
 @pytest.mark.parametrize("seed", [1, 5, 7, 11, 12, 28])

@@ -47,6 +47,7 @@ from zerochat.evidence.witness import parse_entry
 from zerochat.group import effects
 from zerochat.group.effects import Changed, KeepStatement, KeepStray, Remembered
 from zerochat.group.ledger.posting import NotForTheLog
+from zerochat.group.modes.sender_key import is_signed
 from zerochat.group.state import Early
 from zerochat.group.stimuli import Ask, PostToLog, Say, SendPost
 from zerochat.group.streams import own, taking, terms
@@ -201,6 +202,23 @@ def test_nothing_is_missing_between_honest_members(court):
         court.accuse()
     with pytest.raises(NothingMissing):
         court.accuse(by="n0", whom="n2")
+
+
+def test_who_withholds_everything_from_some_message_on_cannot_be_accused(court):
+    """Only a later message shows that one is missing."""
+    taken = court._frame
+
+    def drop(name, stimulus):
+        if name != "n1" or not is_signed(stimulus.envelope):
+            taken(name, stimulus)
+
+    court._frame = drop
+    for text in ("for n2 alone", "and no end to it"):
+        court.says("n0", SendPost(court.id, text))
+    assert court.group("n1").streams[court.did("n0")].time < court.group("n0").stream.time
+    court.later()
+    with pytest.raises(NothingMissing):
+        court.accuse()
 
 
 def test_nobody_is_accused_before_it_is_time(court):

@@ -129,7 +129,11 @@ def test_what_holds_in_a_group_is_said_in_plain_words(run, crew) -> None:
         "voted against": "carol␛: 1 of 2 votes, with yours",
         "waits to get in": "dave⏎",
     }
-    assert "can prove it to nobody" in out and "keeps all that was read" in out and "network" not in out
+    assert (
+        "can prove it to nobody until its author signs something" in out
+        and "keeps all that was read" in out
+        and "network" not in out
+    )
     assert json.loads(run("info GROU --format jsonl")[1])["policy"]["quorum"] == 3
     single = replace(CREW, keys="pairwise-single", removed_by=Author(BOB, "Bob"), state="left")
     crew.answers["groups"] = lambda _: [single]

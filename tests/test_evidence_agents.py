@@ -150,7 +150,7 @@ def test_where_nothing_is_signed_that_is_said(people: Any, capsys: Any, monkeypa
     alice.client.send("plain", "hello")
     for words in (("plain",), ("plain", "last")):
         code, out, _ = typed(capsys, alice, monkeypatch, "evidence", *words)
-        assert code == 0 and "Nothing that is said here is signed." in out and "you can deny what you say" in out
+        assert code == 0 and "No message here is signed by itself" in out and "you can deny it until" in out
     code, out, _ = typed(capsys, alice, monkeypatch, "log", "plain")
     assert code == 0 and "This group keeps no log." in out
     code, _, said = typed(capsys, alice, monkeypatch, "new", "court", "--kind", "signed")

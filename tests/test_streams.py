@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
+from tests.test_join import Small
 from tests.test_members import Ruled
-from zerochat.crypto.encoding import b64url, did_key_bytes
+from zerochat.crypto.encoding import b64url, b64url_bytes, did_key_bytes
 from zerochat.crypto.primitives import x25519_public
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
 from zerochat.evidence.handshake import Accept, Confirm, Request, Subscription, parse_statement
@@ -24,7 +25,17 @@ from zerochat.group.modes.sender_key import (
 )
 from zerochat.group.relationship import pack
 from zerochat.group.rotation import DAY_MS, Rotation
-from zerochat.group.stimuli import LeaveGroup, Moment, Received, RemoveMember, SendPost, Started
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    CreateGroup,
+    CreateInvitation,
+    LeaveGroup,
+    Moment,
+    Received,
+    RemoveMember,
+    SendPost,
+    Started,
+)
 from zerochat.group.streams import own, taking, terms
 from zerochat.group.streams.subscribing import open_key
 from zerochat.group.turn import Turn
@@ -183,15 +194,45 @@ def test_whoever_leaves_has_its_key_replaced_too(three):
     assert before != three.group("n1").stream.chain
 
 
+class Late(Signed):
+    """A group in which something was said before the last of its members came."""
+
+    def __init__(self, members=3):
+        self.kept, self.wire, self.notices = {}, [], {}
+        Small.__init__(self, members)
+        *first, last = self.nodes
+        self.notices = {name: [] for name in self.nodes}
+        policy = Policy(remove="anyone", quorum=0)
+        self.id = self.ask("n0", CreateGroup("friends", "n0", self.envelope, "sender-key", policy)).result.group
+        for name in first[1:]:
+            self.bring(name)
+        for text in ("before", "and before that it came"):
+            self.post("n0", text)
+        self.bring(last)
+        self.settle()
+
+    def bring(self, name):
+        invitation = self.ask("n0", CreateInvitation(self.id, 3600, 1)).result.invitation
+        self.says(name, AcceptInvitation(invitation, name))
+
+
 def test_a_newcomer_cannot_open_what_was_said_before_it_came():
-    world = Signed(2)
-    world.post("n0", "before")
-    stream = world.group("n1").streams[world.did("n0")]
-    later = terms.seal_key(stream.chain, b"\x09" + bytes(31), bytes(range(32)))
-    assert len(later) == 80
-    kept = world.messages("n1", "n0")[-1]
-    with pytest.raises(Unauthentic):
-        open_content(moved_on(stream.chain)[0], parse_data(kept.message))
+    """With what its fellow member has in fact sealed for it when it came, however far it goes on from there."""
+    world = Late()
+    statements = [one for one in world.kept["n2"] if isinstance(one, KeepStatement) and one.member == world.did("n0")]
+    said = [parse_statement(one.statement) for one in statements]
+    (given,) = (one for one in said if isinstance(one, Accept) and one.publisher == world.did("n0"))
+    chain = open_key(b64url_bytes(given.key), world.group("n2").place.secret)
+    before = [parse_data(one.message) for one in world.messages("n0")]
+    assert len(before) == 2, "under the key that is still in use"
+    world.post("n0", "after")
+    (after,) = (parse_data(one.message) for one in world.messages("n0")[2:])
+    assert open_content(moved_on(chain)[0], after), "it is the key that it hears with"
+    for _ in range(5):
+        key, chain = moved_on(chain)
+        for message in before:
+            with pytest.raises((Unauthentic, Malformed)):
+                open_content(key, message)
 
 
 def set_rotation(world, name, rotation):
@@ -424,8 +465,12 @@ def test_a_key_is_sealed_for_one_member_alone():
 
 
 def test_a_ratchet_goes_one_way():
+    """What follows is a keyed BLAKE2b of what was, which nobody turns round. The vector is libsodium's
+    (`crypto_generichash_blake2b_salt_personal`), which is another implementation."""
     key, chain = moved_on(b"c" * 32)
     assert len({key, chain, b"c" * 32, *moved_on(chain)}) == 5
+    assert key.hex() == "dddee2ca2c0fd3836c272b512a6edc9dbf636eef6a1b4d9da0249f077bbb1fd3"
+    assert chain.hex() == "8196154c250c49b01f1d36e74588e5ba60d9502b75ce41342a253ceedbf0d347"
 
 
 def test_whoever_says_that_its_stream_begins_in_a_year_cannot_go_on_without_signatures(three):

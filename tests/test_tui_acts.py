@@ -315,7 +315,7 @@ def test_all_about_a_message(tmp_path):
             await it.shows(
                 "About this message", "e000004", ME, "1 of 2", "edited", "by its author's clock", "👀", "bob"
             )
-            await it.shows("no: its author can deny it")
+            await it.shows("not by itself; E says more")
             await it.press("escape")
             group.info = replace(group.info, keys="sender-key")
             await it.press("i")

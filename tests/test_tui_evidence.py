@@ -169,7 +169,7 @@ def test_where_nothing_is_signed_there_is_nothing_to_prove(tmp_path):
             await it.until(lambda: "nobody can prove it" in it.told())
             await it.press("up", "E")
             await it.shows("What can be proven of it")
-            assert "Nothing that is said here is signed." in told_in(it) and "you can deny what you say" in told_in(it)
+            assert "No message here is signed by itself" in told_in(it) and "you can deny it until" in told_in(it)
             assert not it.app.screen.query("#write")
             await it.press("escape", "escape")
             it.agent.refuse["evidence"] = Refusal("The group is gone.")

@@ -175,7 +175,10 @@ def rules_of(policy: PolicyInfo) -> list[str]:
 
 def limits_of(info: GroupInfo) -> list[str]:
     """What the group cannot promise, in sentences."""
-    said = "Messages are not signed: whoever reads one knows who wrote it, and can prove it to nobody."
+    said = (
+        "Messages are not signed by themselves: whoever reads one knows who wrote it, and can prove it to nobody until"
+        " its author signs something about who is in, such as a new name; that stands for all that it had said by then."
+    )
     if info.keys in SIGNS:
         said = SIGNED
     if info.keys == "pairwise-single":

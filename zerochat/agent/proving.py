@@ -15,8 +15,9 @@ NAMES_MAX: Final = 8
 """More members than these are counted and not named."""
 
 DENIABLE: Final = (
-    "Nothing that is said here is signed. Whoever reads a message knows who wrote it, and can prove it to nobody; you"
-    " can deny what you say. Groups whose keys sign (`signed`) have proofs."
+    "No message here is signed by itself: whoever reads one knows who wrote it, and you can deny it until you next sign"
+    " something about who is in (a new name, a role, a vote, letting somebody in, leaving). That names all that you had"
+    " said by then, and whoever has both can show it. Groups whose keys sign (`signed`) have proofs of each message."
 )
 UNDENIABLE: Final = (
     f"{plain.SIGNED} You can show what others have said, and who has signed that they have what you said."

@@ -7,7 +7,7 @@ all that the author knew.
 
 Membership events carry the author's signature in every kind of group: they say who is in, and as what. What is said
 in it (posts, and what becomes of them: `saying.py`) carries none in pairwise groups, so that its envelope alone vouches
-for it and it can be repudiated.
+for it and it can be repudiated; but only until its author signs the next membership event, whose `pre` leads to it.
 """
 
 from collections.abc import Callable, Mapping

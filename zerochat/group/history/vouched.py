@@ -1,8 +1,8 @@
 """Whose word an event is: its author's own, or that of a member who has handed it over.
 
-Posts of pairwise groups carry no signature, so that they can be repudiated. From anybody but its author such a post is
-*vouched*: taken in, shown as such, and not believed more than whoever brought it. But each event names the one before
-it by its hash. So as soon as the author says anything that follows, or has signed anything that does, all that leads up
+Posts of pairwise groups carry no signature (`event.py` says why). From anybody but its author such a post is *vouched*:
+taken in, shown as such, and not believed more than whoever brought it. But each event names the one before it by its
+hash. So as soon as the author says anything that follows, or has signed anything that does, all that leads up
 to it is its own word, whoever has handed it over; and what does not fit is refuted.
 """
 

@@ -3,7 +3,8 @@
 Multiple queues: every member has an envelope of its own, on a queue of its own, so nobody sees anything of what is for
 somebody else. Single queue: one frame for all (`wire/frame.py`), on one queue, of which each opens its own section. The
 second costs its author one encryption instead of one for each member; the first costs each reader's network less, and
-hides from the members how many others there are. Either way whatever is said can be repudiated.
+hides from the members how many others there are. Either way the envelope of what is said convinces its reader alone;
+how long it can be repudiated, `group/event.py` says.
 
 In both, what goes to one member alone, and what says something of the group itself, travels the same way.
 """

@@ -1,8 +1,11 @@
 """Sizes that say little: what is encrypted is first made as long as a few fixed sizes.
 
 CURVE hides what is in a frame but not how long it is, and how long somebody's words are says more than one would think.
-Up to 64 KiB the sizes are 256 bytes and its doublings, so that an acknowledgement looks like a short remark; beyond,
-where doubling would cost too much, multiples of 16 KiB.
+Up to 64 KiB the sizes are 256 bytes and its doublings; beyond, where doubling would cost too much, multiples of 16 KiB.
+
+An acknowledgement that goes alone is known by its size all the same: it names how far one has everybody's chain and
+where one is reached, so it fits the third size or a later one, where a short remark fits the first or second. To make
+these alike would double what each remark costs and hide nothing, since the two go over different sockets.
 """
 
 BUCKET_BYTES_MIN = 256

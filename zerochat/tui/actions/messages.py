@@ -179,7 +179,7 @@ async def copy_text(chat: Board, text: str) -> None:
 
 
 SIGNED = "by its author, so anybody can be shown whose it is; E says to whom what can be proven"
-UNSIGNED = "no: its author can deny it"
+UNSIGNED = "not by itself; E says more"
 
 
 def _info(chat: Board, conversation: Conversation, row: Row) -> None:

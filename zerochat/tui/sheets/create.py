@@ -30,7 +30,7 @@ KEYS_ABOUT = {
     "pairwise-single": "Each message is sealed once for all, with a key that each gets for itself: cheaper to send.",
     "sender-key": (
         "Each message is sealed and signed once for all. Any member can show what you say to anybody, for good: you"
-        " cannot deny it. In the others nobody can prove who said what."
+        " cannot deny it. In the others no message is signed by itself."
     ),
     "accountable": (
         "As before, and what is not acknowledged in time stands in a log that members witness, so that it can be shown"
