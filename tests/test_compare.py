@@ -250,12 +250,12 @@ def test_a_comparison_without_end_is_ended(torn, monkeypatch):
     assert one.rounds == compare.ROUNDS_MAX and not one.authors
 
 
-def ask(world, body, thid=None, thread="t"):
-    """What n1 says to a message of n2."""
-    turn = world.turn("n1")
+def ask(world, body, thid=None, thread="t", here="n1", there="n2"):
+    """What n1 says to a message of n2, or another one to another one."""
+    turn = world.turn(here)
     said = CompareBody(**{"group": world.id, "since": world.now, "message": "YQ", **body})
-    compare.hear(turn, world.id, world.did("n2"), Message(type=COMPARE, id=thread, thid=thid, body={}), said)
-    world.nodes["n1"].agent = turn.agent
+    compare.hear(turn, world.id, world.did(there), Message(type=COMPARE, id=thread, thid=thid, body={}), said)
+    world.nodes[here].agent = turn.agent
     return turn.effects
 
 
@@ -328,16 +328,24 @@ def test_another_version_of_the_protocol_is_told_ours(torn):
     assert torn.nodes["n1"].compare(asked).message == bytes([negentropy.VERSION])
 
 
-def test_no_answer_tells_of_what_was_said_before_the_member_came(torn):
-    """Whatever ranges it asks about."""
+def test_no_answer_tells_of_what_was_said_before_the_member_came(tmp_path):
+    """Whatever it asks about: from an earlier time on it is refused, and of the rest the journal answers."""
     world = Torn()
     early = world.post("n0", "early")
     world.bring_in("n1")
     late = world.post("n0", "late")
     world.run(for_ms=1_000)
     since = world.nodes["n0"].agent.groups[world.id].view.members[world.did("n1")].joined
-    asked = Compare(world.id, world.did("n1"), "t", False, since, b"\x61\x00\x00\x02\x00", ())
-    said = world.nodes["n0"].compare(asked).message
+    everything = {"message": b64url(b"\x61\x00\x00\x02\x00")}
+    for too_early in (since - 1, 1, 0):
+        with pytest.raises((Refused, Malformed)):
+            ask(world, {**everything, "since": too_early}, here="n0", there="n1")
+    (asked,) = ask(world, {**everything, "since": since}, here="n0", there="n1")
+    assert isinstance(asked, Compare) and (asked.member, asked.since) == (world.did("n1"), since)
+    node = world.nodes["n0"]
+    with Journal.create(tmp_path / "journal.db", KEY) as journal:
+        journal.commit(node.agent, node.log)
+        said = Shares(journal).compare(asked).message
     assert b64url_bytes(late[0]) in said and b64url_bytes(early[0]) not in said
 
 

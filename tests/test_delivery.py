@@ -42,8 +42,9 @@ from zerochat.agent.stamp import timestamp
 from zerochat.group.effects import Refute, Remember
 from zerochat.group.event import Event
 from zerochat.group.find import UnknownMember
+from zerochat.group.saying import Edit
 from zerochat.group.state import Need
-from zerochat.group.stimuli import LeaveGroup, SendPost
+from zerochat.group.stimuli import LeaveGroup, Say, SendPost
 
 agent, run, home = test_cli.agent, test_cli.run, test_cli.home
 STAMP = "2026-07-01T12:04:00.000Z"
@@ -140,6 +141,47 @@ def test_a_message_s_way_to_everybody(tmp_path: Path, world: Parted, monkeypatch
     assert served.call("delivery", group="friends", id="last").members[1].state in ("sent", "delivered")
     world.run(for_ms=60_000)
     assert served.call("delivery", group="friends", id="last").complete
+
+
+def test_whoever_leaves_before_it_has_a_message_never_counts_as_having_it(
+    tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """n3 hears nothing of n0's last message, tells n1 alone that it leaves, and is gone before it could hear more."""
+    for other in ("n0", "n1", "n2"):
+        world.part("n3", other)
+    world.ask("n0", SendPost("friends", "is anybody there?"))
+    world.run(for_ms=5_000)
+    gone = world.group("n3").me
+    world.ask("n3", LeaveGroup("friends"))
+    world.cut.remove(frozenset(("n1", "n3")))
+    world._connect_all()
+    assert world.run(until=lambda: gone not in world.group("n1").view.members, for_ms=60_000)
+    world.stop("n3")
+    assert "is anybody there?" not in world.texts("n3")
+    world.run(for_ms=60_000)
+    served = Served(tmp_path, world, "n0", monkeypatch)
+    last = served.call("delivery", group="friends", id="last")
+    assert (last.delivered, last.of) == (2, 2) and gone not in {one.did for one in last.members}
+    (one,) = served.call("why", group="friends", id="last").gone
+    assert (one.nick, one.delivered, one.state, one.at) == ("n3", False, "left", None)
+
+
+def test_who_has_a_message_counts_for_itself_whatever_has_become_of_it(
+    tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """n3 has the one message and not its edit, and neither the other one nor its edit."""
+    had = world.says("n0", SendPost("friends", "at eigth")).id
+    for other in ("n0", "n1", "n2"):
+        world.part("n3", other)
+    lacked = world.says("n0", SendPost("friends", "by teh bridge")).id
+    for of, text in ((had, "at eight"), (lacked, "by the bridge")):
+        world.says("n0", Say("friends", Edit(of, text)))
+    served = Served(tmp_path, world, "n0", monkeypatch)
+    for of, text, marks in ((had, "at eight", (3, 3)), (lacked, "by the bridge", (2, 3))):
+        told = served.call("delivery", group="friends", id=of)
+        assert (told.delivered, told.of) == marks
+        (shown,) = [one for one in served.call("history", group="friends", limit=9).events if one.id == of]
+        assert shown.body["text"] == text and shown.edited_at and (shown.delivery.delivered, shown.delivery.of) == marks
 
 
 def test_what_is_being_repeated(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,6 +286,30 @@ def test_what_comes_late_is_told(tmp_path: Path, world: Parted, monkeypatch: pyt
     desk.take(1, Request(method="subscribe", id=1, params={"since": 0}, jsonrpc="2.0"), agent_)
     desk.feed(agent_)
     assert "late" not in [method for _, method, _ in again.news], "what was there before is no news"
+
+
+def test_what_others_have_said_meanwhile_stands_below_what_comes_late(
+    tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The core itself finds that something is late, and the desk tells it."""
+    for other in ("n0", "n2", "n3"):
+        world.part("n1", other)
+    early = world.ask("n1", SendPost("friends", "said early")).result.id
+    world.run(for_ms=5_000)
+    later = world.says("n2", SendPost("friends", "said later")).id
+    served = Served(tmp_path, world, "n0", monkeypatch)
+    served.call("subscribe")
+    before = len(world.nodes["n0"].log)
+    world.meet()
+    world.run(until=lambda: "said early" in world.texts("n0"), for_ms=120_000)
+    fresh = world.nodes["n0"].log[before:]
+    assert [row.late for row in fresh if row.id == early] == [True]
+    assert not [row for row in world.nodes["n0"].log if row.id == later and row.late], "what comes in time is not"
+    served.journal.commit(world.nodes["n0"].agent, fresh)
+    served.desk.feed(world.nodes["n0"].agent)
+    assert [item.id for _, method, item in served.server.news if method == "late"] == [early]
+    shown = [one.id for one in served.call("history", group="friends", limit=99).events if one.id in (early, later)]
+    assert shown == [early, later]
 
 
 def test_a_journal_without_receipts_says_only_what_is_known(
