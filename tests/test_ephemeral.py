@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from tests.behind import Behind
 from tests.test_history import Cut
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group import conduct
@@ -132,6 +133,26 @@ def test_only_those_with_a_live_link_are_told(made):
     world.run(for_ms=2_000)
     world.sent.clear()
     assert world.tells("n0", made(world.id)) == 0 and world.sent == []
+
+
+@pytest.mark.parametrize("made", SHARED)
+def test_who_is_reached_over_a_mediator_is_told_nothing_of_it(made):
+    """n2 can be dialled by nobody: to n1 there is a link, to n2 what is posted to its mediator."""
+    world = Behind(3, hidden=("n1", "n2"))
+    group = world.everybody()
+    for node in world.nodes.values():
+        node.agent = replace(node.agent, sharing=ALL)
+    world.post(group, "n1", "hello")
+    world.settle()
+    mark, heard = len(world.posted), len(world.news("n2", Typing))
+    assert world.ask("n1", made(group)).result.members == 1, "n0, to whom it has dialled"
+    world.run(for_ms=60_000)
+    posted = [uri for name, uri in world.since(mark) if name == "n1"]  # it asks its own mediator for mail, over ws
+    assert "http://m0.example/" not in posted, "nothing is posted to anybody"
+    me = world.group("n1").me
+    assert len(world.news("n2", Typing)) == heard and not world.group("n2").peers[me].read
+    told = world.news("n0", Typing) if made is ShareTyping else world.group("n0").peers[me].read
+    assert told
 
 
 def test_whoever_may_only_read_does_not_type():

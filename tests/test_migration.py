@@ -13,7 +13,7 @@ import pytest
 
 from tests.powercut import Disk
 from zerochat.agent import rows
-from zerochat.agent.database import Format, OlderJournal, open_database
+from zerochat.agent.database import Format, OlderJournal, bring_along, open_database
 from zerochat.agent.journal import DiskFull, Journal, JournalDamaged, JournalInUse, NewerJournal, WrongKey
 from zerochat.agent.places import Places, places
 from zerochat.agent.thread import AgentThread
@@ -93,6 +93,29 @@ def test_an_old_journal_simply_opens_and_has_what_it_had(home: Places):
 def test_a_journal_that_was_brought_along_is_like_one_that_was_made_now(home: Places, tmp_path: Path):
     key = key_of(home)
     Journal.open(home.journal, key).close()
+    made = tmp_path / "made.db"
+    Journal.create(made, key).close()
+    assert tables(home.journal, key) == tables(made, key)
+
+
+@pytest.mark.parametrize("version", range(3, rows.SCHEMA_VERSION))
+def test_one_of_every_version_in_between_opens_and_has_what_it_had(home: Places, tmp_path: Path, version: int):
+    """Made of the oldest one, by the way to that version and no further."""
+    key = key_of(home)
+    steps = {number: sql for number, sql in rows.FORMAT.migrations.items() if number < version}
+    between = Format(rows.APPLICATION_ID, version, steps, rows.FORMAT.steps)
+    db = open_database(home.journal, key, between)
+    assert bring_along(db, home.journal, key, between)
+    db.close()
+    (home.data / "journal.db.v2").unlink()
+    before = raw(home.journal, key, version)
+    with Journal.open(home.journal, key) as journal:
+        assert (home.data / f"journal.db.v{version}").exists()
+        state = journal.load(Agent)
+        assert state is not None and state.label == "alice"
+        texts = [load_event(row.record).body.get("text") for row in journal.by_seq(0, 99) if row.type == POST]
+        assert texts == LINES
+    assert raw(home.journal, key, rows.SCHEMA_VERSION) == before
     made = tmp_path / "made.db"
     Journal.create(made, key).close()
     assert tables(home.journal, key) == tables(made, key)

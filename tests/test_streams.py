@@ -15,6 +15,7 @@ from zerochat.group import clock, conduct, outbox, sync
 from zerochat.group.effects import Dispatch, KeepAck, KeepMessage, KeepRival, KeepStatement, Publish
 from zerochat.group.event import Event, load_event
 from zerochat.group.membership import Policy
+from zerochat.group.modes import sender_key
 from zerochat.group.modes.sender_key import (
     bound_of,
     is_signed,
@@ -471,6 +472,33 @@ def test_a_ratchet_goes_one_way():
     assert len({key, chain, b"c" * 32, *moved_on(chain)}) == 5
     assert key.hex() == "dddee2ca2c0fd3836c272b512a6edc9dbf636eef6a1b4d9da0249f077bbb1fd3"
     assert chain.hex() == "8196154c250c49b01f1d36e74588e5ba60d9502b75ce41342a253ceedbf0d347"
+
+
+def test_no_key_is_used_twice_where_keys_sign(monkeypatch):
+    """Each message has one of its own, through new keys and departures, and so has what is sealed for a newcomer."""
+    sealed, given = [], []
+    content, handed = sender_key.chacha20_poly1305_seal, terms.xc20p_seal
+
+    def sealing_content(key, *rest):
+        sealed.append(key)
+        return content(key, *rest)
+
+    def sealing_key(key, *rest):
+        given.append(key)
+        return handed(key, *rest)
+
+    monkeypatch.setattr(sender_key, "chacha20_poly1305_seal", sealing_content)
+    monkeypatch.setattr(terms, "xc20p_seal", sealing_key)
+    world = Late()
+    set_rotation(world, "n0", Rotation(messages=3))
+    for _ in range(7):
+        world.post("n0", "the same words")
+        world.post("n1", "the same words")
+    world.says("n2", LeaveGroup(world.id))
+    world.post("n0", "the same words")
+    world.post("n1", "the same words")
+    assert len(set(sealed)) == len(sealed) >= 18
+    assert len(set(given)) == len(given) >= 6 and not set(given) & set(sealed)
 
 
 def test_whoever_says_that_its_stream_begins_in_a_year_cannot_go_on_without_signatures(three):

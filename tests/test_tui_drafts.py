@@ -10,6 +10,8 @@ from tests.machines import machines, until
 from tests.pilot import asked, run, scene, weekend
 from tests.terminals import terminal
 from zerochat.agent.client import connect
+from zerochat.cli.plain import ear
+from zerochat.tui.board import KEEP_S
 from zerochat.tui.messages.about import About
 
 
@@ -38,6 +40,7 @@ def test_a_draft_is_kept_while_it_is_written(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
             await it.shows("seven at the station")
+            assert KEEP_S == ear.KEEP_S == 0.5, "in the chat without a screen too"
             await it.type("half a thought that goes on")
             await it.until(lambda: it.agent.drafts == {"g1": "half a thought that goes on"})
             assert len(asked(it.agent, "draft")) < 10, "not for every letter"
