@@ -13,7 +13,7 @@ from zerochat.group.event import LEAVE
 from zerochat.group.joining import admission, join, parting, seating
 from zerochat.group.membership import Policy
 from zerochat.group.notices import JoinAnswered, JoinAsked
-from zerochat.group.stimuli import AcceptInvitation, CancelJoin, CreateGroup
+from zerochat.group.stimuli import AcceptInvitation, AnswerRequest, CancelJoin, CreateGroup
 from zerochat.sim import Faults
 
 
@@ -317,3 +317,43 @@ def test_by_mail_it_is_the_same(hidden, admitted, monkeypatch):
     world.run(for_ms=parting.PARTING_MS + 30_000)
     assert not world.group("n0").requests and len(world.group("n0").view.members) == 1
     assert len(world.group("n0").view.former) == admitted and not one_join(world).parting
+
+
+class Muted(Behind):
+    """The founder dials out only, and what it says over some of its links is lost."""
+
+    def __init__(self):
+        self.mute = set()
+        super().__init__(2, hidden=("n0",))
+
+    def _dispatch(self, node, link, envelope):
+        if link not in self.mute:
+            super()._dispatch(node, link, envelope)
+
+
+def test_whoever_is_reached_where_somebody_was_is_dialled_when_that_one_has_gone():
+    """Whoever does not hear that it was let in, and comes with another invitation, is two members at one address. Only
+    the first of these is dialled. The founder can be dialled by nobody, so it was never connected with the second."""
+    world = Muted()
+    group = world.ask("n0", CreateGroup("friends", "n0", world.envelope, policy=Policy(join="ask"))).result.group
+
+    def come(label):
+        link = world.invite(group).url()
+        world.ask("n1", AcceptInvitation(parse_invitation(link, world.now // 1000), label))
+        asked = len(world.news("n0", JoinAsked))
+        assert world.run(lambda: len(world.news("n0", JoinAsked)) > asked, for_ms=60_000)
+
+    come("n1")
+    world.mute = set(world.nodes["n0"].connected)
+    first = world.news("n0", JoinAsked)[-1].member
+    assert isinstance(world.ask("n0", AnswerRequest(group, "n1", True)), Answer)
+    come("n one")
+    assert isinstance(world.ask("n0", AnswerRequest(group, "n one", True)), Answer)
+    assert world.run(lambda: bool(world.nodes["n1"].agent.groups), for_ms=60_000)
+    world.mute = set()
+    second = world.group("n1").me
+    assert second != first and {first, second} < set(world.group("n0").view.members)
+    assert world.run(lambda: first not in world.group("n0").view.members, for_ms=600_000), "it gives the first one up"
+    assert world.run(world.seated, for_ms=600_000), "and meets the second"
+    world.run(for_ms=5_000)
+    assert world.group("n0").view.checksum == world.group("n1").view.checksum

@@ -210,6 +210,20 @@ def close(turn: Turn, name: str, member: str) -> None:
         peers={did: other for did, other in group.peers.items() if did != member},
         errands={did: one for did, one in group.errands.items() if did != member},
     )
+    known = group.view.known(member)
+    if known is not None:
+        _dial_doubles(turn, name, reach_of_did(known.contact).server_key)
+
+
+def _dial_doubles(turn: Turn, name: str, server_key: bytes) -> None:
+    """Whoever is reached where somebody has gone was not dialled because of that one (`_is_double`): dial it now.
+    Whoever joins twice, because it did not hear that it was let in the first time, is such a case."""
+    group = turn.group(name)
+    for member, peer in group.peers.items():
+        if peer.link in turn.agent.up or member not in group.view.members:
+            continue
+        if reach_of_did(group.view.members[member].contact).server_key == server_key:
+            dial(turn, name, member)
 
 
 def shut(turn: Turn, name: str, member: str) -> None:
