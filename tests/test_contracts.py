@@ -1,7 +1,9 @@
 """One contract for each plug of the house; every implementation must pass it. (Packers have theirs in test_didcomm.)"""
 
+import base64
 import itertools
 import random
+import re
 
 import pytest
 
@@ -97,6 +99,29 @@ class TestMode:
             (envelope,) = set(envelopes.values())
             assert not any(name[-20:].encode() in envelope for name in [*names, *NAMES])
             assert {circle.open(name, "alice", envelope, packer) for name in envelopes} == {"hello"}
+
+    def test_how_many_envelopes_there_are_and_what_one_more_reader_costs(self, mode, packer):
+        """Of what is not said in a stream: where keys sign, that holds nothing for anybody (`test_streams.py`)."""
+        circle = Circle(mode)
+        bob = Reader(circle.pairs["alice", "bob"], circle.transports["bob"])
+        alone = circle.seal_for("alice", "hello", [bob], packer)["bob"]
+        envelopes = circle.seal("alice", "hello", packer)
+        count, more = len(set(envelopes.values())), len(envelopes["bob"]) - len(alone)
+        assert (count, more) == ((2, 0) if mode.name == "pairwise-multi" else (1, 48))
+
+    def test_an_envelope_for_one_says_nothing_of_the_others(self, mode, packer):
+        circle = Circle(mode)
+        envelopes = circle.seal("alice", "hello", packer)
+        if len(set(envelopes.values())) == len(envelopes):
+            shown = envelopes["bob"]
+            for part in re.findall(rb"[\w-]{24,}", shown):
+                shown += base64.urlsafe_b64decode(part + b"=" * (-len(part) % 4))
+            others = [pair for pair in circle.pairs if "carol" in pair]
+            dids = [did for pair in others for did in (circle.pairs[pair].mine.short, circle.pairs[pair].theirs)]
+            assert not [did for did in dids if did[-20:].encode() in shown]
+            assert packer.name not in PACKERS or shown.count(b'"kid"') == 1, "there is one recipient"
+            ours = {name: (circle.places[name], "alice", name, circle.transports["alice"]) for name in ("bob", "carol")}
+            assert mode.queue(*ours["bob"]) != mode.queue(*ours["carol"])
 
     def test_a_member_cannot_pass_for_another(self, mode, packer):
         circle = Circle(mode)

@@ -13,6 +13,7 @@ from zerochat.didcomm.did import new_peer4
 from zerochat.didcomm.message import Message
 from zerochat.errors import Malformed, RemoteError, Unauthentic
 from zerochat.group.event import ADD, POST, Event
+from zerochat.group.modes.sender_key import is_signed
 from zerochat.group.relationship import Relationship
 from zerochat.group.stimuli import Moment
 from zerochat.group.wire.frame import SECTION_BYTES, is_frame, open_frame, seal_frame
@@ -128,7 +129,8 @@ class TestFrames:
                 open_frame(frame, GROUP, "bob", mine)
 
     def test_no_envelope_of_didcomm_is_taken_for_one(self):
-        assert not is_frame(b'{"protected":""}') and not is_frame(b"")
+        for envelope in (b'{"protected":""}', b""):
+            assert not is_frame(envelope) and not is_signed(envelope)
 
 
 def chain(count, text="hm", **fields):

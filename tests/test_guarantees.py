@@ -1,6 +1,6 @@
 """What is promised to those who use zerochat, checked against the tests that there are.
 
-Each promise names some of them, and every one that is named is there.
+Each promise names some of them, and every one that is named is there; what something costs names its benchmark.
 """
 
 import ast
@@ -18,6 +18,9 @@ PAGES = [ROOT / "README.md", GUARANTEES, *sorted((ROOT / "zerochat").rglob("READ
 NAMED = re.compile(r"`(?:tests/)?(test_\w+)(?:\.py)?::([\w:]+)`")
 """A test as a page names it: `tests/test_sim.py::test_name`, `tests/test_frame.py::TestFrames::test_name`, or the file
 without folder and end."""
+MEASURED = re.compile(r"`scripts/bench\.py ([\w-]+)`")
+AREAS = {path.stem for path in (ROOT / "scripts" / "benchmarks").glob("[a-z]*.py")}
+"""What `scripts/bench.py` can be asked for."""
 PROMISES = [
     "Delivery",
     "Order",
@@ -120,6 +123,25 @@ def test_the_readme_has_the_same_table_in_short():
 def test_there_is_a_word_for_each_kind_of_keys():
     head = next(line for line in SECTIONS["Kinds of keys"].splitlines() if line.startswith("|"))
     assert re.findall(r"`([\w-]+)`", head) == list(MODES)
+
+
+def test_what_differs_between_kinds_of_keys_is_held_by_tests_or_measured():
+    """Each cell names a test or, where it says what something costs, the benchmark that prints that. Who is given a
+    bare `yes` is promised nothing."""
+    told = SECTIONS["Kinds of keys"]
+    rows = cells(told, 0)
+    assert len(rows) > 5
+    for kind, column in zip(MODES, (1, 2, 3), strict=True):
+        for row, cell in zip(rows, cells(told, column), strict=True):
+            measured = MEASURED.findall(cell)
+            assert set(measured) <= AREAS, (row, kind)
+            assert NAMED.search(cell) or measured or cell == "yes", (row, kind)
+            assert bool(measured) == ("costs" in row), (row, kind)
+
+
+def test_what_holds_of_one_kind_of_keys_besides_is_held_by_tests():
+    found = items(SECTIONS["Kinds of keys"])
+    assert found and all(NAMED.search(one.partition("Held by ")[2]) for one in found)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
