@@ -5,6 +5,8 @@ from msgspec.structs import replace
 
 from tests.test_join import Small
 from tests.test_members import Ruled
+from zerochat.crypto.boxes import chacha20_poly1305_seal
+from zerochat.crypto.contents import xc20p_seal
 from zerochat.crypto.encoding import b64url, b64url_bytes, did_key_bytes
 from zerochat.crypto.primitives import x25519_public
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
@@ -477,15 +479,14 @@ def test_a_ratchet_goes_one_way():
 def test_no_key_is_used_twice_where_keys_sign(monkeypatch):
     """Each message has one of its own, through new keys and departures, and so has what is sealed for a newcomer."""
     sealed, given = [], []
-    content, handed = sender_key.chacha20_poly1305_seal, terms.xc20p_seal
 
     def sealing_content(key, *rest):
         sealed.append(key)
-        return content(key, *rest)
+        return chacha20_poly1305_seal(key, *rest)
 
     def sealing_key(key, *rest):
         given.append(key)
-        return handed(key, *rest)
+        return xc20p_seal(key, *rest)
 
     monkeypatch.setattr(sender_key, "chacha20_poly1305_seal", sealing_content)
     monkeypatch.setattr(terms, "xc20p_seal", sealing_key)

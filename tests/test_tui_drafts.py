@@ -11,8 +11,8 @@ from tests.pilot import asked, run, scene, weekend
 from tests.terminals import terminal
 from zerochat.agent.client import connect
 from zerochat.cli.plain import ear
-from zerochat.tui.board import KEEP_S
 from zerochat.tui.messages.about import About
+from zerochat.tui.writing.drafts import KEEP_S
 
 
 def begun(agent):
