@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analytics import summary
-from analytics.pipeline import silver, skew, who
+from analytics.pipeline import fit, silver, skew, who
 from analytics.pipeline.schema import arrow_types
 from analytics.results import open_results
 from benchmarks.ours.exports import MINUTE_US, START, START_US, write_manifest
@@ -273,6 +273,19 @@ def test_clocks_of_two_components_are_not_compared(spark):
         together = {row["sender"], row["observer"]}
         assert row["corrected"] == (together <= {1, 2, 3} or together <= {4, 5, 6})
         assert row["base_us"] == pytest.approx(0, abs=0.01)
+
+
+def test_what_drifts_like_no_clock_is_none():
+    """By minutes in an hour, as somebody may claim: far away it would be more than a number holds."""
+    pairs = [(one, other, 1, 5, 0, 10, 0, 0) for one in range(1, 5) for other in range(one + 1, 5)]
+    pairs += [(one, 9, 1, 5, 0, 10, 0, -(2**63)) for one in range(1, 5)]
+    names = ("member", "peer", "windows", "start_us", "begin_us", "end_us", "base_us", "slope")
+    assert fit.fitted(pa.table(dict(zip(names, zip(*pairs, strict=True), strict=True))))["member"].to_pylist() == [
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_spans_that_nearly_meet_are_one(spark):

@@ -17,6 +17,8 @@ PEERS_MIN = 2
 """With fewer, one slow route would pass for a clock."""
 SLOPE_PARTS = 10**15
 """A pair's slope comes in units of so small a part."""
+DRIFT_MAX = SLOPE_PARTS // 100
+"""Of a pair: a clock that gains a hundredth of the time is wrong, not skewed, and would be who knows where elsewhere."""
 COMPONENT_MAX = 1_024
 """Members: a group has 64 at a time. Of more, whoever has made that up, clocks are not compared."""
 PARTS_BASE, PARTS_SLOPE = 1_024, 64
@@ -33,6 +35,8 @@ def fitted(pairs: pa.Table) -> pa.Table:
     """A row for each member whose clock can be told (`skew.lines`), from one row for each pair: (member, peer,
     start_us, windows, begin_us, end_us, base_us, slope), in whole µs and in whole SLOPE_PARTS; `start_us` is the same
     in all."""
+    slope = pairs["slope"].to_numpy()
+    pairs = pairs.filter(pa.array((slope <= DRIFT_MAX) & (slope >= -DRIFT_MAX)))
     pairs = _without_few(pairs.sort_by([("member", "ascending"), ("peer", "ascending")]))
     if not len(pairs):
         return TABLE.empty_table()

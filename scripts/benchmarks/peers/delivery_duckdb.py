@@ -315,6 +315,7 @@ def fitted(pairs: list[tuple[int, int, int, int, int]]) -> list[Line]:
     """The clock of each member, (member, component, base_us, slope, start_us), that agrees best with what all pairs say
     of two: (member, peer, base_us, slope, start_us)."""
     lines: list[Line] = []
+    pairs = [pair for pair in pairs if abs(pair[3]) <= 10**13]
     peers: dict[int, set[int]] = {}
     for member, peer, *_ in pairs:
         peers.setdefault(member, set()).add(peer)
