@@ -244,6 +244,8 @@ def broken_tree(folder, exports):
         said[f"{name}/queue"] = why
     place, _ = copy("future", schema_version=4)
     said["future/manifest.json"] = "has schema version 4, and 1, 2 and 3 are those that are known"
+    copy("past", schema_version=2)
+    said["past/manifest.json"] = "an unknown kind of facts"
     said["future/recv"] = "belongs to an export that is set aside"
     place, manifest = copy("elsewhere")
     manifest["files"][0]["path"] = "../good/export-00/manifest.json"

@@ -18,7 +18,7 @@ PEERS_MIN = 2
 SLOPE_PARTS = 10**15
 """A pair's slope comes in units of so small a part."""
 DRIFT_MAX = SLOPE_PARTS // 100
-"""Of a pair: a clock that gains a hundredth of the time is wrong, not skewed, and would be who knows where elsewhere."""
+"""Of a pair: a clock that gains a hundredth of the time is wrong, not skewed, and would be anywhere at other times."""
 COMPONENT_MAX = 1_024
 """Members: a group has 64 at a time. Of more, whoever has made that up, clocks are not compared."""
 PARTS_BASE, PARTS_SLOPE = 1_024, 64
