@@ -233,11 +233,14 @@ def test_a_counter_that_jumps_all_the_time_is_no_loss(spark, monkeypatch):
     monkeypatch.setattr(messages, "GAPS_MAX", 10)
     monkeypatch.setattr(messages, "GAPS_EVER_MAX", 13)
     seqs = [(1, seq) for seq in (1, 3, 4, 8, 15, 15 + messages.GAP_MAX + 1)] + [(2, 1), (2, 4), (2, 20)]
-    rows = [(author, seq, START_US + seq, 3, 0, 0) for author, seq in seqs]
-    heard = spark.createDataFrame(rows, "author int, seq long, said_us long, said_n int, said_keys int, kind int")
-    authors = spark.createDataFrame([(1, False), (2, False)], "author int, told boolean")
+    rows = [(author, seq, START_US + seq, 3, 0, 0, 5, 5, 5) for author, seq in seqs]
+    told = "author int, seq long, said_us long, said_n int, said_keys int, kind int"
+    heard = spark.createDataFrame(rows, f"{told}, first_us long, max_us long, max_then_us long")
+    authors = spark.createDataFrame([(1, False, 9), (2, False, 9)], "author int, told boolean, group long")
+    always = spark.createDataFrame([], "group long, place int, bit long, hole_from_us long, hole_to_us long")
     watch = quality.Watch()
-    lost = {(row["author"], row["seq"]) for row in messages.gaps(heard, authors, watch.jumps).collect()}
+    gaps = messages.gaps(heard, authors, always, silver.Masks(1), watch.jumps)
+    lost = {(row["author"], row["seq"]) for row in gaps.collect()}
     watch.gather()
     assert lost == {(1, 2), (1, 5), (1, 6), (1, 7), (2, 2), (2, 3), *((1, seq) for seq in range(9, 15))}
     assert watch.counts == {"recv.jumps": 2}
