@@ -1,5 +1,6 @@
 """Single peers in the terminal application: asking one, and connections outside of groups."""
 
+import time
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,9 @@ from zerochat.agent.schema import (
     RotatedNews,
     ToldNews,
 )
+from zerochat.agent.stamp import timestamp
 from zerochat.tui.board import Board
+from zerochat.tui.looks.text import clock_of
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("utc")
@@ -192,16 +195,35 @@ def test_telling_and_reading_it_again(tmp_path):
     run(play())
 
 
+HEARD_MS = int(time.time()) // 86_400 * 86_400_000
+"""The midnight behind us, so that it is of today."""
+
+
 def test_a_member_behind_a_mediator(tmp_path):
+    """It is not called connected: shown is when it was last heard, as of now."""
+
+    def heard(agent, ms):
+        (group,) = agent.groups.values()
+        group.members[1] = msgspec.structs.replace(group.members[1], via="mediator", last_heard=timestamp(ms))
+        group.info = msgspec.structs.replace(group.info, mailed=1)
+        return f"◎ bob mail {clock_of(timestamp(ms))}"
+
     def behind(agent):
-        group = agent.add_group("weekend", ["bob", "dave"])
-        heard = group.members[0].joined_at
-        group.members[1] = msgspec.structs.replace(group.members[1], via="mediator", last_heard=heard)
-        group.members[2] = msgspec.structs.replace(group.members[2], via="mediator", last_heard=None)
+        agent.add_group("weekend", ["bob"])
+        heard(agent, HEARD_MS)
 
     async def play():
         async with scene(tmp_path, size=(100, 24), setting=behind) as it:
-            await it.shows("◎ bob mail ")
+            (group,) = it.agent.groups.values()
+            await it.shows(heard(it.agent, HEARD_MS))
+            await it.say("hello")
+            await it.shows("0/1 connected, 1 over a mediator", "alice │ hello")
+            later = heard(it.agent, HEARD_MS + 60_000)
+            it.agent.receipt(group, 1, group.events[-1].position)
+            await it.shows(later)
+            later = heard(it.agent, HEARD_MS + 120_000)
+            it.agent.say(group, 1, "hello back")
+            await it.shows(later)
             await it.say("/members")
             await it.until(lambda: it.app.focused is it.app.chat.query_one("#members"))
             await it.press("down", "down", "enter")

@@ -90,6 +90,11 @@ class Conversation(Struct):
         return (count, len(others)) if others else None
 
     @property
+    def mailed(self) -> frozenset[str]:
+        """Who is reached over a mediator: of these it is shown when they were last heard."""
+        return frozenset(one.did for one in self.members if one.via == "mediator")
+
+    @property
     def warnings(self) -> list[Printable]:
         """What to be careful with, the most important last."""
         doubts = [Printable(f"! {printable(one.text)} /dismiss hides this.") for one in self.info.disagreements]

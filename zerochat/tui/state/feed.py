@@ -411,10 +411,11 @@ class Feed:
                 if self._seq is None or event.seq > self._seq:
                     self._seq = event.seq
                     arrived.setdefault(event.group, []).append((event, news.line))
-            case ReceiptNews(group=group, author=author, after=after, upto=upto):
+            case ReceiptNews(group=group, member=member, author=author, after=after, upto=upto):
                 # A receipt can be about an event of the same bite: that must have its row first.
                 self._arrive(group, arrived.pop(group, []), changed)
                 conversation = self.conversations.by_id.get(group)
+                self.stale = self.stale or (conversation is not None and member in conversation.mailed)
                 if conversation is not None and author == conversation.info.me:
                     changed.setdefault(group, []).extend(conversation.timeline.receipt(after, upto, news.line))
             case Amended(event=event):
@@ -465,7 +466,8 @@ class Feed:
                 True  # A group that is new here: the list of groups brings it, its history is read when opened.
             )
             return
-        if any(event.type not in IN_OTHER_ROWS for event, _ in events):
+        mailed = conversation.mailed
+        if any(event.type not in IN_OTHER_ROWS or event.author.did in mailed for event, _ in events):
             self.stale = True
         seen = conversation is self.conversations.open and self.watcher.is_seen()
         changed.setdefault(group, []).extend(conversation.arrive(events, seen=seen))
