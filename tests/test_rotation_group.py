@@ -13,7 +13,7 @@ from zerochat.group.effects import Refuse
 from zerochat.group.event import POST, Event
 from zerochat.group.notices import Rotated
 from zerochat.group.relationship import farewell, pack, rotate
-from zerochat.group.stimuli import LeaveGroup, LinkDown, LinkUp, Received, RotateDid
+from zerochat.group.stimuli import CreateGroup, LeaveGroup, LinkDown, LinkUp, Received, RotateDid
 from zerochat.group.wire.messages import EVENTS
 from zerochat.group.wire.run import write_runs
 from zerochat.sim import Faults
@@ -24,10 +24,14 @@ pytestmark = pytest.mark.parametrize("envelope", ["didcomm/v2", "didcomm/v1"])
 class Rotating(Behind):
     """Three members over links, and every frame between them is kept."""
 
-    def __init__(self, envelope, members=3):
+    def __init__(self, envelope, members=3, keys="pairwise-multi"):
+        self.keys = keys
         super().__init__(members, mediators=0, envelope=envelope)
         self.frames, self.lost = [], set()
         self.id = self.everybody()
+
+    def found(self, name="n0"):
+        return self.ask(name, CreateGroup("friends", name, self.envelope, self.keys)).result.group
 
     def _frame(self, name, stimulus):
         if hasattr(self, "frames"):
@@ -130,8 +134,9 @@ def test_a_rotation_while_the_peer_is_away(envelope):
     world.agree("n0", "n1")
 
 
-def test_nobody_hears_the_old_did_any_more(envelope):
-    world = Rotating(envelope)
+@pytest.mark.parametrize("keys", ["pairwise-multi", "pairwise-single"])
+def test_nobody_hears_the_old_did_any_more(envelope, keys):
+    world = Rotating(envelope, keys=keys)
     old = world.pair("n0", "n1")
     world.frames.clear()
     world.post(world.id, "n0", "recorded")
