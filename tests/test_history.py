@@ -250,6 +250,22 @@ def test_a_newcomer_gets_the_history_and_the_authors_vouch_for_it_themselves(cut
     assert (last.got, last.left, last.done) == (601 + 3, 0, True)  # and the genesis, and n0's two adds
 
 
+def test_an_answer_to_the_history_stands_below_it(cut):
+    """A clock that is minutes ahead has dated what the newcomer is given, and whoever let it in had not heard that."""
+    world = cut()
+    world.bring_in("n1")
+    world.deaf.add(frozenset({"n0", "n1"}))
+    turn = world.turn("n1")
+    turn.edit(world.id, lamport=world.now + 240_000)
+    world.perform("n1", turn)
+    world.post("n1", "from a clock that is ahead")
+    world.bring_in("n2")
+    world.deaf.clear()
+    assert world.run(lambda: len(world.texts("n2")) == 1, for_ms=60_000)
+    world.post("n2", "an answer")
+    assert world.texts("n2") == ["from a clock that is ahead", "an answer"]
+
+
 def test_the_newest_come_first(cut):
     world = cut()
     world.post("n0", *(f"early {number}" for number in range(600)))

@@ -179,7 +179,7 @@ def _prepend(turn: Turn, name: str, member: str, author: str, events: Iterable[E
     """Take in events of one author, the newest first, that lead up to what we have of its chain. How many they are: the
     first one that does not fit is the end."""
     group = turn.group(name)
-    chain, got = group.chain(author), 0
+    chain, got, read = group.chain(author), 0, group.lamport
     past = chain.past or Past(NEWEST)
     top, anchored, now = past.top, past.anchored, turn.now
     first, before = past.first if chain.seq else 0, past.before
@@ -210,10 +210,11 @@ def _prepend(turn: Turn, name: str, member: str, author: str, events: Iterable[E
         if not event.is_control and may_post(group.view, author, event.seq):
             row = (event.id, author, event.seq, event.lamport, event.type, event.record, now)
             turn.say(Remember(name, *row, late=False, vouched=by, history=True, target=target_of(event)))
+            read = max(read, event.lamport)  # an answer to it stands below it
         got += 1
     if got:
         past = Past(first, before, anchored, top, (past.by or member) if top else "")
-        turn.edit(name, chains={**group.chains, author: replace(chain, past=past)})
+        turn.edit(name, chains={**group.chains, author: replace(chain, past=past)}, lamport=read)
     return got
 
 
