@@ -11,6 +11,7 @@ from zerochat.agent.logbook import LOGBOOK_SCHEMA
 from zerochat.agent.signed import HASHED, RIVALS_SCHEMA, SIGNED_SCHEMA, STRAYS_SCHEMA
 from zerochat.agent.stream.tables import STREAM_SCHEMA
 from zerochat.crypto.veil import Veiled
+from zerochat.group.clock import SORTED_BY
 from zerochat.group.effects import Remember
 
 APPLICATION_ID: Final = 0x7A63_6A6C
@@ -118,21 +119,23 @@ PRAGMA user_version = {SCHEMA_VERSION};
 COLUMNS: Final = (
     "seq, group_id, id, author, position, lamport, type, record, received, late, vouched, refuted, history, target"
 )
+_PLACE: Final = ", ".join(SORTED_BY)
+_BACKWARDS: Final = ", ".join(f"{column} DESC" for column in SORTED_BY)
 LATEST_ROWS: Final = f"""
 SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND lamport >= ?
-ORDER BY lamport DESC, author DESC, id DESC LIMIT ?
+ORDER BY {_BACKWARDS} LIMIT ?
 """  # noqa: S608  # the columns are those above
 ROWS_BEFORE: Final = f"""
 SELECT {COLUMNS} FROM events
-WHERE group_id = ? AND refuted = 0 AND lamport >= ? AND (lamport, author, id) < (?, ?, ?)
-ORDER BY lamport DESC, author DESC, id DESC LIMIT ?
+WHERE group_id = ? AND refuted = 0 AND lamport >= ? AND ({_PLACE}) < (?, ?, ?)
+ORDER BY {_BACKWARDS} LIMIT ?
 """  # noqa: S608
 ONE_ROW: Final = f"SELECT {COLUMNS} FROM events WHERE id = ? AND group_id = ?"  # noqa: S608
 ROW_OF_SEQ: Final = f"SELECT {COLUMNS} FROM events WHERE seq = ? AND refuted = 0"  # noqa: S608
 REFUTED_ROWS: Final = f"SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 1 ORDER BY seq"  # noqa: S608
 ROWS_AFTER: Final = f"""
-SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND (lamport, author, id) > (?, ?, ?)
-ORDER BY lamport, author, id LIMIT ?
+SELECT {COLUMNS} FROM events WHERE group_id = ? AND refuted = 0 AND ({_PLACE}) > (?, ?, ?)
+ORDER BY {_PLACE} LIMIT ?
 """  # noqa: S608
 ROWS_LIKE: Final = f"SELECT {COLUMNS} FROM events WHERE id >= ?1 AND id < ?1 || '{{' AND group_id = ?2 LIMIT ?3"  # noqa: S608
 """Ids are base64url, and `{` is behind all of its letters."""

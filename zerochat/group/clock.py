@@ -2,12 +2,19 @@
 
 A timestamp is UTC milliseconds, bumped above everything that its author had read (the thesis, section 7.3, with its
 one-second resolution and its missing bounds mended). So it grows along every cause, agrees with the wall clock where
-nothing forces it away, and sorts a conversation the same way at every member: by (lamport, author, id).
+nothing forces it away, and sorts a conversation the same way at every member (`place`).
 """
+
+from operator import attrgetter
+from typing import Final
 
 from zerochat.errors import Refused
 from zerochat.group.turn import Turn
 
+SORTED_BY: Final = ("lamport", "author", "id")
+"""What a conversation is sorted by, here and in the journal: of whatever has one place, an author and a name."""
+place = attrgetter(*SORTED_BY)
+"""Where an event, or its row in a log, stands among all others: what is smaller is shown above."""
 AHEAD_MS_MAX = 5 * 60 * 1000
 """How far a peer's timestamp may run ahead of ours. Without a bound one member could use up everybody's clock; five
 minutes is more than unsynchronised laptops usually differ, and few enough that an absurd time never reaches the log."""

@@ -6,11 +6,10 @@ the last word in its own chain counts. What somebody says who may not write coun
 """
 
 from collections.abc import Iterable, Iterator
-from operator import attrgetter
-
 from msgspec import Struct
 
 from zerochat.errors import Malformed
+from zerochat.group import clock
 from zerochat.group.event import Event
 from zerochat.group.membership import View, may_post
 from zerochat.group.membership.view import ADMIN, OWNER, READER, Member
@@ -85,14 +84,10 @@ def _reactions(said: list[tuple[Event, React]]) -> tuple[tuple[str, tuple[str, .
     last = {(event.author, what.emoji): (event, what.on) for event, what in said}
     found: dict[str, list[str]] = {}
     live = [(event, emoji) for (_, emoji), (event, on) in last.items() if on]
-    for event, emoji in sorted(live, key=lambda item: _place(item[0]))[:REACTIONS_MAX]:
+    for event, emoji in sorted(live, key=lambda item: clock.place(item[0]))[:REACTIONS_MAX]:
         if emoji in found or len(found) < EMOJI_MAX:
             found.setdefault(emoji, []).append(event.author)
     return tuple((emoji, tuple(members)) for emoji, members in found.items())
-
-
-_place = attrgetter("lamport", "author", "id")
-"""Of an event in the order that every member sees."""
 
 
 # --- what the group is about ----------------------------------------------------------------------------------------
