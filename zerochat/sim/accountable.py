@@ -17,13 +17,13 @@ from zerochat.group.effects import Admit, Dispatch
 from zerochat.group.ledger import talk
 from zerochat.group.ledger.adopting import current
 from zerochat.group.membership import LEDGER, Policy, may_post
-from zerochat.group.notices import LogSplit, Notice
+from zerochat.group.notices import Differs, Disagreement, Forked, LogSplit
 from zerochat.group.state import Group
 from zerochat.group.stimuli import CreateGroup, Moment, PostToLog, Received, SendPost
 from zerochat.group.turn import Turn
 from zerochat.group.wire.logs import LOG_PIECE, LOG_POST, LogPieceBody, LogPostBody, PostedBody, packed
 from zerochat.sim.doings import People, drawn_rotation
-from zerochat.sim.node import Node, Violation, check_logs, stored
+from zerochat.sim.node import Node, Violation, check_logs
 from zerochat.sim.shortcuts import remembering
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.world import SIMULATED_PACKERS, Faults, World
@@ -40,16 +40,16 @@ OVERDUE_MS = 12 * MINUTE
 class Court(World):
     """A world in which some witnesses lie."""
 
+    watchful = True
+
     def __init__(self, seed: int, members: int, liars: int, faults: Faults, say: Callable[[str], None] | None) -> None:
         self.away: set[str] = set()
-        self.splits: list[str] = []
-        """Operators that somebody has convicted."""
-        self.lied = False
+        self.lied: set[str] = set()
+        """The operators that have shown another log."""
         super().__init__(seed, members, faults, TransparentPacker.name, say)
         names = list(self.nodes)
         self.liars = set(random.Random(f"liars {seed}").sample(names[:4], liars))
         """They say that they hold what they do not, and give something else to whoever asks for it."""
-        self.heed = self._heed
         for name in self.liars:
             self.nodes[name].logbook.lies = True
 
@@ -57,9 +57,10 @@ class Court(World):
     def honest(self) -> list[str]:
         return [name for name in self.nodes if name not in self.liars]
 
-    def _heed(self, name: str, notice: Notice) -> None:
-        if isinstance(notice, LogSplit):
-            self.splits.append(self.name_of(notice.operator))
+    def _accused(self, node: Node, notice: Forked | Disagreement | Differs | LogSplit) -> None:
+        """Nobody here is to be accused but who has shown two logs."""
+        if not isinstance(notice, LogSplit) or self.name_of(notice.operator) not in self.lied:
+            super()._accused(node, notice)
 
     def go_away(self, name: str) -> None:
         """Nothing gets there, nor away from there, and everybody notices."""
@@ -91,7 +92,6 @@ class Court(World):
 
     def show_another(self, dice: random.Random) -> None:
         """Whoever operates the log shows some of the witnesses another one than the others have."""
-        self.lied = True
         for name in self.nodes:
             group = self.group(name)
             log = current(group)
@@ -99,6 +99,7 @@ class Court(World):
                 continue
             blob = b"another log %d" % dice.randrange(100)
             record = entry_of("close", group.me, blob).record()
+            self.lied.add(name)
             frontier = log.followed.frontier
             note = checkpoint(log.rules.origin, frontier.with_entry(record), group.seed)
             for witness in dice.sample(log.rules.witnesses, dice.randint(1, len(log.rules.witnesses))):
@@ -122,8 +123,7 @@ class Court(World):
         logs: dict[str, tuple[str, list[bytes]]] = {}
         for name in self.honest:
             node = self.nodes[name]
-            if stored(node.agent) != node.agent:
-                raise Violation(f"seed {self.seed}: the state of {name} does not survive serialisation")
+            self.look_at(name)
             for origin, log in self.group(name).logs.items():
                 size = log.followed.frontier.size
                 kept = node.logbook.entries.get((self.group(name).id, origin), [])[:size]
@@ -279,7 +279,4 @@ def _away_and_back(court: Court, dice: random.Random, people: People) -> None:
     court.come_back(gone)
     court.run(lambda: court.seated() and not any(court.missing()), CALM_MS, LOOK_MS)
     court.check_court()
-    convicted = [one for one in court.splits if not court.lied]
-    if convicted:
-        raise Violation(f"seed {seed}: {convicted[0]} is convicted of two logs, and has made one")
     check_logs(seed, [court.nodes[name] for name in court.honest], court.made)

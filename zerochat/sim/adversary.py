@@ -6,6 +6,7 @@ towards some of the others only, so that what either does is never known to the 
 worst that equivocation can be, with a whole consistent history on each side.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -51,7 +52,7 @@ OTHER_FACE = "other face "
 _link_of = lru_cache(4096)(member_link)
 """What is overheard is looked up for every frame and every member that we ever knew."""
 HEARD_MAX = 400
-"""Envelopes that an adversary keeps to say again."""
+"""Envelopes that an adversary keeps to say again: its own, and as many of others."""
 ASKED_MAX = 100
 KEYS_TRIED = 32
 """Needs of others that it keeps, to answer them as often as it likes."""
@@ -73,6 +74,8 @@ class Adversary:
         """By link: how much of what our core says there never goes out."""
         self.sent: list[tuple[str, bytes, bytes]] = []
         """Nodes, our links to them, and what we have said there."""
+        self.seen: deque[bytes] = deque(maxlen=HEARD_MAX)
+        """What others have said to us, as it came."""
         self.out = False
         """We are put out, and do not accept that."""
         self.accomplices: frozenset[str] = frozenset()

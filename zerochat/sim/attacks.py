@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.group.agreement import sign_heads
+from zerochat.group.conduct import ENVELOPES_MAX
 from zerochat.group.event import ADD, DELETE, EDIT, LABEL, POST, REACT, REMOVE, TOPIC
 from zerochat.group.history.negentropy import VERSION
 from zerochat.group.membership import (
@@ -64,7 +65,9 @@ from zerochat.sim.hearsay import (
 from zerochat.sim.perjuries import PERJURIES
 
 MOST = 2**53 - 1
-FLOOD = 60
+FLOOD, TORRENT = 60, ENVELOPES_MAX * 6 // 10
+"""Events, each sent twice: the second is more than a member may say at once."""
+REPLAYED = 20
 KINDS = (
     *(EVENTS, STATUS, SYNC, NEED, SHARE, COMPARE, PROOF),
     *(JOIN_REQUEST, JOIN_PENDING, WELCOME, SEATING, PROBLEM),
@@ -222,11 +225,27 @@ def deaf(one: Adversary) -> Spoils | None:
 
 
 def replay(one: Adversary) -> Spoils | None:
-    """Say again, in another order, what we and others have said."""
+    """Say again, in another order, what we have said."""
     said = one.dice.sample(one.sent, min(len(one.sent), 60))
     for name, link, envelope in said:
         one.world._frame(name, one.received(link, envelope))
     return Spoils() if said else None
+
+
+def replay_of_others(one: Adversary) -> Spoils | None:
+    """Say what others have said to us: to each other over our own links, and as a stranger, under whatever invitation
+    is open there, or over a link that nobody knows."""
+    victims = some(one)
+    if not one.seen or not victims:
+        return None
+    for name in victims:
+        doors = [*one.world.nodes[name].agent.invitations, one.dice.randbytes(16)]
+        for envelope in one.dice.sample(list(one.seen), min(len(one.seen), REPLAYED)):
+            if one.dice.random() < 0.7:
+                one.deliver(name, envelope)
+            else:
+                one.world._frame(name, one.received(one.dice.choice(doors), envelope))
+    return Spoils()
 
 
 def junk(one: Adversary) -> Spoils | None:
@@ -260,11 +279,11 @@ def odd_comparisons(one: Adversary) -> Spoils | None:
 
 
 def flood(one: Adversary) -> Spoils | None:
-    """Say very much at once."""
+    """Say very much at once: sometimes more than anybody listens to."""
     victims = some(one)
     for name in victims[:1]:
         event = one.event(POST, {"text": "x" * 200})
-        for _ in range(FLOOD):
+        for _ in range(FLOOD if one.dice.random() < 0.8 else TORRENT):
             one.tell(name, event)
             event = one.event(POST, {"text": "x" * 200}, seq=event.seq + 1, pre=event.id, lamport=event.lamport + 1)
     return Spoils() if victims else None
@@ -351,6 +370,7 @@ ATTACKS: Mapping[str, Attack] = _named(
         forged_welcome,
         deaf,
         replay,
+        replay_of_others,
         junk,
         odd_comparisons,
         flood,

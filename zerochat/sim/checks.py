@@ -1,13 +1,15 @@
 """What must hold of all nodes together: who is in the group as they see it, and what each of them has."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from zerochat.group.effects import Receipt
 from zerochat.group.event import REMOVE, Event
 from zerochat.group.membership import View, may_post, resolve_view
-from zerochat.group.notices import Differs, Disagreement, Forked
+from zerochat.group.notices import Delivered, Differs, Disagreement, Forked, LogSplit
 from zerochat.group.state import Group
 from zerochat.sim.node import Node, Violation, check_logs
 from zerochat.sim.remarks import check_remarks
+from zerochat.sim.shown import check_state, check_told
 from zerochat.sim.signed import check_streams, lacking_words
 
 
@@ -18,15 +20,47 @@ class Checks:
     nodes: dict[str, Node]
     made: set[str]
     """The ids of everything that somebody here has really said."""
+    watchful = False
+    """Whether what is told and acknowledged is looked at while it is: not where a test puts a disk back, or lies."""
+
+    @property
+    def honest(self) -> Collection[str]:
+        """The nodes whose members keep the rules."""
+        return self.nodes.keys()
 
     def group(self, name: str) -> Group:
         """The one group of this node's agent."""
         (group,) = self.nodes[name].agent.groups.values()
         return group
 
-    def _accused(self, node: Node, notice: Forked | Disagreement | Differs) -> None:
+    def _accused(self, node: Node, notice: Forked | Disagreement | Differs | LogSplit) -> None:
         """A node says that somebody has broken the rules, which nobody here does."""
         raise Violation(f"seed {self.seed}: {node.name} accuses a member who keeps the rules: {notice}")
+
+    def _delivered(self, node: Node, notice: Delivered) -> None:
+        """A node tells its faces of an event."""
+        if self.watchful and node.name in self.honest:
+            check_told(f"seed {self.seed}: {node.name}", node, notice.id)
+
+    def _received(self, node: Node, receipt: Receipt) -> None:
+        """Raise Violation unless the member has on its disk, now, what it is known to have of this node. What liars say
+        of themselves is their own affair."""
+        if not self.watchful or node.name not in self.honest:
+            return
+        for name in self.honest:
+            other = self.nodes[name]
+            theirs = other.agent.groups.get(receipt.group)
+            if theirs is None or theirs.me != receipt.member:
+                continue
+            kept = {row.id for row in other.log}
+            for post, place in node.places.items():
+                meant = place <= receipt.upto and receipt.member in node.audiences[post]
+                if meant and post not in kept and may_post(theirs.view, receipt.author, place):
+                    raise Violation(f"seed {self.seed}: {node.name} says that {name} has what it has not")
+
+    def look_at(self, name: str) -> None:
+        """Raise Violation unless what a node is just now is in order."""
+        check_state(f"seed {self.seed}: {name}", self.nodes[name])
 
     def inside(self) -> dict[str, Group]:
         """By node: whoever is in the group, as far as can be said from what they know all together.
@@ -114,6 +148,8 @@ class Checks:
             raise Violation(f"seed {self.seed}: {lack}")
         check_logs(self.seed, list(self.nodes.values()), self.made)
         check_remarks(self.seed, list(self.nodes.values()))
+        for name in self.nodes:
+            self.look_at(name)
         honest = {group.me for node in self.nodes.values() for group in node.agent.groups.values()}
         check_streams(self.seed, list(self.nodes.values()), honest)
 

@@ -160,7 +160,7 @@ class People:
             return
         row = dice.choice(posts)
         react = React(row.id, dice.choice("👍🎉😀"), dice.random() < 0.8)
-        own = (react, Edit(row.id, f"edited by {name}"), Delete(row.id))
+        own = (react, Edit(row.id, f"edited by {name} after {self.world.told_time().strip()} s"), Delete(row.id))
         self._ask(name, Say(group.id, dice.choice(own) if row.author == group.me else react))
 
     def announce(self, name: str, dice: random.Random) -> None:

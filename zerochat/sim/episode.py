@@ -7,14 +7,14 @@ more goes wrong but that a few frames get lost, and by a deadline everybody must
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec import Struct
 
 from zerochat.group.stimuli import SendPost
 from zerochat.sim.beginnings import beginning_of, begun
 from zerochat.sim.doings import People, drawn_rotation
-from zerochat.sim.handed import check_bounds
-from zerochat.sim.ordeal import Ordeal, Pair
+from zerochat.sim.ordeal import Ordeal, Pair, moment_of_death
 from zerochat.sim.shortcuts import remembering
 from zerochat.sim.world import Faults, Violation
 
@@ -28,15 +28,18 @@ LOOK_MS = 250
 """How often that is looked at."""
 FAULTS_MIN, FAULTS_MAX = 4, 6
 YEAR_MS = 365 * 24 * 3_600_000
+RIGHT_MS_MAX = 8_000
+"""A clock that was set while no process ran is right again within so long after the next one has begun."""
 REBOOTS_MS = 240_000
 """A clock that is wrong by this is so from a start of its machine to the next: less than others put up with."""
 
 SAY, REMARK = "say", "remark"
 RENAME, ROLE, PUT_OUT, GO, JOIN = "rename", "role", "put out", "go", "join"
-CUT, CUT_ONE_WAY, APART, CLOG, SLOW, GARBLE, RESET = "cut", "cut one way", "apart", "clog", "slow", "garble", "reset"
-KILL, CRASH, FULL, CLOCK = "kill", "crash", "full", "clock"
+CUT, CUT_ONE_WAY, APART, SPLIT = "cut", "cut one way", "apart", "split"
+CLOG, SLOW, GARBLE, RESET = "clog", "slow", "garble", "reset"
+KILL, CRASH, FULL, CLOCK, CLOCK_OFF = "kill", "crash", "full", "clock", "clock off"
 DEEDS = (RENAME, ROLE, PUT_OUT, GO, JOIN)
-FAULTS = (CUT, CUT_ONE_WAY, APART, CLOG, SLOW, GARBLE, RESET, KILL, CRASH, CRASH, FULL, CLOCK)
+FAULTS = (CUT, CUT_ONE_WAY, APART, SPLIT, CLOG, SLOW, GARBLE, RESET, KILL, CRASH, CRASH, FULL, CLOCK, CLOCK_OFF)
 
 
 class Act(Struct, frozen=True):
@@ -65,29 +68,32 @@ class Act(Struct, frozen=True):
             CUT: f"the line between {self.who} and {self.to} is cut {seconds}",
             CUT_ONE_WAY: f"nothing gets from {self.who} to {self.to} {seconds}",
             APART: f"{self.who} is cut off from everybody {seconds}",
+            SPLIT: f"the group falls into two parts, {self.who} in one and {self.to} in the other, {seconds}",
             CLOG: f"what {self.who} sends to {self.to} is held up {seconds}",
             SLOW: f"everything reaches {self.who} {self.lot % 4 + 1} s late, {seconds}",
             GARBLE: f"bits are flipped on the line from {self.who} to {self.to} {seconds}",
             RESET: f"the connections between {self.who} and {self.to} break",
             KILL: f"the process of {self.who} is killed, and starts again after {self.for_ms / 1000:.1f} s",
-            CRASH: f"the process of {self.who} dies in its next turn {_moment(self.lot)}, and is off {seconds}",
+            CRASH: f"the process of {self.who} dies {_moment(self.lot)}, and is off {seconds}",
             FULL: f"the disk of {self.who} is full {seconds}",
             CLOCK: f"the clock of {self.who} is {_clock_lie(self.lot) / 1000:+,.0f} s wrong {seconds}",
+            CLOCK_OFF: f"{self.who} is off {seconds}, its clock {_set_while_off(self.lot) / 1000:+,.0f} s wrong then",
         }[self.kind]
 
 
 def _moment(lot: int) -> str:
-    after = _dies_after(lot)
-    return "before that is remembered" if after < 0 else f"after {after} of what it would do then"
-
-
-def _dies_after(lot: int) -> int:
-    return lot % 8 - 1
+    before = moment_of_death(lot, 0) == -1
+    return "before its next turn is remembered" if before else "in the middle of what its next turn has to say"
 
 
 def _clock_lie(lot: int) -> int:
     """By how much a clock is wrong, ms."""
     return (-YEAR_MS, -3_600_000, -60_000, 60_000, REBOOTS_MS, 3_600_000, YEAR_MS)[lot % 7]
+
+
+def _set_while_off(lot: int) -> int:
+    """By how much a clock is wrong that was set while its machine ran and no process did, ms."""
+    return (-YEAR_MS, -3_600_000, 3_600_000, YEAR_MS)[lot % 4]
 
 
 def script_of(seed: int, names: Sequence[str], outsider: str) -> tuple[Act, ...]:
@@ -139,6 +145,8 @@ def play_episode(
         say(f"seed {seed}: {known.members} members, {known.keys}, {known.envelope}, {known.policy}")
     for act in script_of(seed, names, outsider) if script is None else script:
         world.after(act.at_ms, lambda act=act: perform(world, people, act))  # type: ignore[misc]
+    looks = random.Random(f"looks {seed}")
+    world.after(looks.randint(0, LASTS_MS), partial(world.look_at, looks.choice(names)))
     world.run(for_ms=LASTS_MS)
     world.heal(LOSS)
     if say:
@@ -149,8 +157,6 @@ def play_episode(
     if people.active():
         world.check()
     for node in world.nodes.values():
-        for group in node.agent.groups.values():
-            check_bounds(f"seed {seed}: {node.name}", group)
         if any(join.contradiction is not None for join in node.agent.joins.values()):
             raise Violation(f"seed {seed}: {node.name} has evidence against members who keep the rules")
     return world
@@ -196,6 +202,10 @@ def _go_wrong(world: Ordeal, act: Act) -> None:
         case "apart":
             pairs: list[Pair] = [pair for name in world.nodes if name != who for pair in ((who, name), (name, who))]
             world.cut(pairs, act.for_ms)
+        case "split":
+            drawn = {name for place, name in enumerate(world.nodes) if act.lot >> place & 1}
+            there, nodes = drawn - {who} | {to}, world.nodes
+            world.cut([(one, two) for one in nodes for two in nodes if (one in there) != (two in there)], act.for_ms)
         case "clog":
             lines.clogged[(who, to)] = until
         case "garble":
@@ -205,7 +215,7 @@ def _go_wrong(world: Ordeal, act: Act) -> None:
         case "kill":
             world.switch_off(who, act.for_ms)
         case "crash":
-            machine.dies_after, machine.off_ms = _dies_after(act.lot), act.for_ms
+            machine.dies, machine.off_ms = act.lot, act.for_ms
         case "slow":
             machine.slow_ms = (act.lot % 4 + 1) * 1_000
             world.after(act.for_ms, lambda: setattr(machine, "slow_ms", 0))
@@ -216,3 +226,7 @@ def _go_wrong(world: Ordeal, act: Act) -> None:
             set_ = world.reboot if abs(_clock_lie(act.lot)) == REBOOTS_MS else world.set_clock
             set_(who, _clock_lie(act.lot))
             world.after(act.for_ms, lambda: set_(who, 0))
+        case "clock off":
+            world.switch_off(who, act.for_ms)
+            world.set_clock(who, _set_while_off(act.lot))
+            world.after(act.for_ms + act.lot // 4 % RIGHT_MS_MAX, lambda: world.set_clock(who, 0))

@@ -3,21 +3,34 @@
 `who`, in all of these: the seed and the node, as a Violation names them.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
-from zerochat.evidence.operator import WAITING_MAX
+from zerochat.evidence.operator import WAITING_MAX as POSTED_MAX
 from zerochat.evidence.witness import ENTRIES_MAX
 from zerochat.group.contact import member_link
 from zerochat.group.effects import Confirm, Effect, Remember
 from zerochat.group.event import CONTROL, POST, Event
+from zerochat.group.files.keeping import KEPT_MAX, OFFERED_MAX
+from zerochat.group.history.compare import DIFFERENCES_MAX
 from zerochat.group.history.vouched import VOUCHED_MAX
+from zerochat.group.joining.invite import CALLS_MAX, INVITATIONS_MAX
+from zerochat.group.joining.join import JOINS_MAX
+from zerochat.group.joining.requests import REFUSED_MAX, REQUESTS_MAX
 from zerochat.group.ledger.adopting import ENDED_MAX, LOGS_MAX
 from zerochat.group.ledger.following import WANTED_MAX
 from zerochat.group.ledger.mine import CLOSES_MAX, MINE_MAX
+from zerochat.group.log import LIMBO_BYTES_MAX, LIMBO_EVENTS_MAX, WAITING_ALL_MAX, WAITING_MAX
+from zerochat.group.mail import FAULTS_MAX
+from zerochat.group.outside.questions import QUESTIONS_MAX
+from zerochat.group.pairing import OFFERS_MAX
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import Received, Stimulus
+from zerochat.group.streams.taking import EARLY_BYTES_MAX, EARLY_MAX
 from zerochat.group.wire.run import RUN_BYTES_MAX, RUN_EVENTS_MAX
 from zerochat.sim.node import Node, Violation
+
+AGENT_MAX = INVITATIONS_MAX, JOINS_MAX, CALLS_MAX, QUESTIONS_MAX, FAULTS_MAX
 
 
 def check_word(who: str, node: Node, stimulus: Stimulus, before: Agent, effect: Effect) -> None:
@@ -77,7 +90,7 @@ def check_bounds(who: str, group: Group) -> None:
     """What others can have a node remember has limits."""
     for log in group.logs.values():
         waiting = len(log.operated.waiting) if log.operated is not None else 0
-        if waiting > WAITING_MAX or len(log.wanted) > WANTED_MAX + ENTRIES_MAX or len(log.mine) > MINE_MAX + CLOSES_MAX:
+        if waiting > POSTED_MAX or len(log.wanted) > WANTED_MAX + ENTRIES_MAX or len(log.mine) > MINE_MAX + CLOSES_MAX:
             raise Violation(f"{who} remembers too much of a log")
         if not set(log.rules.witnesses).issuperset(log.reached):
             raise Violation(f"{who} remembers how far somebody is who is no witness")
@@ -85,15 +98,51 @@ def check_bounds(who: str, group: Group) -> None:
         raise Violation(f"{who} remembers too many logs")
     known = group.view.members.keys() | group.view.former.keys()
     found: list[Collection[str]] = [
-        group.needs,
-        group.errands,
-        group.seconds,
+        *(group.needs, group.errands, group.seconds, group.comparisons, group.words, group.limbo, group.early),
+        *(group.offers, group.streams, group.subscribers, group.asking, group.chains, group.relationships),
         *(peer.acked for peer in group.peers.values()),
     ]
     if group.regain is not None:
         found += [group.regain.claims, group.regain.ignored]
-    if not all(known.issuperset(names) for names in found):
+    if not all(known >= set(names) for names in found):
         raise Violation(f"{who} remembers too much")
+    if len(group.differences) > DIFFERENCES_MAX or any(len(one) > OFFERS_MAX for one in group.offers.values()):
+        raise Violation(f"{who} remembers too much of what it has compared or offered")
+    _check_waiting(who, group)
+    _check_files(who, group)
+
+
+def check_agent(who: str, agent: Agent) -> None:
+    """The same of all its groups, and of what is in none."""
+    for group in agent.groups.values():
+        check_bounds(who, group)
+    kept = len(agent.invitations), len(agent.joins), len(agent.calls), len(agent.questions), len(agent.faults)
+    if any(one > most for one, most in zip(kept, AGENT_MAX, strict=True)):
+        raise Violation(f"{who} remembers too much beside its groups")
+
+
+def _check_waiting(who: str, group: Group) -> None:
+    """What has come before its time, or waits for a person, has limits for each member and for all."""
+    for limbo in group.limbo.values():
+        if len(limbo.records) > LIMBO_EVENTS_MAX or sum(map(len, limbo.records.values())) > LIMBO_BYTES_MAX:
+            raise Violation(f"{who} keeps too much that came too early")
+    for early in group.early.values():
+        if len(early.messages) > EARLY_MAX or sum(map(len, early.messages.values())) > EARLY_BYTES_MAX:
+            raise Violation(f"{who} keeps too many signed messages that came too early")
+    if group.waiting:
+        by = Counter(one.sender for one in group.waiting.values())
+        if by.total() > WAITING_ALL_MAX or max(by.values()) > WAITING_MAX:
+            raise Violation(f"{who} has too many membership events wait")
+    if group.requests:
+        refused = sum(one.refused for one in group.requests.values())
+        if refused > REFUSED_MAX or len(group.requests) - refused > REQUESTS_MAX:
+            raise Violation(f"{who} has too many people wait")
+
+
+def _check_files(who: str, group: Group) -> None:
+    offered = sum(one.state in ("offered", "gone") and not one.have for one in group.files.values())
+    if offered > OFFERED_MAX or len(group.files) - offered > KEPT_MAX:
+        raise Violation(f"{who} remembers too many files")
 
 
 def check_kept(who: str, node: Node, forged: Collection[str]) -> None:

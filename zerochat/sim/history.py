@@ -35,11 +35,13 @@ def play(
     """
     count = members or 3 + seed % 3
     world = World(seed, count, faults, say=say, **_mediated(seed, count))
+    world.watchful = True
     if made:
         made(world)
     world.set_rotation(drawn_rotation(f"{seed}"))
     _trouble(world)
     dice, names = random.Random(f"people {seed}"), list(world.nodes)
+    lots = random.Random(f"looks {seed}")
     people = People(world, dice, names)
     world.heed = people.heed
     policy = Policy() if seed % 3 == 0 else drawn_policy(dice)
@@ -58,6 +60,7 @@ def play(
                 deeds -= 1
                 people.do()
             world.run(for_ms=dice.randint(0, 300))
+            world.look_at(lots.choice(names))
 
     def inside(name: str) -> bool:
         return bool(world.nodes[name].agent.groups)

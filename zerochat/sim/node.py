@@ -10,6 +10,7 @@ from msgspec.structs import asdict, replace
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.evidence.rivals import Pair, contradiction
+from zerochat.group import clock
 from zerochat.group.effects import (
     Admit,
     Compare,
@@ -72,6 +73,8 @@ class Node(Struct):
     hidden: bool = False
     refuted: list[Remember] = field(default_factory=list)
     """What others have handed over and its author has not said."""
+    told: dict[str, None] = field(default_factory=dict)
+    """The events that its faces were told of, in that order, but for what was refuted since."""
     handed: set[str] = field(default_factory=set)
     """The events that others than their authors have brought: these may come once more, from the author."""
     receipts: list[Receipt] = field(default_factory=list)
@@ -131,6 +134,9 @@ class Node(Struct):
             case KeepRival():
                 self._compare(effect)
             case Forget(group):
+                for row in self.log:
+                    if row.group == group:
+                        self.told.pop(row.id, None)
                 self.log = [row for row in self.log if row.group != group]
                 self.receipts = [one for one in self.receipts if one.group != group]
                 self.signed = [one for one in self.signed if one.group != group]
@@ -173,7 +179,7 @@ class Node(Struct):
 
         rows = kept
         if asked.back:
-            rows = sorted(kept, key=lambda row: (row.lamport, row.author, row.id), reverse=True)
+            rows = sorted(kept, key=clock.place, reverse=True)
         entries = (Entry(row.author, row.seq, row.lamport, row.record) for row in rows)
         floor = floor_of(asked.rules, asked.joined, nth_post)
         records, more = portion(entries, asked.want, floor, asked.limit)
@@ -196,6 +202,8 @@ class Node(Struct):
 
     def _refute(self, rows: list[Remember]) -> None:
         self.refuted += rows
+        for row in rows:
+            self.told.pop(row.id, None)
         self.log = [row for row in self.log if row not in rows]
 
 
@@ -246,10 +254,8 @@ def check_logs(seed: int, nodes: Sequence[Node], made: Collection[str]) -> None:
             if any(dep not in known for dep in event.deps):
                 raise Violation(f"seed {seed}: {node.name} delivered before a cause")
             known[row.id] = row.lamport
-        orders[node.name] = [
-            row.id for row in sorted(node.log, key=lambda r: (r.lamport, r.author, r.id)) if row.type not in CONTROL
-        ]
-        _check_serialises(node.agent, seed)
+        _check_announced(seed, node)
+        orders[node.name] = [row.id for row in sorted(node.log, key=clock.place) if row.type not in CONTROL]
     for one, first in orders.items():
         for other, second in orders.items():
             both = set(first) & set(second)
@@ -264,6 +270,17 @@ def _may_have(group: Group, row: Remember) -> bool:
     return me is not None and row.lamport >= floor_of(rules, me.joined, lambda _, __: 0)
 
 
-def _check_serialises(agent: Agent, seed: int) -> None:
-    if stored(agent) != agent:
-        raise Violation(f"seed {seed}: a state does not survive serialisation")
+def _check_announced(seed: int, node: Node) -> None:
+    """What a face is told goes to the end of what it shows, where it is not said to be late; then it goes where the
+    log has it. So it comes to the same as the log, read anew."""
+    newest, order = 0, []
+    for row in node.log:
+        if row.lamport < newest and not (row.late or row.history):
+            raise Violation(f"seed {seed}: {node.name} does not say of a late message that it is late")
+        newest = max(newest, row.lamport)
+        if row.id in node.told:
+            order.append(row.id)
+    if node.told.keys() - set(order):
+        raise Violation(f"seed {seed}: {node.name} has not got any more what it has shown")
+    if order != list(node.told):
+        raise Violation(f"seed {seed}: {node.name} has told its faces of what it has in another order")

@@ -1,14 +1,14 @@
-"""What must hold of how messages stand: only their authors edit and delete them, and all who have heard the same about
-one see it the same way."""
+"""What must hold of how messages stand: only their authors edit and delete them, the last word counts, and all who have
+heard the same about one see it the same way."""
 
 from collections.abc import Iterable, Sequence
 
 from zerochat.errors import Malformed
 from zerochat.group.effects import Remember
-from zerochat.group.event import POST, Event
+from zerochat.group.event import POST, REACT, Event
 from zerochat.group.membership import may_post
 from zerochat.group.saying import Delete, Edit, saying_of, target_of
-from zerochat.group.standing import Remark, standing
+from zerochat.group.standing import Remark, Standing, standing
 from zerochat.group.state import Group
 from zerochat.sim.node import Node, Violation
 from zerochat.sim.shortcuts import event_of
@@ -20,13 +20,28 @@ def check_remarks(seed: int, nodes: Sequence[Node]) -> None:
     for node in nodes:
         for group in node.agent.groups.values():
             for post, remarks in _about(row for row in node.log if row.group == group.id):
-                found = standing(group.view, post, [Remark(one) for one in remarks])
-                if (found.text, found.deleted) != _by_its_author(group, post, remarks):
-                    raise Violation(f"seed {seed}: at {node.name} a message stands as its author has not said")
+                found = check_standing(f"seed {seed}: {node.name}", group, post, remarks)
                 key = group.view.checksum, post.id, frozenset(one.id for one in remarks)
                 first, other = seen.setdefault(key, (found, node.name))
                 if first != found:
                     raise Violation(f"seed {seed}: a message stands otherwise at {node.name} than at {other}")
+
+
+def check_standing(who: str, group: Group, post: Event, remarks: Sequence[Event]) -> Standing:
+    """Raise Violation unless a post stands as its author has said last, and nobody's reaction longer than it holds. How
+    it stands."""
+    found = standing(group.view, post, [Remark(one) for one in remarks])
+    if (found.text, found.deleted) != _by_its_author(group, post, remarks):
+        raise Violation(f"{who} shows a message as its author has not said, or not any more")
+    if found.reactions:
+        last = {}
+        for event in sorted(remarks, key=lambda one: one.seq):
+            if event.type == REACT and may_post(group.view, event.author, event.seq):
+                last[event.author, str(event.body.get("emoji"))] = event.body.get("on")
+        shown = [(member, emoji) for emoji, members in found.reactions for member in members]
+        if any(last.get(one) is not True for one in shown):
+            raise Violation(f"{who} shows a reaction that its author has taken back")
+    return found
 
 
 def _about(rows: Iterable[Remember]) -> list[tuple[Event, list[Event]]]:

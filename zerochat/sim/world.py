@@ -54,7 +54,7 @@ from zerochat.group.effects import (
     SetTimer,
 )
 from zerochat.group.engine import step
-from zerochat.group.notices import Differs, Disagreement, Forked, Notice
+from zerochat.group.notices import Delivered, Differs, Disagreement, Forked, LogSplit, Notice
 from zerochat.group.rotation import Rotation
 from zerochat.group.state import Agent
 from zerochat.group.stimuli import (
@@ -73,6 +73,7 @@ from zerochat.group.stimuli import (
 from zerochat.sim.checks import Checks
 from zerochat.sim.mediator import SimulatedMediator
 from zerochat.sim.node import Node, Violation, stored
+from zerochat.sim.shown import check_onward
 from zerochat.sim.story import told, who_is
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.web import SimulatedWeb
@@ -87,6 +88,7 @@ _public_of = lru_cache(4096)(x25519_public)
 """Who is at the other end is asked for every frame, and never changes."""
 
 _TURN_OVER = TurnOver()
+_ACCUSATIONS = frozenset((Forked, Disagreement, Differs, LogSplit))
 SIMULATED_PACKERS: Mapping[str, Packer] = {**PACKERS, TransparentPacker.name: TransparentPacker()}
 
 
@@ -186,7 +188,10 @@ class World(Checks):
         node.dialled.clear()
         node.admitted.clear()
         self.web.forget(name)
-        node.agent = stored(node.agent)
+        read = stored(node.agent)
+        if read != node.agent:
+            raise Violation(f"seed {self.seed}: {name} does not find on its disk what it has written there")
+        node.agent = read
 
     def behind(self, name: str, mediator: str) -> None:
         """Have a simulated mediator take in what is for a node, and wait until it does."""
@@ -220,7 +225,7 @@ class World(Checks):
 
     def _step(self, node: Node, stimulus: Stimulus) -> list[Effect]:
         """What comes of a turn; from here on the node's agent is what it is after that."""
-        moment, before, effects = Moment(self._clock(node), self.dice.randbytes), node.agent.groups, []
+        moment, former, effects = Moment(self._clock(node), self.dice.randbytes), node.agent, []
         for heard in (stimulus, _TURN_OVER):
             try:
                 node.agent, said = step(node.agent, heard, moment, SIMULATED_PACKERS)
@@ -228,6 +233,9 @@ class World(Checks):
                 kind = type(heard).__name__
                 raise Violation(f"seed {self.seed}: {node.name} stumbles over {kind}: {error!r}") from error
             effects += said
+        before = former.groups
+        if before is not node.agent.groups:
+            check_onward(f"seed {self.seed}: {node.name}", former, node.agent)
         for effect in effects:
             if type(effect) is Remember and not effect.vouched:  # else somebody says that we have said it
                 group = node.agent.groups[effect.group]
@@ -287,16 +295,22 @@ class World(Checks):
                     node.timers[key] = self.now + delay_ms
                     self._later(delay_ms, node.name, key)
             case Notify(notice):
-                if isinstance(notice, Forked | Disagreement | Differs):
-                    self._accused(node, notice)
+                kind = type(notice)
+                if kind is Delivered:
+                    self._delivered(node, notice)  # type: ignore[arg-type]
+                elif kind in _ACCUSATIONS:
+                    self._accused(node, notice)  # type: ignore[arg-type]
                 if self.heed is not None:
                     self.heed(node.name, notice)
                 if self.say:
                     self.say(f"{self.told_time()} {told(node, notice, who_is(self.nodes))}")
             case Dispatch(link, envelope):
                 self._dispatch(node, link, envelope)
-            case Remember() | Confirm() | Refute() | Receipt() | Forget():
+            case Remember() | Confirm() | Refute() | Forget():
                 node.remember(effect)
+            case Receipt():
+                node.remember(effect)
+                self._received(node, effect)
             case KeepMessage() | KeepStatement() | KeepAck() | KeepRival() | KeepStray():
                 node.remember(effect)
             case KeepLog() | KeepEntries() | KeepNote() | KeepBlob() | DropBlobs():
@@ -346,13 +360,17 @@ class World(Checks):
                 node.dropped[f"{name} {detail}"] = node.dropped.get(f"{name} {detail}", 0) + 1
 
     def _frame(self, name: str, stimulus: Received) -> None:
-        """One frame on the network: lost, doubled or late, as the dice have it."""
+        """One frame on the network."""
+        self._arrive(name, stimulus)
+
+    def _arrive(self, name: str, stimulus: Received, late_ms: int = 0) -> None:
+        """It is lost, doubled or late, as the dice have it, and later by so much in any case."""
         copies = 0 if self.dice.random() < self.faults.loss else 1
         copies += self.dice.random() < self.faults.duplication
         if not copies:
             self._tell_lost(name, stimulus, "is lost")
         for _ in range(copies):
-            self._later(self.dice.randint(1, self.faults.delay_ms_max), name, stimulus)
+            self._later(late_ms + self.dice.randint(1, self.faults.delay_ms_max), name, stimulus)
 
     def _tell_lost(self, name: str, stimulus: Received, how: str) -> None:
         if self.say:
