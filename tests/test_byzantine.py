@@ -37,9 +37,10 @@ from zerochat.group.stimuli import (
 from zerochat.group.turn import Turn
 from zerochat.group.wire.run import read_runs, runs_in
 from zerochat.sim import EPOCH_MS, SIMULATED_PACKERS, Node, Violation, remarks
+from zerochat.sim.arena import Arena
 from zerochat.sim.attacks import ATTACKS, hidden_add
 from zerochat.sim.batch import Plan, Played, run
-from zerochat.sim.byzantine import Arena, Tally, play_byzantine
+from zerochat.sim.byzantine import Tally, play_byzantine
 
 EVERYDAY, SLICE = 30, 100
 

@@ -6,6 +6,7 @@ the last word in its own chain counts. What somebody says who may not write coun
 """
 
 from collections.abc import Iterable, Iterator
+
 from msgspec import Struct
 
 from zerochat.errors import Malformed
