@@ -295,7 +295,11 @@ def test_what_strangers_hand_in_is_named_and_changes_nothing(spark, tmp_path, ca
 
     hand_in(tree, donor, "pages", {"recv": lambda table: noise(by(71)(table)), "queue": by(71)}, observer="71")
     said["pages"] = "cannot be read to its end: recv/"
-    hand_in(tree, donor, "forger", {"view": by(victim)}, observer="72")
+
+    def forged(table):  # in the middle of what the other one tells: not before, as from another profile of the same
+        return put(by(victim)(table), "t_us", [told + 3_600 * SECOND_US for told in table["t_us"].to_pylist()])
+
+    hand_in(tree, donor, "forger", {"view": forged}, observer="72")
     said["forger"] = said[VICTIM] = "claims a pseudonym that an export of another profile claims"
 
     def crowd(table):
