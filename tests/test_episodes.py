@@ -23,7 +23,21 @@ from zerochat.group.notices import Gap
 from zerochat.sim import Faults, Violation, batch, play_episode
 from zerochat.sim.batch import Plan, Played, least, run
 from zerochat.sim.beginnings import KINDS, REAL_EVERY, REAL_KINDS, Beginning, beginning_of, begun
-from zerochat.sim.episode import CLOCK, CRASH, CUT, DEEDS, FAULTS, FAULTS_MIN, FULL, JOIN, REMARK, SAY, Act, script_of
+from zerochat.sim.episode import (
+    ATTACH,
+    CLOCK,
+    CRASH,
+    CUT,
+    DEEDS,
+    FAULTS,
+    FAULTS_MIN,
+    FULL,
+    JOIN,
+    REMARK,
+    SAY,
+    Act,
+    script_of,
+)
 from zerochat.sim.shrink import shrunk
 from zerochat.sim.story import told
 
@@ -59,7 +73,7 @@ def test_an_episode_replays_exactly_in_another_process_too():
 
 def test_the_scripts_have_everything_in_them():
     seen = {act.kind for seed in range(300) for act in script(seed)}
-    assert seen == {SAY, REMARK, *DEEDS, *FAULTS}
+    assert seen == {SAY, REMARK, ATTACH, *DEEDS, *FAULTS}
     assert all(act.sentence() for seed in range(300) for act in script(seed))
 
 

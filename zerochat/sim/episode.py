@@ -27,13 +27,15 @@ LOSS = 0.1
 LOOK_MS = 250
 """How often that is looked at."""
 FAULTS_MIN, FAULTS_MAX = 4, 6
+ATTACHED, FILE_BYTES_MAX = 0.1, 64 * 1024
+"""How often somebody posts a file in an episode, of up to three parts."""
 YEAR_MS = 365 * 24 * 3_600_000
 RIGHT_MS_MAX = 8_000
 """A clock that was set while no process ran is right again within so long after the next one has begun."""
 REBOOTS_MS = 240_000
 """A clock that is wrong by this is so from a start of its machine to the next: less than others put up with."""
 
-SAY, REMARK = "say", "remark"
+SAY, REMARK, ATTACH = "say", "remark", "attach"
 RENAME, ROLE, PUT_OUT, GO, JOIN = "rename", "role", "put out", "go", "join"
 CUT, CUT_ONE_WAY, APART, SPLIT = "cut", "cut one way", "apart", "split"
 CLOG, SLOW, GARBLE, RESET = "clog", "slow", "garble", "reset"
@@ -59,6 +61,7 @@ class Act(Struct, frozen=True):
         seconds = f"for {self.for_ms / 1000:.1f} s"
         return {
             SAY: f"{self.who} says something",
+            ATTACH: f"{self.who} posts a file",
             REMARK: f"{self.who} edits or deletes a message, or reacts to one",
             RENAME: f"{self.who} takes another name",
             ROLE: f"{self.who} changes somebody's role",
@@ -113,6 +116,8 @@ def script_of(seed: int, names: Sequence[str], outsider: str) -> tuple[Act, ...]
         for_ms = dice.choice((500, 2_000, 6_000, 15_000))
         acts.append(Act(moment(), dice.choice(FAULTS), who, to, for_ms, dice.getrandbits(32)))
     acts += [Act(moment(), REMARK, dice.choice(names), lot=dice.getrandbits(32)) for _ in range(dice.randint(1, 3))]
+    if dice.random() < ATTACHED:
+        acts.append(Act(moment(), ATTACH, dice.choice(names), lot=dice.getrandbits(32)))
     return tuple(sorted(acts, key=lambda act: (act.at_ms, act.kind, act.who)))
 
 
@@ -181,6 +186,8 @@ def perform(world: Ordeal, people: People, act: Act) -> None:
             world.ask(act.who, SendPost(world.group(act.who).id, f"word at {act.at_ms} of {act.who}"))
         case "remark":
             people.remark(act.who, people.dice)
+        case "attach":
+            world.attach(act.who, people.dice.randbytes(1 + act.lot % FILE_BYTES_MAX))
         case "rename":
             people.rename(act.who)
         case "role":

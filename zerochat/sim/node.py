@@ -43,6 +43,7 @@ from zerochat.group.history.negentropy import Items
 from zerochat.group.history.policy import Entry, floor_of, portion
 from zerochat.group.state import Agent, Group
 from zerochat.group.stimuli import Compared, Fetched, LookedUp, Recalled
+from zerochat.sim.filing import Filing
 from zerochat.sim.logbook import Logbook
 from zerochat.sim.shortcuts import event_of
 
@@ -87,11 +88,17 @@ class Node(Struct):
 
     logbook: Logbook = field(default_factory=Logbook)
     """What is kept of groups' logs."""
+    files: Filing = field(default_factory=Filing)
+    """The contents of files."""
 
     def copy(self) -> "Node":
         """Another node that knows the same, and goes its own way from here on."""
         kept = asdict(self)
-        own = {name: value.copy() for name, value in kept.items() if isinstance(value, list | dict | set | Logbook)}
+        own = {
+            name: value.copy()
+            for name, value in kept.items()
+            if isinstance(value, list | dict | set | Logbook | Filing)
+        }
         return Node(**kept | own)
 
     def remember(self, effect: Remembered) -> None:

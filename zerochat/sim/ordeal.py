@@ -19,8 +19,20 @@ from zerochat.errors import LocalError
 from zerochat.group.effects import Admit, Effect, Refuse, Remember, Remembered
 from zerochat.group.event import LEAVE, REMOVE
 from zerochat.group.membership import remove_of
-from zerochat.group.state import Agent
-from zerochat.group.stimuli import Ask, ClockSet, Command, LinkDown, LinkUp, Received, Started, Stimulus, TimerFired
+from zerochat.group.state import Agent, Group
+from zerochat.group.stimuli import (
+    Ask,
+    ClockSet,
+    Command,
+    LinkDown,
+    LinkUp,
+    Received,
+    SendPost,
+    Started,
+    Stimulus,
+    TimerFired,
+)
+from zerochat.sim.filing import FileEffect, file_of
 from zerochat.sim.node import Node, Violation
 from zerochat.sim.web import SimulatedWeb
 from zerochat.sim.world import Faults, World
@@ -104,6 +116,8 @@ class Ordeal(World):
     """Every so many turns a disk really keeps what it was told to; 0: always."""
     started: Callable[[str], None]
     """Told whenever a node's process has started again."""
+    posted: dict[str, bytes]
+    """By id: what was in the files that somebody has posted."""
     done: int
     """How many faults there were, beside what happens to each frame."""
 
@@ -118,6 +132,7 @@ class Ordeal(World):
         world.web = SimulatedWeb(world, faults.loss / 4, faults.delay_ms_max)
         world.nodes = {name: node.copy() for name, node in begun.nodes.items()}
         world._at = {node.server_key: node for node in world.nodes.values()}
+        world.posted = {}
         world.lines, world.machines, world.done = Lines(), {name: Machine() for name in world.nodes}, 0
         world.started, world.watchful = lambda name: None, True
         return world
@@ -221,6 +236,8 @@ class Ordeal(World):
             self.machines[name].off = False
             self.start(name, anew=self.machines[name].anew)
             self.machines[name].anew = False
+            if self.posted:
+                self.hear(name, self.nodes[name].files.found())
             self._look_at_clock(name)
             self.started(name)
 
@@ -309,6 +326,37 @@ class Ordeal(World):
         changed[self.dice.randrange(len(changed))] ^= 1 << self.dice.randrange(8)
         return Received(stimulus.link, bytes(changed), stimulus.handle)
 
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def attach(self, name: str, data: bytes) -> None:
+        """Somebody posts a file."""
+        group, file = self.group(name).id, file_of("a file", data)
+        self.nodes[name].files.put(group, file.id, data)
+        self.posted[file.id] = data
+        self.ask(name, SendPost(group, "look", files=(file,)))
+
+    def _file(self, node: Node, effect: FileEffect) -> None:
+        answer = node.files.do(effect)
+        if answer is not None:
+            self._later(1, node.name, answer)
+
+    def lacking(self, active: dict[str, Group]) -> Iterator[str]:
+        yield from super().lacking(active)
+        for file in self.posted:
+            has = {name for name, group in active.items() if file in group.files and group.files[file].state == "here"}
+            for name, group in active.items():
+                near = any(active[other].me in group.peers for other in has)
+                if near and name not in has and file in group.files:
+                    yield f"{name} lacks a file that somebody has"
+
+    def _check_files(self) -> None:
+        """Raise Violation where a file is called here that is not as it was posted."""
+        for node in self.nodes.values():
+            for group in node.agent.groups.values():
+                for key, one in group.files.items():
+                    if one.state == "here" and node.files.content(group.id, key) != self.posted[key]:
+                        raise Violation(f"seed {self.seed}: {node.name} has another file than was posted")
+
     # --- what is wrong ----------------------------------------------------------------------------------------------
 
     def _outside(self) -> Iterator[str]:
@@ -325,6 +373,7 @@ class Ordeal(World):
 
     def check(self) -> None:
         super().check()
+        self._check_files()
         self._check_gone()
 
     def _check_gone(self) -> None:

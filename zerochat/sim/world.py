@@ -22,8 +22,10 @@ from zerochat.group.effects import (
     Dial,
     Dispatch,
     DropBlobs,
+    DropFile,
     Effect,
     Fetch,
+    FinishFile,
     Forget,
     Hangup,
     Hold,
@@ -42,6 +44,7 @@ from zerochat.group.effects import (
     Post,
     Posted,
     Publish,
+    ReadParts,
     Recall,
     Receipt,
     Refuse,
@@ -52,6 +55,7 @@ from zerochat.group.effects import (
     Revoke,
     SealAcks,
     SetTimer,
+    StoreParts,
 )
 from zerochat.group.engine import step
 from zerochat.group.notices import Delivered, Differs, Disagreement, Forked, LogSplit, Notice
@@ -71,6 +75,7 @@ from zerochat.group.stimuli import (
     TurnOver,
 )
 from zerochat.sim.checks import Checks
+from zerochat.sim.filing import FileEffect
 from zerochat.sim.mediator import SimulatedMediator
 from zerochat.sim.node import Node, Violation, stored
 from zerochat.sim.shown import check_onward
@@ -356,8 +361,13 @@ class World(Checks):
                     node.places[result.id] = result.seq
             case Refuse(ticket, _):
                 node.answers[ticket] = effect
+            case ReadParts() | StoreParts() | FinishFile() | DropFile():
+                self._file(node, effect)
             case Measure(name, detail):
                 node.dropped[f"{name} {detail}"] = node.dropped.get(f"{name} {detail}", 0) + 1
+
+    def _file(self, node: Node, effect: FileEffect) -> None:
+        """Something is to be done with a file's contents, which most worlds have not got."""
 
     def _frame(self, name: str, stimulus: Received) -> None:
         """One frame on the network."""
