@@ -1,6 +1,9 @@
 """Small faults of our own, as switches that only the tests can set: a search that does not find them finds nothing.
 
-Each takes something away, or puts it in the wrong order, that one of the promises needs.
+Each takes something away, or puts it in the wrong order, that one of the promises needs, and says which promise must be
+seen to be broken: to stumble over something is not enough. `MUTANTS` are faults of the product. Those of the `ROOM` are
+not: they break what the simulator has in the place of a disk, a process and a cipher, and show that it would notice if
+the real ones (`agent/`, `crypto/`) did less than they must.
 """
 
 from collections.abc import Callable
@@ -11,17 +14,34 @@ from msgspec.structs import replace
 
 from zerochat.didcomm.packer import Unpacked
 from zerochat.errors import Malformed
-from zerochat.group import clock, engine, log, outbox, peers, sync
-from zerochat.group.effects import Receipt, Remembered
+from zerochat.evidence.witness import Quorum
+from zerochat.group import clock, engine, hearing, log, outbox, peers, standing, sync
+from zerochat.group.effects import Receipt, Remember, Remembered
+from zerochat.group.files import getting
 from zerochat.group.history import needs, past
+from zerochat.group.ledger import posting, witnessing
 from zerochat.group.membership import resolve_view
 from zerochat.group.state import Limbo
+from zerochat.group.streams import own, taking
 from zerochat.group.turn import Turn
-from zerochat.sim.episode import CLOCK, GO
-from zerochat.sim.ordeal import Ordeal
+from zerochat.sim.accountable import play_accountable
+from zerochat.sim.byzantine import play_byzantine
+from zerochat.sim.episode import ATTACH, CLOCK, GO
+from zerochat.sim.history import MEDIATED_EVERY, play
+from zerochat.sim.ordeal import Ordeal, moment_of_death
 from zerochat.sim.transparent import TransparentPacker
 
 Patch = pytest.MonkeyPatch
+
+
+def mediated(seed: int) -> object:
+    """A history in which some members only dial out."""
+    return play(MEDIATED_EVERY * (seed + 1) - 1)
+
+
+def put_out(seed: int) -> object:
+    """A history in which somebody who was put out goes on listening."""
+    return play_byzantine(seed, attacks=["after the end"])
 
 
 @dataclass(frozen=True)
@@ -30,10 +50,14 @@ class Mutant:
 
     name: str
     apply: Callable[[Patch], object]
-    lazy_turns: int = 0
-    """For the disks of `play_episode`."""
+    seen: str
+    """What a search has to say that finds it: a regular expression."""
     kind: str = ""
     """What has to go wrong for it to matter; empty: nothing in particular."""
+    lazy_turns: int = 0
+    """For the disks of `play_episode`."""
+    play: Callable[[int], object] | None = None
+    """The kind of history in which it can be found; None: an episode."""
 
 
 def _no_dedupe(patch: Patch) -> None:
@@ -75,7 +99,8 @@ def _speaks_first(patch: Patch) -> None:
 
     def hear(world, name, stimulus):
         node, machine = world.nodes[name], world.machines[name]
-        if machine.dies_after == -1 and not machine.off:
+        dying = machine.dies is not None and moment_of_death(machine.dies, 0) == -1
+        if dying and not machine.off:
             before = node.agent
             for effect in world._step(node, stimulus):
                 if not isinstance(effect, Remembered):
@@ -213,16 +238,108 @@ def _receipts_for_more(patch: Patch) -> None:
     patch.setattr(sync, "acknowledged", all_of_it)
 
 
-def _out_after_a_start(patch: Patch) -> None:
-    """Whoever starts again takes itself for somebody who has left."""
+def _forgets_its_last_word(patch: Patch) -> None:
+    """Whoever starts again goes on from before the last that it has said."""
     start = engine._start
 
-    def leave(turn, reach, web):
+    def back(turn, reach, web):
         start(turn, reach, web)
-        for name in turn.agent.groups:
-            turn.edit(name, state="left")
+        for name, group in turn.agent.groups.items():
+            chain = group.chain(group.me)
+            if chain.seq > 1:
+                turn.edit(name, chains={**group.chains, group.me: replace(chain, seq=chain.seq - 1)})
 
-    patch.setattr(engine, "_start", leave)
+    patch.setattr(engine, "_start", back)
+
+
+def _told_and_not_kept(patch: Patch) -> None:
+    """Faces are told of what comes late, and it is not put on the disk."""
+    remember = log.remember
+
+    def tell(turn, name, event, late, by=""):
+        said = len(turn.effects)
+        remember(turn, name, event, late, by)
+        if late:
+            turn.effects[said:] = [one for one in turn.effects[said:] if not isinstance(one, Remember)]
+
+    patch.setattr(log, "remember", tell)
+
+
+def _late_ones_pass_for_new(patch: Patch) -> None:
+    """Nobody is told that what stands above newer messages has come late."""
+    remember = log.remember
+    patch.setattr(log, "remember", lambda turn, name, event, late, by="": remember(turn, name, event, False, by))
+
+
+def _shown_as_it_came(patch: Patch) -> None:
+    """Everybody sees what was said in the order in which it has come there."""
+    patch.setattr(clock, "place", lambda row: getattr(row, "received", 0))
+
+
+def _reactions_stay(patch: Patch) -> None:
+    """Whoever takes a reaction back is still shown with it."""
+    reactions = standing._reactions
+    patch.setattr(
+        standing, "_reactions", lambda said: reactions([(event, replace(what, on=True)) for event, what in said])
+    )
+
+
+def _first_edit_stays(patch: Patch) -> None:
+    """A message that was edited twice is shown as it was in between."""
+    patch.setattr(standing, "reversed", iter, raising=False)
+
+
+def _signs_for_what_waits(patch: Patch) -> None:
+    """Whoever hears a stream signs for the last message that has come, whatever is missing before it."""
+    hold = taking._hold
+
+    def ahead(turn, name, sender, message, written):
+        hold(turn, name, sender, message, written)
+        stream = turn.group(name).streams.get(sender)
+        if stream is not None and message.alias == stream.alias and message.time > stream.time:
+            known = turn.group(name).streams
+            turn.edit(name, streams={**known, sender: replace(stream, time=message.time, head=message.signature)})
+
+    patch.setattr(taking, "_hold", ahead)
+
+
+def _one_place_for_all(patch: Patch) -> None:
+    """What is said in a stream always follows its beginning."""
+    say = own._say
+
+    def again(turn, name, sealed, upto, key):
+        stream = own.current(turn, name)
+        turn.edit(name, stream=replace(stream, head=stream.start))
+        say(turn, name, sealed, upto, key)
+
+    patch.setattr(own, "_say", again)
+
+
+def _key_outlives_who_goes(patch: Patch) -> None:
+    """A stream goes on under its key where somebody has gone who has it."""
+    patch.setattr(own, "somebody_went", lambda turn, name: None)
+
+
+def _files_unfinished(patch: Patch) -> None:
+    """A file that was under way is not taken up again after a start."""
+    patch.setattr(getting, "found_all", lambda turn, found: None)
+
+
+def _mail_is_dropped(patch: Patch) -> None:
+    """What a mediator hands over is acknowledged and not heard."""
+    patch.setattr(hearing, "hear_mail", lambda turn, envelope, handle: None)
+
+
+def _any_two_logs_convict(patch: Patch) -> None:
+    """A witness takes two checkpoints of one log, of which one leads on from the other, for two logs."""
+    patch.setattr(witnessing, "is_split", lambda one, other, operator: one.text != other.text)
+
+
+def _one_witness_too_few(patch: Patch) -> None:
+    """A log is believed though one cosignature is missing."""
+    needed = Quorum.needed.fget
+    assert needed is not None
+    patch.setattr(Quorum, "needed", property(lambda self: needed(self) - 1))
 
 
 def _goes_at_once(patch: Patch) -> None:
@@ -232,25 +349,50 @@ def _goes_at_once(patch: Patch) -> None:
     )
 
 
+def _overdue_unposted(patch: Patch) -> None:
+    patch.setattr(posting, "look", lambda turn, name, origin: None)
+
+
 MUTANTS = [
-    Mutant("no dedupe", _no_dedupe),
-    Mutant("no retransmission", _no_retransmission),
-    Mutant("no fsync", lambda patch: None, lazy_turns=5),
-    Mutant("wrong comparison in the clock", _wrong_comparison),
-    Mutant("repair in the wrong order", _last_first),
-    Mutant("speaking before remembering", _speaks_first),
-    Mutant("no waiting for causes", _no_causes),
-    Mutant("no waiting for what is missing", _no_gaps),
-    Mutant("acknowledging what waits", _acknowledges_too_much),
-    Mutant("losing what waits", _limbo_is_lost),
-    Mutant("views not compared", _views_are_not_compared),
-    Mutant("a view from labels", _view_from_labels),
-    Mutant("bytes not checked", _bytes_unchecked),
-    Mutant("events dated by a wrong clock", _believes_its_clock, kind=CLOCK),
-    Mutant("not dialling after a start", _dials_once),
-    Mutant("nothing when a link comes up", _nothing_when_a_link_comes_up),
-    Mutant("reading without a trace in the clock", _reads_without_a_trace, kind=CLOCK),
-    Mutant("receipts for more than was acknowledged", _receipts_for_more),
-    Mutant("out after a start", _out_after_a_start),
-    Mutant("leaving before anybody has heard it", _goes_at_once, kind=GO),
+    Mutant("no dedupe", _no_dedupe, "twice"),
+    Mutant("no retransmission", _no_retransmission, "lacks a post"),
+    Mutant("told and not kept", _told_and_not_kept, "what it has not kept"),
+    Mutant(
+        "wrong comparison in the clock", _wrong_comparison, "before its cause|disagree about the order|lacks a post"
+    ),
+    Mutant("repair in the wrong order", _last_first, "lacks a post|has not signed"),
+    Mutant("no waiting for causes", _no_causes, "before a cause"),
+    Mutant("no waiting for what is missing", _no_gaps, "lacks a post|accuses"),
+    Mutant("acknowledging what waits", _acknowledges_too_much, "has what it has not"),
+    Mutant("losing what waits", _limbo_is_lost, "lacks a post|has what it has not"),
+    Mutant("views not compared", _views_are_not_compared, "views differ"),
+    Mutant("a view from labels", _view_from_labels, "views differ|lacks a post"),
+    Mutant("events dated by a wrong clock", _believes_its_clock, "lacks a post|views differ", kind=CLOCK),
+    Mutant("not dialling after a start", _dials_once, "lacks a post|has not signed"),
+    Mutant("nothing when a link comes up", _nothing_when_a_link_comes_up, "lacks a post|has not signed|views differ"),
+    Mutant(
+        "reading without a trace in the clock", _reads_without_a_trace, "before its cause|that it is late", kind=CLOCK
+    ),
+    Mutant("receipts for more than was acknowledged", _receipts_for_more, "has what it has not"),
+    Mutant("forgetting one's last word at a start", _forgets_its_last_word, "goes back"),
+    Mutant("leaving before anybody has heard it", _goes_at_once, "nobody knows of it", kind=GO),
+    Mutant("late ones pass for new", _late_ones_pass_for_new, "that it is late"),
+    Mutant("shown as it came", _shown_as_it_came, "disagree about the order"),
+    Mutant("reactions stay", _reactions_stay, "has taken back"),
+    Mutant("the first edit stays", _first_edit_stays, "as its author has not said"),
+    Mutant("signing for what waits", _signs_for_what_waits, "lacks a post|has what it has not"),
+    Mutant("one place for all of a stream", _one_place_for_all, "accuse|convict|two messages|behind another"),
+    Mutant("a key outlives who goes", _key_outlives_who_goes, "knows that it is out", play=put_out),
+    Mutant("a file left unfinished", _files_unfinished, "lacks a file", kind=ATTACH),
+    Mutant("mail that is dropped", _mail_is_dropped, "never got|lacks a post|did not take", play=mediated),
+    Mutant("any two checkpoints convict", _any_two_logs_convict, "accuses a member", play=play_accountable),
+    Mutant("one witness too few", _one_witness_too_few, "two logs|no honest witness", play=play_accountable),
+    Mutant("nothing overdue is posted", _overdue_unposted, "has not posted", play=play_accountable),
+]
+ROOM = [
+    Mutant(
+        "no fsync", lambda patch: None, "has shown|goes back|has what it has not|lacks a post|never said", lazy_turns=5
+    ),
+    Mutant("speaking before remembering", _speaks_first, "has shown|what it has not|lacks|never said|accuses"),
+    Mutant("bytes not checked", _bytes_unchecked, "never said|accuses|lacks"),
 ]

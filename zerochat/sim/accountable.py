@@ -119,6 +119,8 @@ class Court(World):
                 piece = LogPieceBody(group.id, log.rules.origin, frontier.size, [record.decode()], note.written())
                 self._lie(name, witness, LOG_POST, post)
                 self._lie(name, witness, LOG_PIECE, piece)
+            if dice.random() < 0.7:  # and lets the other log grow by as much, for whoever has not seen this one
+                self.ask(name, PostToLog(group.id, "close", b"the same log %d" % dice.randrange(100)))
             gather = partial(self._gather, name, log.rules.origin, frontier.size, record, note)
             self.after(dice.randint(1_000, MINUTE), gather)
 
@@ -251,7 +253,7 @@ def play_accountable(
 
     if not court.run(agreed, CALM_MS, LOOK_MS):
         raise Violation(f"seed {seed}: nobody has said who keeps the log")
-    lying_operator = dice.random() < 0.4
+    lying_operator = dice.random() < 0.5
     for number in range(dice.randint(6, 14)):
         what = dice.random()
         name = dice.choice([one for one in names if one not in court.away])
