@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.mutants import MUTANTS, ROOM, Mutant
 from tests.seeds import told_elsewhere
@@ -20,7 +21,7 @@ from zerochat.cli import main
 from zerochat.group import sync
 from zerochat.group.modes import MODES
 from zerochat.group.notices import Gap
-from zerochat.sim import Faults, Violation, batch, play_episode
+from zerochat.sim import Faults, Violation, batch, handed, play_episode, world
 from zerochat.sim.batch import Plan, Played, least, run
 from zerochat.sim.beginnings import KINDS, REAL_EVERY, REAL_KINDS, Beginning, beginning_of, begun
 from zerochat.sim.episode import (
@@ -121,6 +122,37 @@ def test_every_mutant_is_killed(mutant: Mutant, monkeypatch, budget, capsys):
 
 def test_there_are_mutants_enough():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 12
+
+
+def some_violation(seeds: range) -> str:
+    """What the first of these episodes says that breaks a promise."""
+    for seed in seeds:
+        try:
+            play_episode(seed)
+        except Violation as violation:
+            return str(violation)
+    return ""
+
+
+def test_it_would_notice_a_state_that_is_read_back_as_something_else(monkeypatch):
+    read = world.stored
+    monkeypatch.setattr(world, "stored", lambda agent: replace(read(agent), label="somebody else"))
+    assert "does not find on its disk" in some_violation(range(20))
+
+
+@pytest.mark.parametrize("limit", ["LIMBO_EVENTS_MAX", "EARLY_MAX"])
+def test_it_would_notice_in_the_middle_of_an_episode_what_has_no_limit(monkeypatch, limit):
+    monkeypatch.setattr(handed, limit, 0)
+    assert "too early" in some_violation(range(400))
+
+
+def test_files_are_fetched_in_episodes():
+    whole = 0
+    for seed in range(60):
+        for node in play_episode(seed).nodes.values():
+            for group in node.agent.groups.values():
+                whole += sum(one.state == "here" and one.author != group.me for one in group.files.values())
+    assert whole > 3
 
 
 def test_without_repair_it_takes_one_lost_word_and_a_short_script_says_so(monkeypatch):
