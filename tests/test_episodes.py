@@ -39,6 +39,7 @@ from zerochat.sim.episode import (
     Act,
     script_of,
 )
+from zerochat.sim.node import stored
 from zerochat.sim.shrink import shrunk
 from zerochat.sim.story import told
 
@@ -135,8 +136,7 @@ def some_violation(seeds: range) -> str:
 
 
 def test_it_would_notice_a_state_that_is_read_back_as_something_else(monkeypatch):
-    read = world.stored
-    monkeypatch.setattr(world, "stored", lambda agent: replace(read(agent), label="somebody else"))
+    monkeypatch.setattr(world, "stored", lambda agent: replace(stored(agent), label="somebody else"))
     assert "does not find on its disk" in some_violation(range(20))
 
 

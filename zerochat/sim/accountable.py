@@ -4,7 +4,7 @@ logs, and what must hold for all others.
 No two of them believe two logs of one name: whatever a quorum has cosigned is the beginning of whatever else it has.
 Nothing that is believed is without its bytes. And whoever was away for so long that a message to it was overdue finds
 it in the log when it comes back, though its author is gone by then: in the one in force or in one that was replaced
-since, also where the operator of that one has lied.
+since, also where the operator of that one has lied. Nobody is convicted but an operator that has shown two logs.
 """
 
 import random

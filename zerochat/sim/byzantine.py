@@ -4,8 +4,9 @@ Checked at the end, of those who keep the rules (the *honest*): nobody has stumb
 nobody believes what was forged; all who know of each other agree on the members, and have each other's posts once and
 in one order; and nobody has sent anything to whom it knew to be out. What members bring each other of another one's
 words is nowhere its own before it says so itself; what they hand to an adversary is what that may have; what it can
-have them remember has limits; and nobody is silenced for longer than it takes to see through a lie. Each attack has
-then been *detected* (somebody has accused its author) or was *harmless*.
+have them remember has limits; nobody is known to have what it has not; and nobody is silenced for longer than it takes
+to see through a lie. In a third of them the machines and lines of the honest fail too. Each attack has then been
+*detected* (somebody has accused its author) or was *harmless*.
 """
 
 import random

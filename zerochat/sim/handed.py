@@ -1,4 +1,5 @@
-"""What must hold of what members hand each other of others' words, for those who keep the rules.
+"""What must hold of what members hand each other of others' words, for those who keep the rules, and how much of
+anything they may keep.
 
 `who`, in all of these: the seed and the node, as a Violation names them.
 """

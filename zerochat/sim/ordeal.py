@@ -1,7 +1,8 @@
 """A world in which everything around the core goes wrong: lines, machines, disks and clocks.
 
-Lines are cut in one direction or both, clogged, slowed down, reset, or garble what they carry; a process ends at any
-moment, also between a turn's being remembered and any of what it says; a disk is full for a while; a clock is set.
+Lines are cut in one direction or both, between two or between all of two parts, clogged, slowed down, reset, or garble
+what they carry; a process ends at any moment, also between a turn's being remembered and any of what it says; a disk is
+full for a while; a clock is set, also while no process runs.
 What a node has remembered is on its disk from then on, as behind the real core (`agent/thread.py`); a disk that is
 `lazy` only says so, which nothing but a test asks for.
 """
