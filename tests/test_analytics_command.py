@@ -91,7 +91,7 @@ def test_too_little_memory(bundled, monkeypatch):
 
 def test_without_what_it_needs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert cli.main(["run", "--in", str(tmp_path), "--out", str(tmp_path / "out")]) == cli.REFUSED
+    assert cli.main(["run", "--in", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == cli.REFUSED
     assert "pip install -e '.[analytics]'" in capsys.readouterr().err
 
 
