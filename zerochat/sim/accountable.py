@@ -156,6 +156,8 @@ class Court(World):
         for name in self.honest:
             node = self.nodes[name]
             self.look_at(name)
+            if name in self.lied:
+                continue  # its journal has the log that it gave places in, whichever a quorum has cosigned
             for origin, log in self.group(name).logs.items():
                 size = log.followed.frontier.size
                 kept = node.logbook.entries.get((self.group(name).id, origin), [])[:size]
