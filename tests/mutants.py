@@ -320,9 +320,16 @@ def _key_outlives_who_goes(patch: Patch) -> None:
     patch.setattr(own, "somebody_went", lambda turn, name: None)
 
 
+def waits(turn: Turn, name: str) -> bool:
+    """Whether anybody was asked for a file."""
+    return any(one.haul is not None for one in turn.group(name).files.values())
+
+
 def _files_unfinished(patch: Patch) -> None:
-    """A file that was under way is not taken up again after a start."""
-    patch.setattr(getting, "found_all", lambda turn, found: None)
+    """Whoever does not bring a part of a file is waited for for ever."""
+    patch.setattr(
+        getting, "seek", lambda turn, name, seek=getting.seek: None if waits(turn, name) else seek(turn, name)
+    )
 
 
 def _mail_is_dropped(patch: Patch) -> None:

@@ -8,6 +8,8 @@ from zerochat.agent.attention import Attention
 from zerochat.agent.clock import Clock
 from zerochat.group import sync, timekeeping
 from zerochat.group.clock import AHEAD_MS_MAX
+from zerochat.group.files.descriptor import File
+from zerochat.group.state import Errand, Haul, Holding
 from zerochat.group.state.history import Need
 from zerochat.group.stimuli import Moment, SendPost
 from zerochat.group.timekeeping import NEGLIGIBLE_MS
@@ -138,6 +140,21 @@ def test_no_deadline_of_another_clock_is_kept(world):
 
 
 # --- noticing it ----------------------------------------------------------------------------------------------------
+
+
+def test_nobody_is_waited_for_until_the_end_of_another_clocks_time(world):
+    """What a member was asked for while the clock was ahead, somebody else is asked for when it is right again."""
+    turn = Turn(world.nodes["n1"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    (name,), far = turn.agent.groups, world.now + YEAR_MS
+    member = world.group("n0").me
+    haul = Haul(member, 0, 1, 1, until=far, asked=far, since=far)
+    holding = Holding(File("r" * 43, 1, "a file"), member, "e" * 43, world.now, "getting", haul=haul)
+    turn.edit(name, errands={member: Errand("t", (), far)}, files={"f": holding})
+    timekeeping.settle(turn)
+    group = turn.group(name)
+    soon = world.now + 120_000
+    assert group.errands[member].until <= soon and group.files["f"].haul.until <= soon
+    assert max(group.files["f"].haul.asked, group.files["f"].haul.since) <= world.now
 
 
 class Hands:

@@ -146,6 +146,10 @@ def test_it_would_notice_in_the_middle_of_an_episode_what_has_no_limit(monkeypat
     assert "too early" in some_violation(range(400))
 
 
+def test_seed_11316_a_file_goes_on_after_a_start_on_a_full_disk():
+    play_episode(11316)
+
+
 def test_files_are_fetched_in_episodes():
     whole = 0
     for seed in range(60):

@@ -196,6 +196,8 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
         turn.timer("need", name, sync.RETRY_MS)
         turn.timer("history", name, sync.RETRY_MS)
         seconds.soon(turn, name)
+        if any(one.state == "getting" for one in group.files.values()):
+            turn.timer("file", name, sync.RETRY_MS)  # `FilesFound` is lost where the disk is full at the start
         if group.view.ledger:
             turn.timer("log", name, sync.RETRY_MS)
         if group.regain:

@@ -13,8 +13,10 @@ have, had it begun to wait then.
 from msgspec.structs import replace
 
 from zerochat.group import mail, sync
+from zerochat.group.files import getting
+from zerochat.group.history import errands
 from zerochat.group.joining import join, seating
-from zerochat.group.state import Join, OpenInvitation, Peer
+from zerochat.group.state import Errand, Holding, Join, OpenInvitation, Peer
 from zerochat.group.turn import Turn
 
 NEGLIGIBLE_MS = 60_000
@@ -45,7 +47,9 @@ def settle(turn: Turn) -> None:
         peers = {did: _peer(turn, name, did, peer) for did, peer in group.peers.items()}
         needs = {author: replace(need, at=min(need.at, turn.now)) for author, need in group.needs.items()}
         by = min(group.agree_by, turn.now + seating.AGREE_MS) if group.agree_by else 0
-        turn.edit(name, peers=peers, needs=needs, agree_by=by)
+        asked = {did: _errand(turn, one) for did, one in group.errands.items()}
+        files = {key: _holding(turn, one) for key, one in group.files.items()}
+        turn.edit(name, peers=peers, needs=needs, agree_by=by, errands=asked, files=files)
     turn.change(
         faults={uri: one for uri, one in turn.agent.faults.items() if one.until <= turn.now},
         invitations={link: _invitation(turn, one) for link, one in turn.agent.invitations.items()},
@@ -58,6 +62,20 @@ def _peer(turn: Turn, name: str, member: str, peer: Peer) -> Peer:
     past = {at: min(getattr(peer, at), now) for at in ("less_at", "renewed_at", "offered_at", "heard")}
     retry_at = min(peer.retry_at, now + (sync.MAIL_RETRY_MS_MAX if by_mail else sync.RETRY_MS))
     return replace(peer, retry_at=retry_at, asked_at=0, answered_at=0, **past)
+
+
+def _errand(turn: Turn, one: Errand) -> Errand:
+    return replace(one, until=min(one.until, turn.now + errands.PATIENCE_MAIL_MS))
+
+
+def _holding(turn: Turn, one: Holding) -> Holding:
+    """Whoever does not bring a part is not waited for until the end of another clock's time."""
+    if one.haul is None:
+        return one
+    until, now = min(one.haul.until, turn.now + getting.PATIENCE_MAIL_MS), turn.now
+    return replace(
+        one, haul=replace(one.haul, until=until, asked=min(one.haul.asked, now), since=min(one.haul.since, now))
+    )
 
 
 def _invitation(turn: Turn, one: OpenInvitation) -> OpenInvitation:
