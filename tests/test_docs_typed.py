@@ -43,6 +43,7 @@ RUN_BY = {
     ("README.md", "zerochat send ops --key"): "test_docs_typed::test_scripts",
     ("README.md", "echo '{"): "test_bot_pages::test_the_lines_of_the_control_protocol",
     ("README.md", "zerochat completion bash"): "test_docs_typed::test_completions_and_the_manual",
+    ("README.md", "zerochat sim"): "test_docs_typed::test_searches",
     ("README.md", "zerochat telemetry on"): "test_docs_typed::test_telemetry",
     ("README.md", "zerochat new council"): "test_docs_typed::test_a_council",
     ("README.md", "zerochat new court"): "test_docs_typed::test_a_court",
@@ -278,7 +279,20 @@ def test_completions_and_the_manual(home, monkeypatch):  # noqa: F811
     assert ".TH" in type_(manual, dict(os.environ))
 
 
+def test_searches(home):
+    """As they stand there, but shorter; what the scripts do is tried by continuous integration itself."""
+    for line in typed(block("zerochat sim")):
+        words = line.split()
+        if words[0] == "zerochat":
+            short = line.replace("--seeds 200", "--seeds 1") if "--seeds" in words else f"{line} --seeds 20"
+            assert "No promise was broken." in type_(short, dict(os.environ))
+        else:
+            script = (ROOT / words[0]).read_text(encoding="utf-8")
+            assert all(word in script or word == "--budget" for word in words[1:] if word.startswith("--"))
+
+
 def test_telemetry(home, people):  # noqa: F811
+    pytest.importorskip("pyarrow", reason="pyarrow comes with the extra `analytics`")
     [alice] = people("alice")
     alice.client.new("hikers")
     alice.client.send("hikers", "hello")
