@@ -279,7 +279,7 @@ def test_completions_and_the_manual(home, monkeypatch):  # noqa: F811
     assert ".TH" in type_(manual, dict(os.environ))
 
 
-def test_searches(home):
+def test_searches(home):  # noqa: F811
     """As they stand there, but shorter; what the scripts do is tried by continuous integration itself."""
     for line in typed(block("zerochat sim")):
         words = line.split()
