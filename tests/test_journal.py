@@ -1,5 +1,6 @@
 """The journal: what was committed is there, whatever happens; what was not has left no trace; nobody else reads it."""
 
+import logging
 import os
 import random
 import resource
@@ -38,6 +39,7 @@ from zerochat.agent.journal import (
     ReadOnly,
     WrongKey,
 )
+from zerochat.agent.rounds import Rounds
 from zerochat.group.effects import Confirm, DropBlobs, KeepBlob, Receipt, Refute, Remember
 
 KEY = bytes(range(32))
@@ -740,6 +742,18 @@ def test_a_page_that_the_power_has_cut_short_is_not_called_damaged(path: Path, t
     with Journal.open(torn, KEY) as journal:
         assert journal.reread(0, pages) == pages and not journal.damage
         journal.check()
+
+
+def test_a_journal_that_was_moved_away_is_said_to_be_and_ends_nobody(path: Path, tmp_path: Path):
+    """SQLite goes on with the file that it has opened; so does the agent, whose round through it is tried again."""
+    with Journal.create(path, KEY) as journal:
+        journal.commit(Tree("x"), [post(1)])
+    with Journal.open(path, KEY) as journal:
+        path.rename(tmp_path / "elsewhere")
+        with pytest.raises(DiskFailed):
+            journal.reread(0, 1)
+        assert not journal.damage
+        Rounds(journal, logging.getLogger("test")).go_on()
 
 
 # --- files that are not ours to open ----------------------------------------------------------------------------------

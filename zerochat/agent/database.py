@@ -237,7 +237,11 @@ def reread_pages(db: apsw.Connection, path: Path, key: bytes, first: int, count:
     """Read so many pages from the disk itself, whoever has them in memory, and say how many there were. Raises
     JournalDamaged, JournalInUse, or what writing may raise."""
     size: int = db.pragma("page_size")
-    pages = range(first, min(first + count, path.stat().st_size // size))
+    try:
+        there = path.stat().st_size // size
+    except OSError as error:  # somebody has moved it away, say; SQLite goes on with what it has opened
+        raise fault_of_disk(error, path) from error
+    pages = range(first, min(first + count, there))
     for page in pages:
         # Where the power went while it was written, the write-ahead log has it, and a checkpoint writes it anew.
         if page * size != NEVER_WRITTEN and not _is_sound(db, key, page, size):
