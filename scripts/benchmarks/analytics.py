@@ -1,8 +1,8 @@
 """A study of telemetry: from exports to tables, in Spark, beside DuckDB and Polars doing the same work in the same run.
 
-The work is all that is made of receipts: every file is looked through (size, SHA-256, footer), every row is asked
-whether it can be believed, and the tables message, edge_hist, edge, minute and outage are written, with all of their
-columns. Besides these, Spark writes its bronze and silver tables, which is how it goes on after an interruption, and
+The work is all that is made of receipts: every file is looked through (size, SHA-256, footer), and whose rows it has;
+every row is asked whether it can be believed, and the tables message, edge_hist, edge, minute and outage are written,
+with all of their columns. Besides these, Spark writes its bronze and silver tables, which is how it goes on after an interruption, and
 the others keep what those have in memory. The naive form writes four of the tables with fewer columns, and looks
 through no files.
 
@@ -33,7 +33,7 @@ MEMBERS, MESSAGES = 64, 200_000
 MEMBERS_QUICK, MESSAGES_QUICK = 6, 2_000
 HOURS = 7 * 24.0
 WORK = (
-    "Spark, DuckDB and Polars look through every file (size, SHA-256, footer), and believe no row unseen.",
+    "Spark, DuckDB and Polars look through every file (size, SHA-256, footer, whose rows), and believe no row unseen.",
     "They write message, edge_hist, edge, minute and outage; all of the columns are compared.",
     "Spark writes its bronze and silver tables too, to go on from if interrupted; the others keep those in memory.",
     "As one writes it first: four of the tables, fewer columns, and no look through files.",

@@ -1,14 +1,14 @@
 """The work of the pipeline over telemetry once more, in DuckDB: an oracle for its results, and a peer for its speed.
 
-The same files are looked through (size, SHA-256, footer), the same rows are believed, and the tables that the pipeline
-calls DELIVERIES are written, with all of their columns.
+The same files are looked through (size, SHA-256, footer), no two exports may have rows of one observer, the same rows are
+believed, and the tables that the pipeline calls DELIVERIES are written, with all of their columns.
 
 Only what simulated exports have: all members have exports, no group has had more than 64, nothing is set aside.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -279,9 +279,9 @@ def study(exports: Path, out: Path, within_us: int = 30_000_000, threads: int = 
     spans, files = manifests(exports)
     base.execute("CREATE TABLE export (observer BIGINT, from_us BIGINT, to_us BIGINT)")
     base.executemany("INSERT INTO export VALUES (?, ?, ?)", spans)
+    check_claims(exports, (claim for paths in files.values() for claim in claims(base, paths)))
     for kind in ("recv", "send", "view", "span"):
-        listed = ", ".join(f"'{path}'" for path in files[kind])
-        what = f"SELECT * FROM read_parquet([{listed}], hive_partitioning = false) WHERE {BELIEVABLE[kind]}"
+        what = f"SELECT * FROM read_parquet({listed(files[kind])}, hive_partitioning = false) WHERE {BELIEVABLE[kind]}"
         base.execute(f"CREATE VIEW {kind} AS {what}")
     run(base, CLOCKS)
     base.execute("CREATE TABLE line (member BIGINT, component BIGINT, base_us DOUBLE, slope DOUBLE, start_us BIGINT)")
@@ -375,8 +375,28 @@ def manifests(exports: Path) -> tuple[list[tuple[int, int, int]], dict[str, Sequ
     return spans, dict(files)
 
 
+def listed(paths: Sequence[str]) -> str:
+    return "[" + ", ".join(f"'{path}'" for path in paths) + "]"
+
+
+def claims(base: Any, paths: Sequence[str]) -> Iterable[tuple[str, int]]:
+    """Whose rows are in each of these files."""
+    what = f"read_parquet({listed(paths)}, hive_partitioning = false, filename = true)"
+    found: list[tuple[str, int]] = base.execute(f"SELECT DISTINCT filename, observer FROM {what}").fetchall()
+    return found
+
+
+def check_claims(exports: Path, found: Iterable[tuple[str, int]]) -> None:
+    """Whether each observer's rows are in one export alone. Raises Damaged."""
+    whose: dict[int, str] = {}
+    for path, observer in found:
+        export = Path(path).relative_to(exports).parts[0]
+        if whose.setdefault(observer, export) != export:
+            raise Damaged(path)
+
+
 class Damaged(Exception):
-    """A file is not the one that its manifest names."""
+    """A file is not the one that its manifest names, or has rows that are another export's."""
 
 
 def check(path: Path, told: dict[str, Any], version: int) -> None:

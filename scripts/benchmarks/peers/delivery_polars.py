@@ -3,7 +3,7 @@
 Only what simulated exports have, as in `delivery_duckdb`, whose tables and words these are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -23,6 +23,7 @@ from benchmarks.peers.delivery_duckdb import (
     TIMES,
     TIMES_MIN,
     WINDOW_S,
+    check_claims,
     fitted,
     manifests,
 )
@@ -182,9 +183,16 @@ def bits(table: pl.DataFrame, mask: str, by: list[str]) -> pl.DataFrame:
     return pl.concat(parts).group_by(*by, "number").agg(pl.col("rows").sum())
 
 
+def claims(paths: Sequence[str]) -> Iterable[tuple[str, int]]:
+    """Whose rows are in each of these files."""
+    rows = pl.scan_parquet(list(paths), hive_partitioning=False, include_file_paths="whence")
+    return rows.select("whence", "observer").unique().collect().iter_rows()
+
+
 def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
     """Write the tables as OUT/NAME.parquet."""
     spans, files = manifests(exports)
+    check_claims(exports, (claim for paths in files.values() for claim in claims(paths)))
     recv = pl.scan_parquet(files["recv"], hive_partitioning=False)
     recv = recv.filter(believable("recv", recv.collect_schema().names()))
     tables = {kind: pl.read_parquet(files[kind], hive_partitioning=False) for kind in ("send", "view", "span")}
