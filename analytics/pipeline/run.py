@@ -31,6 +31,8 @@ FORMAT, VERSION = "zerochat-analytics", 4
 STEPS = 24
 COMPILED_ROWS = 100_000
 """Over fewer rows than that, making a program of a plan takes longer than going through the plan itself."""
+FEW_ROWS = 20_000
+"""A table of no more stands in the plans of what is made of it, instead of being read for each of these again."""
 GOLD = (
     *(
         "message",
@@ -69,19 +71,36 @@ class Run:
         self.spark, self.store, self.progress, self.state = spark, store, progress, state
         self.watch = quality.Watch()
 
-    def table(self, layer: str, name: str, make: Callable[[], DataFrame], files: int = 1, over: int = 0) -> DataFrame:
-        """`over`: about so many rows are gone through for it."""
+    def table(
+        self,
+        layer: str,
+        name: str,
+        make: Callable[[], DataFrame],
+        files: int = 1,
+        over: int = 0,
+        few: bool = False,
+    ) -> DataFrame:
+        """`over`: about so many rows are gone through for it. `few`: it is used often, and mostly small."""
         known = f"{layer}/{name}"
         _compile(self.spark, over)
         with self.progress.step(known):
             if known in self.state["done"] and self.store.has_table(layer, name):
-                return self.store.table(layer, name)
+                return self._at_hand(self.store.table(layer, name), few)
             table = self.store.write(layer, name, make(), files)
             self.watch.gather()
             self.state["counts"] |= self.watch.counts
             self.state["done"].append(known)
             self.store.write_json("run.json", self.state)
-        return table
+            return self._at_hand(table, few)
+
+    def _at_hand(self, table: DataFrame, few: bool) -> DataFrame:
+        return at_hand(self.spark, table) if few else table
+
+
+def at_hand(spark: SparkSession, table: DataFrame) -> DataFrame:
+    """The same table, with its rows here where they are few."""
+    rows = table.limit(FEW_ROWS + 1).toArrow()
+    return table if rows.num_rows > FEW_ROWS else spark.createDataFrame(rows, table.schema)
 
 
 def _compile(spark: SparkSession, over: int) -> None:
@@ -230,7 +249,7 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         run.state["counts"] |= quality.of_receipts(every_pair, receipts)
     pair = every_pair.where(quality.OF_OTHERS)
     send = run.table("silver", "send", lambda: silver.sends(counted("send")), over=sent)
-    view = silver.views(spark, found)
+    view = at_hand(spark, silver.views(spark, found))
     people = run.table(
         "silver",
         "member",
@@ -241,21 +260,22 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
             .union(pair.select("group", "observer"))
             .union(send.select("group", "sender"))
         ),
+        few=True,
     )
-    line = run.table("silver", "skew", lambda: skew.lines(skew.differences(pair)))
-    covered = run.table("silver", "coverage", lambda: silver.coverage(spark, found, view, spans()))
+    line = run.table("silver", "skew", lambda: skew.lines(skew.differences(pair)), few=True)
+    covered = run.table("silver", "coverage", lambda: silver.coverage(spark, found, view, spans()), few=True)
     known = people.agg(f.max("number").alias("value")).union(line.agg(f.max("start_us"))).collect()
     last, start_us = (row["value"] or 0 for row in known)
     if last >= silver.EVER_MAX:
         raise quality.Crowded
     masks = Masks(last // silver.BITS + 1, last + 1)
     viewers = view.select("group", f.col("observer").alias("viewer")).distinct()
-    author = run.table("silver", "author", lambda: who.authors(pair, send, people, viewers, line))
+    author = run.table("silver", "author", lambda: who.authors(pair, send, people, viewers, line), few=True)
     [(anybody, silent)] = author.select(f.bool_or(f.expr("viewer is null")), f.bool_or(f.expr("not told"))).collect()
     roster = run.table(
         "silver", "roster", lambda: silver.rosters(view, covered, people, line, start_us, masks, bool(anybody))
     )
-    edges = run.table("silver", "edge", lambda: who.edges(pair, author, people, line))
+    edges = run.table("silver", "edge", lambda: who.edges(pair, author, people, line), few=True)
     # --- gold
     delivered = who.deliveries(silver.receipts(recv), edges, start_us)
     uncovered = silver.uncovered(covered, people) if silent else None

@@ -2,9 +2,9 @@
 
 The work is all that is made of receipts: every file is looked through (size, SHA-256, footer), and whose rows it has;
 every row is asked whether it can be believed, and the tables message, edge_hist, edge, minute and outage are written,
-with all of their columns. Besides these, Spark writes its bronze and silver tables, which is how it goes on after an interruption, and
-the others keep what those have in memory. The naive form writes four of the tables with fewer columns, and looks
-through no files.
+with all of their columns. Besides these, Spark writes its bronze and silver tables, which is how it goes on after an
+interruption, and the others keep what those have in memory. The naive form writes four of the tables with fewer
+columns, and looks through no files.
 
 Exports are simulated (members x messages, with outages, losses, repairs, clocks that are off), and the results
 of all are compared, row by row: where they differ, there are no figures. Every engine is a process of its own, timed

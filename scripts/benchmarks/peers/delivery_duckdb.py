@@ -1,7 +1,7 @@
 """The work of the pipeline over telemetry once more, in DuckDB: an oracle for its results, and a peer for its speed.
 
-The same files are looked through (size, SHA-256, footer), no two exports may have rows of one observer, the same rows are
-believed, and the tables that the pipeline calls DELIVERIES are written, with all of their columns.
+The same files are looked through (size, SHA-256, footer), no two exports may have rows of one observer, the same rows
+are believed, and the tables that the pipeline calls DELIVERIES are written, with all of their columns.
 
 Only what simulated exports have: all members have exports, no group has had more than 64, nothing is set aside.
 """
