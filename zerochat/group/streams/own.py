@@ -133,8 +133,9 @@ def _say(turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key
         near = {}  # somebody who has gone can open this, and hears the queue until we have closed it
     if near:
         turn.say(Publish(data_queue(name, group.me), written, tuple(near.values())))
-    for did in group.subscribers.keys() - near.keys():
-        _send(turn, name, did, written)
+    for did in group.subscribers:
+        if did not in near:
+            _send(turn, name, did, written)
 
 
 def _send(turn: Turn, name: str, member: str, written: bytes) -> None:
