@@ -333,6 +333,24 @@ def test_a_day_that_is_set_aside_is_not_lost(spark, small):
     assert row["from_us"] == pytest.approx(START_US, abs=SECOND_US) and row["to_us"] == START_US + DAY_US
 
 
+def test_of_too_many_times_of_recording_the_longest_count(spark, monkeypatch):
+    monkeypatch.setattr(silver, "SPANS_MAX", 2)
+    views = spark.createDataFrame(
+        [(0, 10, 1, [10, 20], START_US)], "export int, observer long, group long, roster array<long>, t_us long"
+    )
+    minutes = [(0, 30), (40, 50), (60, 61), (70, 90)]
+    spans = spark.createDataFrame(
+        [(0, START_US + 60 * begin * SECOND_US, START_US + 60 * end * SECOND_US) for begin, end in minutes],
+        "export int, t_from_us long, t_us long",
+    )
+    found = Bronze("", [Export("x", VERSIONS[-1], "", True, "s", 10, START_US, START_US + DAY_US, 1)])
+    rows = silver.coverage(spark, found, views, spans).orderBy("from_us").collect()
+    assert [((row["from_us"] - START_US) // (60 * SECOND_US), row["to_us"] - row["from_us"]) for row in rows] == [
+        (0, 30 * 60 * SECOND_US),
+        (70, 20 * 60 * SECOND_US),
+    ]
+
+
 def test_ten_thousand_tiny_files(spark, tmp_path):
     columns = {"observer": [5], "name": ["outbox"], "high": [1], "drops": [0], "t_us": [START_US]}
     schema = pa.schema(

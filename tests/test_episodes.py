@@ -73,6 +73,10 @@ def test_an_episode_replays_exactly_in_another_process_too():
     assert len(told_elsewhere("[sim.play_episode(seed).digest.hexdigest() for seed in range(12)]")) == 1
 
 
+def test_seed_704_whoever_is_told_alone_is_told_in_one_order():
+    assert len(told_elsewhere("sim.play_episode(704).digest.hexdigest()")) == 1
+
+
 def test_the_scripts_have_everything_in_them():
     seen = {act.kind for seed in range(300) for act in script(seed)}
     assert seen == {SAY, REMARK, ATTACH, *DEEDS, *FAULTS}

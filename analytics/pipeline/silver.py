@@ -35,6 +35,9 @@ SETTLE_US = 60_000_000
 """What was sent less than this before an observer's export ends need not have arrived in it."""
 APART_US = 1_000_000
 """Spans of recording that are no further apart are one: people who export alone have times to the second."""
+SPANS_MAX = 2_000
+"""Times of one member in one group in which its receipts are known, apart from each other: a start every twenty minutes
+for thirty days. Each of them is two moments at which whom everybody's messages are due to changes."""
 ALWAYS_US = TIME_US_MIN
 RECEIPT = (
     *("observer", "group", "sender", "seq", "keys", "n", "t_send_us", "t_recv_us", "hold_us", "path", "dup", "late"),
@@ -252,7 +255,8 @@ def coverage(spark: SparkSession, bronze: Bronze, views: DataFrame, spans: DataF
 
     From the first view of the group that an export has, to the export's end, without the days that were set aside, and
     without the time in which nothing was recorded: what is in none of the export's `spans` (export, t_from_us, t_us).
-    Exports of versions that have no spans say nothing of that.
+    Exports of versions that have no spans say nothing of that. Of more than SPANS_MAX, the longest: in the others
+    nothing counts as lost.
     """
     rows = []
     for number, export in enumerate(bronze.exports):
@@ -278,7 +282,13 @@ def coverage(spark: SparkSession, bronze: Bronze, views: DataFrame, spans: DataF
         )
         .where("to_us > from_us")
     )
-    return merged(covered, ["group", "member"])
+    longest = Window.partitionBy("group", "member").orderBy((f.col("from_us") - f.col("to_us")).asc(), "from_us")
+    return (
+        merged(covered, ["group", "member"])
+        .withColumn("place", f.row_number().over(longest))
+        .where(f.col("place") <= SPANS_MAX)
+        .drop("place")
+    )
 
 
 def uncovered(covered: DataFrame, people: DataFrame) -> DataFrame:

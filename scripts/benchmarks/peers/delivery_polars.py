@@ -186,7 +186,8 @@ def bits(table: pl.DataFrame, mask: str, by: list[str]) -> pl.DataFrame:
 def claims(paths: Sequence[str]) -> Iterable[tuple[str, int]]:
     """Whose rows are in each of these files."""
     rows = pl.scan_parquet(list(paths), hive_partitioning=False, include_file_paths="whence")
-    return rows.select("whence", "observer").unique().collect().iter_rows()
+    found: Iterable[tuple[str, int]] = rows.select("whence", "observer").unique().collect().iter_rows()
+    return found
 
 
 def study(exports: Path, out: Path, within_us: int = 30_000_000) -> None:
