@@ -200,6 +200,11 @@ def doubts(results: Results) -> list[str]:
             f"{count(jumps, 'gap')} in what came of members without an export are too large for losses, or too many "
             "together: rather a counter that has jumped. Nothing in them counts as lost."
         )
+    if times := quality["counts"].get("coverage.left_out"):
+        said.append(
+            f"{count(times, 'time')} of recording, the shortest of members who paused thousands of times, were left "
+            "out: nothing that was due then counts as lost."
+        )
     return said
 
 

@@ -28,7 +28,7 @@ from analytics.errors import NoExports, NothingToRead, NotOurs
 from analytics.pipeline import facts, messages, pairs, quality, run, silver, skew, speed, who
 from analytics.pipeline.read import DAY_US, Bronze, Export, bronze
 from analytics.pipeline.schema import KINDS, VERSIONS, struct
-from analytics.results import open_results, tag
+from analytics.results import Results, open_results, tag
 from benchmarks.ours.exports import SECOND_US, START, START_US, Plan, write, write_manifest
 from tests.studies import gold_rows, make_study
 
@@ -344,7 +344,13 @@ def test_of_too_many_times_of_recording_the_longest_count(spark, monkeypatch):
         "export int, t_from_us long, t_us long",
     )
     found = Bronze("", [Export("x", VERSIONS[-1], "", True, "s", 10, START_US, START_US + DAY_US, 1)])
-    rows = silver.coverage(spark, found, views, spans).orderBy("from_us").collect()
+    watch = quality.Watch()
+    rows = silver.coverage(spark, found, views, spans, watch.times).orderBy("from_us").collect()
+    watch.gather()
+    assert watch.counts == {"coverage.left_out": 2}
+    told = {"aside": [], "notes": [], "counts": watch.counts}
+    [said] = summary.doubts(Results("x", told, lambda name: pa.table({})))
+    assert said.startswith("2 times of recording")
     assert [((row["from_us"] - START_US) // (60 * SECOND_US), row["to_us"] - row["from_us"]) for row in rows] == [
         (0, 30 * 60 * SECOND_US),
         (70, 20 * 60 * SECOND_US),

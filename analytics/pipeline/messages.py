@@ -4,16 +4,13 @@ Millions of rows of what was received are gone through twice: once here (`heard`
 and latency (`pairs.histogram`). Everything else follows from these two, which are small.
 """
 
-from collections.abc import Callable
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from analytics.pipeline.schema import WORDS
-from analytics.pipeline.silver import Masks, word
+from analytics.pipeline.silver import Masks, Watched, unwatched, word
 from analytics.pipeline.skew import ahead
 
-Watched = Callable[[DataFrame], DataFrame]
 DIRECT, HISTORY, MEDIATOR = map(WORDS["recv", "path"].index, ("direct", "history", "mediator"))
 GAP_MAX = 10_000
 """Messages that are taken for lost between two that came; a larger gap is rather a counter that has jumped."""
@@ -52,12 +49,8 @@ def heard(deliveries: DataFrame, masks: Masks, within_us: int) -> DataFrame:
     )
 
 
-def _unwatched(gaps: DataFrame) -> DataFrame:
-    return gaps
-
-
 def gaps(
-    heard: DataFrame, authors: DataFrame, uncovered: DataFrame, masks: Masks, watch: Watched = _unwatched
+    heard: DataFrame, authors: DataFrame, uncovered: DataFrame, masks: Masks, watch: Watched = unwatched
 ) -> DataFrame:
     """Messages that nobody has received, of authors without an export: what lies between two that came. (author, seq,
     said_us, said_n, said_keys, kind, away*), as of the next one that came.
@@ -114,7 +107,7 @@ def reach(
     start_us: int,
     masks: Masks,
     uncovered: DataFrame | None = None,
-    watch: Watched = _unwatched,
+    watch: Watched = unwatched,
 ) -> DataFrame:
     """One row for each message that there was: what its author says of it, what observers do, and who was to get it.
     `uncovered` (`silver.uncovered`) is there where some author may have no export; gaps are looked for only then, as

@@ -259,6 +259,11 @@ class Watch:
         told = self._running["recv"] = Observation("jumps of counters")
         return gaps.observe(told, f.count_if(~f.col("lost")).alias("jumps"))
 
+    def times(self, covered: DataFrame) -> DataFrame:
+        """`covered` times of recording, of which those are counted that do not count (`silver.SPANS_MAX`)."""
+        told = self._running["coverage"] = Observation("times of recording")
+        return covered.observe(told, f.count_if(~f.col("counts")).alias("left_out"))
+
     def gather(self) -> None:
         """After what was watched has been read: its counts."""
         for kind, told in self._running.items():

@@ -26,7 +26,7 @@ from analytics.progress import Progress
 from analytics.results import apart
 from analytics.summary import count
 
-FORMAT, VERSION = "zerochat-analytics", 4
+FORMAT, VERSION = "zerochat-analytics", 5
 """Of what a run writes. Another version makes everything anew."""
 STEPS = 24
 COMPILED_ROWS = 100_000
@@ -85,16 +85,14 @@ class Run:
         _compile(self.spark, over)
         with self.progress.step(known):
             if known in self.state["done"] and self.store.has_table(layer, name):
-                return self._at_hand(self.store.table(layer, name), few)
-            table = self.store.write(layer, name, make(), files)
-            self.watch.gather()
-            self.state["counts"] |= self.watch.counts
-            self.state["done"].append(known)
-            self.store.write_json("run.json", self.state)
-            return self._at_hand(table, few)
-
-    def _at_hand(self, table: DataFrame, few: bool) -> DataFrame:
-        return at_hand(self.spark, table) if few else table
+                table = self.store.table(layer, name)
+            else:
+                table = self.store.write(layer, name, make(), files)
+                self.watch.gather()
+                self.state["counts"] |= self.watch.counts
+                self.state["done"].append(known)
+                self.store.write_json("run.json", self.state)
+            return at_hand(self.spark, table) if few else table
 
 
 def at_hand(spark: SparkSession, table: DataFrame) -> DataFrame:
@@ -263,7 +261,9 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         few=True,
     )
     line = run.table("silver", "skew", lambda: skew.lines(skew.differences(pair)), few=True)
-    covered = run.table("silver", "coverage", lambda: silver.coverage(spark, found, view, spans()), few=True)
+    covered = run.table(
+        "silver", "coverage", lambda: silver.coverage(spark, found, view, spans(), watch.times), few=True
+    )
     known = people.agg(f.max("number").alias("value")).union(line.agg(f.max("start_us"))).collect()
     last, start_us = (row["value"] or 0 for row in known)
     if last >= silver.EVER_MAX:

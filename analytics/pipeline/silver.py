@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
@@ -249,14 +250,24 @@ def merged(spans: DataFrame, by: list[str], apart_us: int = 0) -> DataFrame:
     )
 
 
-def coverage(spark: SparkSession, bronze: Bronze, views: DataFrame, spans: DataFrame) -> DataFrame:
+Watched: TypeAlias = Callable[[DataFrame], DataFrame]
+"""The same rows, which somebody counts."""
+
+
+def unwatched(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+def coverage(
+    spark: SparkSession, bronze: Bronze, views: DataFrame, spans: DataFrame, watch: Watched = unwatched
+) -> DataFrame:
     """During which time an observer's receipts are known: (group, member, from_us, to_us), to_us not included, and no
     two of one member meeting.
 
     From the first view of the group that an export has, to the export's end, without the days that were set aside, and
     without the time in which nothing was recorded: what is in none of the export's `spans` (export, t_from_us, t_us).
     Exports of versions that have no spans say nothing of that. Of more than SPANS_MAX, the longest: in the others
-    nothing counts as lost.
+    nothing counts as lost. `watch` gets every one, `counts` or not.
     """
     rows = []
     for number, export in enumerate(bronze.exports):
@@ -283,12 +294,8 @@ def coverage(spark: SparkSession, bronze: Bronze, views: DataFrame, spans: DataF
         .where("to_us > from_us")
     )
     longest = Window.partitionBy("group", "member").orderBy((f.col("from_us") - f.col("to_us")).asc(), "from_us")
-    return (
-        merged(covered, ["group", "member"])
-        .withColumn("place", f.row_number().over(longest))
-        .where(f.col("place") <= SPANS_MAX)
-        .drop("place")
-    )
+    ranked = merged(covered, ["group", "member"]).withColumn("counts", f.row_number().over(longest) <= SPANS_MAX)
+    return watch(ranked).where("counts").drop("counts")
 
 
 def uncovered(covered: DataFrame, people: DataFrame) -> DataFrame:

@@ -1,6 +1,6 @@
 """A study of telemetry: from exports to tables, in Spark, beside DuckDB and Polars doing the same work in the same run.
 
-The work is all that is made of receipts: every file is looked through (size, SHA-256, footer), and whose rows it has;
+The work is all that is made of receipts: every file is looked through (size, SHA-256, footer, whose rows it has),
 every row is asked whether it can be believed, and the tables message, edge_hist, edge, minute and outage are written,
 with all of their columns. Besides these, Spark writes its bronze and silver tables, which is how it goes on after an
 interruption, and the others keep what those have in memory. The naive form writes four of the tables with fewer

@@ -416,6 +416,7 @@ class World(Checks):
             self._later(1, node.name, LinkDown(link))
 
     def _dispatch(self, node: Node, link: bytes, envelope: bytes) -> None:
+        self.digest.update(link)  # also to whom something is said first
         ends = self._ends(node, link)
         if ends is not None:
             other, admit = ends

@@ -133,7 +133,7 @@ def _say(turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key
         near = {}  # somebody who has gone can open this, and hears the queue until we have closed it
     if near:
         turn.say(Publish(data_queue(name, group.me), written, tuple(near.values())))
-    for did in group.subscribers:
+    for did in group.subscribers:  # a difference of sets would have another order in every process
         if did not in near:
             _send(turn, name, did, written)
 
