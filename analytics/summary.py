@@ -183,7 +183,8 @@ def doubts(results: Results) -> list[str]:
     said = list(quality["notes"])
     aside = quality["aside"]
     if aside:
-        said.append(f"{count(len(aside), 'file')} or exports were set aside; quality.json names all of them.")
+        what = "1 file or export was" if len(aside) == 1 else f"{len(aside):,} files or exports were"
+        said.append(f"{what} set aside; quality.json names everything that was.")
         said += [f"{one['path'].rpartition('/')[2]} {one['why']}: {one['path']}" for one in aside[:SHOWN]]
     names = {
         "unbelievable": "rows lack something, or have a number out of its range, and were left out",

@@ -304,7 +304,7 @@ def test_what_a_killed_export_has_left_goes_with_the_next_and_one_under_way_stay
 def test_without_pyarrow_it_says_what_to_install_and_a_dry_run_needs_none(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(NoParquet, match="pip install pyarrow"):
-        export(tmp_path / "out", [acks(NOON)], NAMES, Pseudonyms.alone(), Wanted())
+        export(tmp_path / "made" / "for" / "out", [acks(NOON)], NAMES, Pseudonyms.alone(), Wanted())
     assert list(tmp_path.iterdir()) == []
     assert len(dry(acks(NOON), Pseudonyms.alone())) == 1
 

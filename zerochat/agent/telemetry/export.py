@@ -301,18 +301,24 @@ def export(
 
 @contextmanager
 def _beside(out: Path) -> Iterator[Path]:
-    """A folder beside the one that is wanted, which goes unless it was renamed. Those that were left behind by an
-    export that was killed go too."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    for left in out.parent.glob(f".{out.name}.*{_UNFINISHED}"):
-        with suppress(OSError), _held(left):
-            shutil.rmtree(left, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=_UNFINISHED, dir=out.parent))
+    """A folder beside the one that is wanted, which goes unless it was renamed, with the folders above that had to be
+    made for it. Those that were left behind by an export that was killed go too."""
+    made = [above for above in out.parents if not above.exists()]
     try:
-        with _held(folder):
-            yield folder
+        out.parent.mkdir(parents=True, exist_ok=True)
+        for left in out.parent.glob(f".{out.name}.*{_UNFINISHED}"):
+            with suppress(OSError), _held(left):
+                shutil.rmtree(left, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=_UNFINISHED, dir=out.parent))
+        try:
+            with _held(folder):
+                yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            for above in made:
+                above.rmdir()  # fails where something is in it, as after a rename
 
 
 @contextmanager
