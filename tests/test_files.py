@@ -475,6 +475,53 @@ def test_nobody_has_it_is_said_when_all_have_said_so():
     assert world.state("n1", file) == "getting", "it can be tried again"
 
 
+def test_who_had_not_got_it_is_asked_again_as_soon_as_it_has():
+    world = Filed()
+    world.bring_in("n1", "n2")
+    data = content(2 << 20)
+    file, _ = world.attach("n0", data)
+    world.run(for_ms=2_000)
+    world.deaf.add(frozenset({"n0", "n1"}))
+    world.get("n1", file)
+    assert world.run(lambda: world.did("n2") in world.holding("n1", file).absent, for_ms=60_000)
+    world.get("n2", file)
+    assert world.run(lambda: world.has("n2", data, file), for_ms=60_000)
+    assert world.run(lambda: world.has("n1", data, file), for_ms=60_000)
+    assert world.asked[-1][:2] == ("n2", world.did("n1"))
+
+
+def test_what_nobody_had_any_more_comes_when_somebody_has_it_again():
+    world = Filed()
+    world.bring_in("n1", "n2")
+    data = content(2 << 20)
+    file, _ = world.attach("n0", data)
+    world.run(for_ms=2_000)
+    world.ask("n0", DropFile(world.id, file.id))
+    world.get("n1", file)
+    assert world.run(lambda: world.state("n1", file) == "gone", for_ms=60_000)
+    world.attach("n2", data, "here it is", file)
+    assert world.run(lambda: world.has("n1", data, file), for_ms=60_000)
+
+
+def test_where_there_is_no_room_any_more_it_is_only_offered_again():
+    world = Filed()
+    world.bring_in("n1", "n2")
+    rules(world, "n1", total_max=3 << 20)
+    data, other = content(2 << 20), content(2 << 20, seed=8)
+    file, _ = world.attach("n0", data)
+    world.run(for_ms=2_000)
+    world.ask("n0", DropFile(world.id, file.id))
+    world.get("n1", file)
+    assert world.run(lambda: world.state("n1", file) == "gone", for_ms=60_000)
+    more, _ = world.attach("n0", other)
+    world.run(for_ms=2_000)
+    world.get("n1", more)
+    assert world.run(lambda: world.has("n1", other, more), for_ms=60_000)
+    world.attach("n2", data, "here it is", file)
+    world.run(for_ms=60_000)
+    assert world.state("n1", file) == "offered"
+
+
 def test_chat_comes_through_while_a_file_does():
     world = Filed(2)
     world.bring_in("n1")

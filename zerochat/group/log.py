@@ -26,7 +26,7 @@ from zerochat.group.event import (
     load_event,
     parse_event,
 )
-from zerochat.group.files import keeping
+from zerochat.group.files import getting, keeping
 from zerochat.group.history import regain, vouched
 from zerochat.group.ledger import adopting, mine
 from zerochat.group.membership import (
@@ -516,7 +516,7 @@ def _deliver(turn: Turn, name: str, event: Event, by: str = "") -> None:
     elif not known:
         remember(turn, name, event, late, by)
         if event.type == POST:
-            keeping.posted(turn, name, event)
+            getting.posted(turn, name, event)
         elif event.type == DELETE and by:
             keeping.said_deleted(turn, name, event.author, target_of(event), event.seq)
         elif event.type == DELETE:

@@ -17,7 +17,10 @@ from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import Refused
 from zerochat.group import conduct, mail
 from zerochat.group.effects import DropFile, FinishFile, Measure, StoreParts
-from zerochat.group.files.keeping import FRESH, edit
+from zerochat.group.event import Event
+from zerochat.group.files import keeping
+from zerochat.group.files.descriptor import files_in
+from zerochat.group.files.keeping import FRESH, edit, want_again
 from zerochat.group.files.tree import leads_to, part_size
 from zerochat.group.relationship import pack
 from zerochat.group.state import Haul, Holding
@@ -251,6 +254,29 @@ def came(turn: Turn, name: str, member: str) -> None:
     tell(turn, name, member)
 
 
+def posted(turn: Turn, name: str, event: Event) -> None:
+    """A post has come that may name files; of those that were known already, its author is one more who has them."""
+    known = turn.group(name).files
+    keeping.posted(turn, name, event)
+    for file in files_in(event.body):
+        if file.id in known and event.author not in (turn.group(name).me, known[file.id].author):
+            has(turn, name, file.id, event.author)
+
+
+def has(turn: Turn, name: str, key: str, member: str) -> None:
+    """A member has this file. Where it has said before that it has not, or has not answered, it is asked again."""
+    one = turn.group(name).files[key]
+    if member not in one.holders:
+        one = edit(turn, name, key, holders=(*one.holders, member))
+    if member in one.tried or one.state == "gone":
+        tried, absent = (tuple(did for did in known if did != member) for known in (one.tried, one.absent))
+        one = edit(turn, name, key, tried=tried, absent=absent)
+        if one.state == "gone":
+            one = want_again(turn, name, key)
+        if one.state == "getting" and one.haul is None:
+            turn.timer("file", name, 1)
+
+
 def went(turn: Turn, name: str, member: str) -> None:
     """A member is not there any more: ask others for what it was to bring."""
     for key, one in list(turn.group(name).files.items()):
@@ -259,15 +285,25 @@ def went(turn: Turn, name: str, member: str) -> None:
 
 
 def tell(turn: Turn, name: str, member: str | None = None) -> None:
-    """Tell whoever has posted files (or this one member, if it has) which of them are here."""
-    group = turn.group(name)
+    """Tell whoever has posted files, or has asked for them when they were not here, which of them are (or this one
+    member, if it has)."""
     here: dict[str, list[str]] = {}
-    for key, one in group.files.items():
-        if one.state == "here" and one.author != group.me and member in (None, one.author):
-            here.setdefault(one.author, []).append(key)
-    for author, keys in here.items():
-        if _free(turn, name, author):
-            _say(turn, name, author, FILE_HAVE, {"files": keys[-HAVE_FILES_MAX:]})
+    for key, one in turn.group(name).files.items():
+        for did in _told_of(one) if one.state == "here" else ():
+            if member in (None, did):
+                here.setdefault(did, []).append(key)
+    for did, keys in here.items():
+        _say_have(turn, name, did, keys[-HAVE_FILES_MAX:])
+
+
+def _told_of(one: Holding) -> tuple[str, ...]:
+    """Who is to know that it is here."""
+    return tuple(dict.fromkeys((one.author, *one.asked_by)))
+
+
+def _say_have(turn: Turn, name: str, member: str, keys: list[str]) -> None:
+    if _free(turn, name, member):
+        _say(turn, name, member, FILE_HAVE, {"files": keys})
 
 
 # --- from our own disk ------------------------------------------------------------------------------------------------
@@ -326,8 +362,8 @@ def whole(turn: Turn, name: str, key: str) -> None:
     if one is None or one.state != "getting" or one.have < one.file.parts:  # it was dropped meanwhile
         return
     edit(turn, name, key, state="here", **FRESH)
-    if _free(turn, name, one.author):
-        _say(turn, name, one.author, FILE_HAVE, {"files": [key]})
+    for member in _told_of(one):
+        _say_have(turn, name, member, [key])
     turn.timer("file", name, 1)
 
 

@@ -27,7 +27,7 @@ def hear_ask(turn: Turn, name: str, member: str, body: FileAskBody) -> None:
         raise Refused(why="a question for a file of another group, or by somebody who is not a member")
     one = group.files.get(body.file)
     if one is None or one.state != "here":
-        _say_lack(turn, name, member, body.file, "absent")
+        _say_absent(turn, name, member, body.file)
         return
     if body.first + body.count > one.file.parts:
         raise Malformed(why="file-ask: more parts than there are")
@@ -55,7 +55,7 @@ def read(turn: Turn, found: PartsRead) -> None:
         return
     if not found.parts:
         getting.failed(turn, group.id, found.file, "")
-        _say_lack(turn, group.id, found.member, found.file, "absent")
+        _say_absent(turn, group.id, found.member, found.file)
         return
     for number, (data, path) in enumerate(found.parts, found.first):
         body = {"file": found.file, "part": number, "data": b64url(data), "path": [b64url(each) for each in path]}
@@ -70,6 +70,16 @@ def _can_hear(turn: Turn, group: Group, member: str) -> bool:
         and relationship.established
         and mail.reachable(turn, group.id, member)
     )
+
+
+def _say_absent(turn: Turn, name: str, member: str, key: str) -> None:
+    """It is not here; where it may come yet, whoever has asked is told then (`getting.tell`)."""
+    one = turn.group(name).files.get(key)
+    if one is not None and member not in one.asked_by:
+        members = turn.group(name).view.members
+        still = tuple(did for did in one.asked_by if did in members)
+        keeping.edit(turn, name, key, asked_by=(*still, member))
+    _say_lack(turn, name, member, key, "absent")
 
 
 def _say_lack(turn: Turn, name: str, member: str, key: str, why: str) -> None:
@@ -89,6 +99,5 @@ def hear_have(turn: Turn, name: str, member: str, body: FileHaveBody) -> None:
     if body.group != name or member not in group.view.members:
         raise Refused(why="files of another group, or of somebody who is not a member")
     for key in body.files:
-        one = turn.group(name).files.get(key)
-        if one is not None and member not in one.holders:
-            keeping.edit(turn, name, key, holders=(*one.holders, member))
+        if key in turn.group(name).files:
+            getting.has(turn, name, key, member)

@@ -146,6 +146,16 @@ def get(turn: Turn, group: Group, file: File, author: str, event: str) -> None:
     turn.timer("file", group.id, 1)
 
 
+def want_again(turn: Turn, name: str, key: str) -> Holding:
+    """What nobody had any more somebody has now. Whoever has wanted it here still does, where there is room."""
+    group = turn.group(name)
+    try:
+        check_room(turn.agent, group, [group.files[key].file])
+    except LocalError:
+        return edit(turn, name, key, state="offered")
+    return edit(turn, name, key, state="getting")
+
+
 def drop(turn: Turn, group: Group, key: str) -> None:
     """Have this file here no more; it can be asked for again. Raises NoSuchFile."""
     if key not in group.files:

@@ -59,6 +59,8 @@ class Holding(Struct, frozen=True):
     """Those who have brought too little in the time that they had: they are asked when nobody else is left."""
     holders: tuple[str, ...] = ()
     """Other members who have said that they have it."""
+    asked_by: tuple[str, ...] = ()
+    """Members who were told that it is not here: as soon as it is, they are told that too."""
     auto: bool = False
     """It is fetched although nobody here has asked for it."""
     spoilt: int = 0

@@ -5,7 +5,7 @@ asker                              holder
   | <---------- file-part, 8 times - |    each with its path to the root, so that it can be checked by itself
   | -- file-ask (the next) --------> |
   | <------------------- file-lack - |    it has no such file, or is asked too much
-  | -- file-have (to the author) --> |
+  | -- file-have (to the author) --> |    also to whoever was told that there is no such file, when there is
 """
 
 from typing import Annotated, Literal
