@@ -38,11 +38,13 @@ def broken(seeds):
 # --- the simulator would notice -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_would_notice_if_nothing_overdue_was_posted(monkeypatch):
     monkeypatch.setattr(posting, "look", lambda turn, name, origin: None)
     assert any("has not posted" in one for one in broken(range(2)))
 
 
+@pytest.mark.slow
 def test_it_would_notice_if_witnesses_cosigned_what_they_do_not_hold(monkeypatch):
     real = witnessing.cosign
     monkeypatch.setattr(
@@ -53,6 +55,7 @@ def test_it_would_notice_if_witnesses_cosigned_what_they_do_not_hold(monkeypatch
     assert any("no honest witness holds" in one for one in broken(range(6)))
 
 
+@pytest.mark.slow
 def test_it_would_notice_if_a_minority_was_believed(monkeypatch):
     monkeypatch.setattr(Quorum, "needed", property(lambda self: 1))
     assert broken(range(12))

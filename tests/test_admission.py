@@ -471,6 +471,7 @@ def test_nothing_on_the_way_in_waits_for_a_timer():
     assert world.now - begun < 200, "virtual milliseconds"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", [PERFECT, Faults(loss=0.1, duplication=0.05, delay_ms_max=100)])
 def test_sixteen_who_come_at_once_through_different_members_all_meet(faults):
     world = Admitting(20, Policy())

@@ -94,6 +94,7 @@ def meet(host, *guests, group="friends"):
     )
 
 
+@pytest.mark.slow
 def test_two_people_talk_and_both_have_everything_after_a_restart(people):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
@@ -139,6 +140,7 @@ def test_an_agent_that_moves_to_other_ports_is_found_again(people):
     assert bob.client.wait("friends", bob.client.send("friends", "here").id).complete
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(people, monkeypatch):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
@@ -187,6 +189,7 @@ def test_text_that_does_not_fit_is_refused_in_words(people):
     assert alice.texts() == ["x" * 65_536]
 
 
+@pytest.mark.slow
 def test_a_subscriber_hears_every_event_once_and_in_order(people):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
@@ -205,6 +208,7 @@ def test_a_subscriber_hears_every_event_once_and_in_order(people):
     assert [e.replayed for e in heard[:2]] == [True, True]
 
 
+@pytest.mark.slow
 def test_the_demonstration_delivers_everything():
     said = []
     assert run_script(said.append) == 0
@@ -258,6 +262,7 @@ def shell(tmp_path):
         shell.kill(profile)
 
 
+@pytest.mark.slow
 def test_two_profiles_by_the_command_line_alone_and_again_after_kill_9(shell):
     for name in ("alice", "bob"):
         shell(name, "init", "--name", name)

@@ -323,6 +323,7 @@ def test_scenario_3_whoever_joins_through_an_honest_member_never_hears_of_her():
     assert not {BOB, CAROL} & set(world.trapped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agree", ["permissive", "strict"])
 @pytest.mark.parametrize("seed", range(12))
 def test_scenario_4_what_is_only_late_is_no_disagreement(seed, agree):

@@ -196,6 +196,7 @@ def test_what_others_have_handed_over_is_counted(tmp_path: Path) -> None:
         assert height.sure == height.seq - 2
 
 
+@pytest.mark.slow
 def test_a_newcomer_s_log_is_sound_while_its_history_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The past of those who are there and of one who has left, before and after anybody has said something new."""
     monkeypatch.setattr("zerochat.group.history.past.RUN_EVENTS_MAX", 10)
@@ -527,6 +528,7 @@ def mutated(dice: random.Random, data: bytes) -> bytes:
     return data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [3_000, pytest.param(60_000, marks=pytest.mark.long)])
 def test_whatever_a_file_says_it_is_read_or_refused(log: tuple[Ledger, list[LogRow]], times: int) -> None:
     """A file is a stranger's: it comes to a verdict, or is refused as no history or as a damaged one."""

@@ -527,6 +527,7 @@ def back_to(person: Person, backup_file: Path) -> None:
     restore(person.places, backup_file, None)
 
 
+@pytest.mark.slow
 def test_a_restored_profile_says_nothing_twice(tmp_path: Path):
     """What it said after the backup comes back from the other member, and only then does it go on."""
     alice, bob = Person(tmp_path, "alice").wake(), Person(tmp_path, "bob").wake()

@@ -126,6 +126,7 @@ def people(tmp_path, mediator):
                 person.sleep()
 
 
+@pytest.mark.slow
 def test_everybody_is_reached_and_nobody_needs_to_know_how(people):
     alice, bob, carol = people
     assert alice.reaches() == {"bob": "mediator", "carol": "link"}
@@ -137,6 +138,7 @@ def test_everybody_is_reached_and_nobody_needs_to_know_how(people):
     assert alice.texts() == bob.texts() == carol.texts()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [90, pytest.param(1000, marks=pytest.mark.long)])
 def test_nothing_is_lost_and_nothing_comes_twice_when_the_mediator_is_killed(people, mediator, count):
     said = []
@@ -200,6 +202,7 @@ def pair(tmp_path, chain):
                 person.sleep()
 
 
+@pytest.mark.slow
 def test_two_mediators_in_a_row_and_each_of_them_is_killed(pair, chain):
     (alice, bob), (outer, inner) = pair, chain
     assert alice.reaches() == {"bob": "mediator"} and bob.reaches() == {"alice": "mediator"}

@@ -207,6 +207,7 @@ def test_what_is_not_installed_is_missing(tmp_path, monkeypatch, capsys):
     assert "no C compiler" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_real_agents(tmp_path, monkeypatch):
     monkeypatch.setattr(agents, "TRIES_MAX", 1)
     said = []

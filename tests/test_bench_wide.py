@@ -112,6 +112,7 @@ def test_nothing_is_left_of_a_line():
             os.fstat(host.device)
 
 
+@pytest.mark.slow
 @needs_line
 def test_a_real_join_over_a_short_line():
     with Line({TESTER: 0.0, "alice": 1.0, "bob": 1.0}) as line, Agents(line) as agents:

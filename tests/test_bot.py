@@ -72,6 +72,7 @@ def test_a_usage_is_read_off_a_signature():
     assert usage_of(parameters_of(add)) == "[NUMBERS...]"
 
 
+@pytest.mark.slow
 @given(st.text(max_size=200))
 def test_whatever_is_typed_is_read_or_refused(line):
     for handler in (deploy, tell, add, maybe):
@@ -183,6 +184,7 @@ def test_a_rate_is_for_each_author_and_an_event_is_counted_once():
 # --- what may be acknowledged -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.randoms(use_true_random=False))
 def test_nothing_is_acknowledged_before_it_is_handled(dice: random.Random):
     """Over lost connections and lost acknowledgements, in any order of handling."""

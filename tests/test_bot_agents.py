@@ -121,6 +121,7 @@ def running(bot: Bot):
         assert not thread.is_alive()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "commands", "kills"),
     [(0, 100, 4), *(pytest.param(seed, 1_250, 25, marks=pytest.mark.chaos) for seed in (1, 2, 3, 4))],
@@ -284,6 +285,7 @@ def test_a_bot_takes_an_agent_along_where_none_runs_and_ends_with_nought(people,
     assert "Traceback" not in (tmp_path / "bot.log").read_text()
 
 
+@pytest.mark.slow
 def test_what_could_not_be_handled_is_listed_tried_again_and_thrown_away(pair, app, tmp_path):
     alice, bob = pair
     process = started([str(app)], bob, tmp_path)
@@ -352,6 +354,7 @@ async def ping(m: Message, number: int) -> None:
 """
 
 
+@pytest.mark.slow
 def test_what_finds_no_end_becomes_a_dead_letter_and_the_bot_goes_on(pair, tmp_path):
     """A pattern and a loop are interrupted; for a thread, which nothing can end, the process ends with 9, once."""
     alice, bob = pair
@@ -384,6 +387,7 @@ def test_what_finds_no_end_becomes_a_dead_letter_and_the_bot_goes_on(pair, tmp_p
         process.wait()
 
 
+@pytest.mark.slow
 def test_who_has_had_a_bot_and_retires_it_is_no_bot_any_more(pair, app, tmp_path):
     """Refused while it runs; another bot of the profile that goes on keeps the mark."""
     alice, bob = pair

@@ -83,6 +83,7 @@ def test_commands(bot_of):
     run(story())
 
 
+@pytest.mark.slow
 def test_everything_else(bot_of):
     bot = bot_of(OTHERS)
 

@@ -86,6 +86,7 @@ def test_ci_tells_each_build_once_and_what_was_mended(example, tmp_path):
     run(story())
 
 
+@pytest.mark.slow
 def test_reminder_reminds_also_when_it_was_killed_meanwhile(example, utc):
     bot = example("reminder", REMINDER_GROUP="friends").bot
 

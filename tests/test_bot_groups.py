@@ -460,6 +460,7 @@ def test_ordinary_functions_are_called_in_threads_and_time_waits_for_them():
     assert names == ["alice", "bob", "robo"] * 2
 
 
+@pytest.mark.slow
 def test_timers_run_at_their_times_and_what_was_missed_is_made_up_for_once(utc):
     bot, ran = Bot(name="robo"), []
 

@@ -48,6 +48,7 @@ def typed(lines: str) -> list[str]:
     return [found for line in lines.splitlines() if (found := line.partition("   #")[0].strip())]
 
 
+@pytest.mark.slow
 def test_first_steps_and_files(home):
     """As one types them, job control and all; what was started is ended by the last of them, or here."""
     Path("photo.jpg").write_bytes(b"a picture")
@@ -60,6 +61,7 @@ def test_first_steps_and_files(home):
     assert saved.read_bytes() == b"a picture"
 
 
+@pytest.mark.slow
 def test_a_bot_is_written_tried_given_a_profile_and_run(home, people):  # noqa: F811
     [alice] = people("alice")
     alice.client.new("friends")

@@ -45,6 +45,7 @@ from zerochat.sim.byzantine import Tally, play_byzantine
 EVERYDAY, SLICE = 30, 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, EVERYDAY, 5))
 def test_nothing_comes_of_breaking_the_rules(first):
     for seed in range(first, first + 5):
@@ -72,10 +73,12 @@ def test_nothing_comes_of_any_attack_alone(attack, budget):
     raise AssertionError(f"{attack} has had too few occasions: {tally.tried}")
 
 
+@pytest.mark.slow
 def test_a_byzantine_history_replays_exactly_in_another_process_too():
     assert len(told_elsewhere("[sim.play_byzantine(seed).digest.hexdigest() for seed in range(3)]")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["two histories", "two names"])
 def test_whoever_signs_two_histories_is_found_out(attack):
     tally = Tally()
@@ -95,6 +98,7 @@ ON_HEARSAY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ON_HEARSAY)
 def test_nothing_comes_of_what_is_said_of_others_words(attack):
     tally = Tally()
@@ -103,6 +107,7 @@ def test_nothing_comes_of_what_is_said_of_others_words(attack):
     assert tally.tried[attack] > 3
 
 
+@pytest.mark.slow
 def test_what_is_forged_gets_as_far_as_it_can():
     """Into logs, as the word of the liar; else the histories with it would prove nothing."""
     found = set()
@@ -251,6 +256,7 @@ def test_it_would_notice_words_of_absent_authors_that_anybody_hands_over(monkeyp
             found_out(attack)
 
 
+@pytest.mark.slow
 def test_it_would_notice_a_history_that_does_not_hang_together(monkeypatch):
     monkeypatch.setattr(past, "_fault", lambda *_: "")
     with pytest.raises(Violation):
@@ -277,12 +283,14 @@ def test_it_would_notice_shares_that_nobody_has_asked_for(monkeypatch):
         found_out("unasked shares", first=1)
 
 
+@pytest.mark.slow
 def test_it_would_notice_words_put_into_somebodys_mouth(monkeypatch):
     monkeypatch.setattr(regain, "is_ours", lambda *_: True)
     with pytest.raises(Violation, match=r"never said|accuses a member who keeps the rules|was forged"):
         found_out("tall claims", 30)
 
 
+@pytest.mark.slow
 def test_it_would_notice_who_is_silenced_for_long(monkeypatch):
     monkeypatch.setattr(regain, "TRIES_MAX", 10**9)
     with pytest.raises(Violation, match="may say nothing for too long"):
@@ -371,6 +379,7 @@ def shown_by(arena):
     return [json.loads(json.dumps(evidence_of(join))) for join in joins if join.contradiction], honest
 
 
+@pytest.mark.slow
 def test_evidence_holds_before_a_judge_who_knows_nothing_else():
     shown, honest = [], set()
     for seed in range(108, 148):

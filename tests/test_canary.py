@@ -228,6 +228,7 @@ def people(tmp_path: Path) -> Iterator[list[Person]]:
             process.wait()
 
 
+@pytest.mark.slow
 @linux
 def test_nothing_can_be_read_at_rest_or_from_outside(people: list[Person]):
     one, two = people = people[:2]
@@ -290,6 +291,7 @@ def test_nothing_can_be_read_at_rest_or_from_outside(people: list[Person]):
     assert findings(folders, [], needles) == [], "when they were killed"
 
 
+@pytest.mark.slow
 @linux
 def test_a_newcomers_history_a_backup_and_an_export_leave_nothing_to_be_read(people: list[Person]):
     one, two, three = people
@@ -325,6 +327,7 @@ def test_a_newcomers_history_a_backup_and_an_export_leave_nothing_to_be_read(peo
     assert findings([one.outside], [], needles), "the harness finds what is in an export"
 
 
+@pytest.mark.slow
 @linux
 def test_a_fault_of_our_own_does_not_write_down_what_it_has_stumbled_over(people: list[Person]):
     """In the core, where the agent goes on, and outside of it, where it ends."""
@@ -348,6 +351,7 @@ def test_a_fault_of_our_own_does_not_write_down_what_it_has_stumbled_over(people
     assert findings(folders, [], needles) == [], "after the end of it"
 
 
+@pytest.mark.slow
 @linux
 def test_a_mediator_has_nothing_that_it_could_read(people: list[Person]):
     """What it keeps for somebody who is away: not in its store, nor in what SQLite writes beside it, nor where its

@@ -115,6 +115,7 @@ def judged_elsewhere(file: Any) -> tuple[int, str]:
     return found.returncode, json.loads(found.stdout)["delivery"]
 
 
+@pytest.mark.slow
 def test_whoever_withholds_a_message_is_found_out_by_everybody(
     people: Any, quick: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: Any
 ) -> None:
@@ -185,6 +186,7 @@ def test_whoever_withholds_a_message_is_found_out_by_everybody(
     assert (shown.state, shown.mine, shown.answers) == ("decided", "", [])
 
 
+@pytest.mark.slow
 def test_whoever_is_accused_falsely_answers_by_itself_also_after_a_restart(
     people: Any, quick: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

@@ -96,6 +96,7 @@ def lossy(folder, line, count):
         check(everybody)
 
 
+@pytest.mark.slow
 @needs_line
 def test_a_few_words_over_a_line_that_loses_every_fifth_packet(tmp_path, line):
     lossy(tmp_path, line, 20)

@@ -4,6 +4,8 @@ import socket
 import threading
 import time
 
+import pytest
+
 from tests.rogue import at_rest, texts
 from tests.test_agent import Person, meet, until
 from tests.test_chaos_strangers import p99
@@ -13,6 +15,7 @@ PATIENCE_S = 60
 WORDS = 30
 
 
+@pytest.mark.slow
 def test_names_that_are_never_looked_up_hold_nothing_else_up(tmp_path, monkeypatch):
     """Alice is to connect with somebody over HTTP whose address is such a name; her group talks on meanwhile."""
     asked, silence, lookup = [], threading.Event(), socket.getaddrinfo

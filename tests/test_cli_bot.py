@@ -22,6 +22,7 @@ def verb(folder, *words, typed="", code=0, **environment):
     return run.stdout, run.stderr
 
 
+@pytest.mark.slow
 def test_a_new_bot_is_there_with_a_test_that_passes_and_overwrites_nothing(tmp_path):
     out, _ = verb(tmp_path, "new", "greeter")
     assert out.splitlines() == ["greeter.py", "test_greeter.py"]

@@ -634,6 +634,7 @@ def test_the_life_of_a_group_with_one_frame_for_all(two) -> None:
     assert two("bob", "history hikers")[1].endswith("ally put bob out\n")
 
 
+@pytest.mark.slow
 def test_a_group_that_one_asks_to_be_let_into(two) -> None:
     _, group, _ = two("alice", "new crew --join ask --roles admins")
     link = two("alice", "invite crew --read-only --format url")[1]

@@ -51,6 +51,7 @@ def test_an_invitation_is_not_given_up_and_used_at_once(run, crew) -> None:
     assert of(crew, "cancel") == of(crew, "join") == []
 
 
+@pytest.mark.slow
 def test_whoever_waits_gives_up_and_may_come_again(two) -> None:
     two("alice", "new crew --join ask")
     link = two("alice", "invite crew --format url")[1].encode()
@@ -64,6 +65,7 @@ def test_whoever_waits_gives_up_and_may_come_again(two) -> None:
     until(lambda: "crew" in two("bob", "info crew")[1], "coming in")
 
 
+@pytest.mark.slow
 def test_an_agent_of_its_own_stays_until_the_inviter_knows(run) -> None:
     for name in ("alice", "bob"):
         create_profile(places(name, os.environ), name, None)

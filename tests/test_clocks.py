@@ -11,6 +11,7 @@ __all__ = ["people"]
 YEAR_S = 365 * 24 * 3600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jumps", [(1, 0), (-1, 0), (1, -1, 0)], ids=["forwards", "back", "both"])
 def test_a_clock_that_was_wrong_for_a_while_costs_nobody_a_message(jumps, people):
     alice, bob = people("alice", "bob")

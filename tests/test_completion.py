@@ -78,6 +78,7 @@ def script(world, shell):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_shell_completes_what_is_typed(world, shell):
     if why := why_not(shell):
@@ -158,6 +159,7 @@ def test_names_are_those_that_the_terminal_shows_as_they_are(world):
     assert completed(world, "__complete", "posted", NAMES[1]) == ["film.mkv", ODD]
 
 
+@pytest.mark.slow
 def test_nothing_is_started_and_nobody_is_asked(world, tmp_path):
     """Neither without an agent, nor where a profile has a passphrase, nor where the agent does not answer."""
     from zerochat.agent.vault import create_profile

@@ -43,6 +43,7 @@ def narrow():
     disk.unregister()
 
 
+@pytest.mark.slow
 def test_any_write_may_be_the_first_for_which_there_is_no_room(narrow):
     with folders() as (folder, _):
         work = deeds(random.Random(5), 16)

@@ -158,6 +158,7 @@ def test_an_agent_at_an_address(home):  # noqa: F811
         assert said.startswith("ready") and f"203.0.113.7:{pair}" in said and f"203.0.113.7:{queue}" in said, said
 
 
+@pytest.mark.slow
 def test_a_backup_and_its_return(home):  # noqa: F811
     environment = dict(os.environ)
     type_("zerochat --profile alice init --name Alice && zerochat --profile alice new hikers", environment)
@@ -170,6 +171,7 @@ def test_a_backup_and_its_return(home):  # noqa: F811
     )
 
 
+@pytest.mark.slow
 def test_behind_a_mediator(home, people):  # noqa: F811
     serve, route = typed(block("zerochat mediator --listen"))[1::2]
     [port] = ports(1)
@@ -185,6 +187,7 @@ def test_behind_a_mediator(home, people):  # noqa: F811
         assert "127.0.0.1" in type_("zerochat route", as_(bob))
 
 
+@pytest.mark.slow
 def test_a_connection(home, people):  # noqa: F811
     alice, bob = people("alice", "bob")
     for person in (alice, bob):  # as the page says above the block: who makes an invitation needs an address
@@ -279,6 +282,7 @@ def test_completions_and_the_manual(home, monkeypatch):  # noqa: F811
     assert ".TH" in type_(manual, dict(os.environ))
 
 
+@pytest.mark.slow
 def test_searches(home):  # noqa: F811
     """As they stand there, but shorter; what the scripts do is tried by continuous integration itself."""
     for line in typed(block("zerochat sim")):
@@ -309,6 +313,7 @@ def test_telemetry(home, people):  # noqa: F811
     assert not found.on and not found.rows
 
 
+@pytest.mark.slow
 def test_a_council(home, people):  # noqa: F811
     alice, carol, dave = people("Alice", "Carol", "Dave")
     lines = typed(block("zerochat new council"))
@@ -344,6 +349,7 @@ def test_a_council(home, people):  # noqa: F811
     assert revoked
 
 
+@pytest.mark.slow
 def test_a_court(home, people):  # noqa: F811
     """Nobody withholds anything here: whoever accuses all the same is told so, and there is no case to judge."""
     alice, carol, dave = people("Alice", "Carol", "Dave")

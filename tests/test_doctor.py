@@ -278,6 +278,7 @@ def as_struct(struct):
     return {name: getattr(struct, name) for name in struct.__struct_fields__}
 
 
+@pytest.mark.slow
 def test_what_a_peer_has_said_cannot_do_anything_to_the_terminal(home, fake_agent, tmp_path):
     """Whatever of others or of a settings file comes into a line is made printable."""
     evil = STATUS.__class__(
@@ -307,6 +308,7 @@ def test_status_as_a_health_check(home, fake_agent, tmp_path, fields, code):
         assert done.returncode == expected and json.loads(done.stdout)["pid"] == 4242
 
 
+@pytest.mark.slow
 def test_an_address_that_nobody_answers_at(home, fake_agent):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -35,6 +35,7 @@ def talk(everybody, until_number):
             machine.say(f"{machine.name} says {len(machine.said)}")
 
 
+@pytest.mark.slow
 def test_two_members_whose_link_is_cut_all_the_time(tmp_path, chaos):
     two_whose_link_is_cut(tmp_path, chaos, 60, 1.0)
 
@@ -90,6 +91,7 @@ def weather(dice, chaos, everybody):
             chaos.heal()
 
 
+@pytest.mark.slow
 def test_five_members_whose_links_are_cut_and_who_die_by_lot(tmp_path, chaos):
     five_who_die(tmp_path, chaos, 15, 2, seed=1)
 
@@ -124,6 +126,7 @@ def five_who_die(folder, chaos, count, deaths, seed):
         acknowledged(everybody)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goodbye", [False, True], ids=["killed", "left"])
 def test_what_only_one_member_has_of_somebody_who_is_gone_for_ever(tmp_path, chaos, goodbye):
     """`goodbye`: it leaves the group before its machine is gone."""
@@ -151,6 +154,7 @@ def test_what_only_one_member_has_of_somebody_who_is_gone_for_ever(tmp_path, cha
 # --- one who is too slow --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_slow_member_costs_the_others_nothing(tmp_path, chaos):
     one_slow_member(tmp_path, chaos, 80, 20_000, 5.0)
 

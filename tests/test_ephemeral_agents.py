@@ -122,6 +122,7 @@ def test_a_bot_tells_neither(people: Any) -> None:
     assert told(bob, "typing") == told(bob, "read", upto=event.lamport) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [TYPING_SENT_S, 1.0])
 def test_the_pace_is_kept_and_bounded(every: float) -> None:
     pace, now = Pace(), time.monotonic()

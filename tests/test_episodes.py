@@ -52,6 +52,7 @@ def script(seed: int) -> tuple[Act, ...]:
     return script_of(seed, names, outsider)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, EVERYDAY, 50))
 def test_whatever_goes_wrong_everybody_gets_everything(first):
     for seed in range(first, first + 50):
@@ -69,6 +70,7 @@ def test_thirty_thousand_episodes_break_no_promise(budget, capsys):
     assert found.faults >= FAULTS_MIN * found.played
 
 
+@pytest.mark.slow
 def test_an_episode_replays_exactly_in_another_process_too():
     assert len(told_elsewhere("[sim.play_episode(seed).digest.hexdigest() for seed in range(12)]")) == 1
 
@@ -154,6 +156,7 @@ def test_seed_11316_a_file_goes_on_after_a_start_on_a_full_disk():
     play_episode(11316)
 
 
+@pytest.mark.slow
 def test_files_are_fetched_in_episodes():
     whole = 0
     for seed in range(60):
@@ -265,6 +268,7 @@ def test_whoever_ends_it_is_told_what_was_played(form, monkeypatch, capsys):
     assert ("Interrupted: of 5, 2 episodes played, 4.0 faults each" in out) if form == "text" else '"played":2' in out
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_all_processes_without_a_traceback():
     words = [sys.executable, "-P", "-m", "zerochat", "sim", "--seeds", "1000000", "--jobs", "2"]
     found = subprocess.Popen(
@@ -276,6 +280,7 @@ def test_ctrl_c_ends_all_processes_without_a_traceback():
     assert (found.returncode, err) == (130, "") and "Interrupted: of 1,000,000, " in out
 
 
+@pytest.mark.slow
 def test_what_came_of_attacks_is_the_same_in_every_form(capsys):
     assert main(["sim", "--byzantine", "--seeds", "2", "--jobs", "1", "--format", "jsonl"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -27,6 +27,7 @@ def typed(capsys: Any, person: Person, monkeypatch: pytest.MonkeyPatch, *words: 
     return code, " ".join(captured.out.split()), " ".join(captured.err.split())
 
 
+@pytest.mark.slow
 def test_who_has_signed_for_a_message_and_what_that_shows_to_whom(
     three: list[Person],  # a fixture
     capsys: Any,
@@ -82,6 +83,7 @@ def test_a_signature_that_shows_nothing_any_more_is_not_said_to_be_here_and_not_
     assert "bob has signed for it too, and what is kept here does not show it any more." in told
 
 
+@pytest.mark.slow
 def test_who_was_put_out_still_sees_what_it_has_signed_as_its_own(
     three: list[Person],  # a fixture
     capsys: Any,
@@ -111,6 +113,7 @@ def test_who_was_put_out_still_sees_what_it_has_signed_as_its_own(
         alice.client.proof("friends", "", "zoe")
 
 
+@pytest.mark.slow
 def test_a_proof_gets_a_name_of_its_own_and_is_checked_from_the_file_alone(
     three: list[Person],  # a fixture
     tmp_path: Any,
@@ -157,6 +160,7 @@ def test_where_nothing_is_signed_that_is_said(people: Any, capsys: Any, monkeypa
     assert code == 0 and "court: What you say here is signed" in said
 
 
+@pytest.mark.slow
 def test_how_the_log_of_an_accountable_group_stands(people: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "ROUND_MS", 400)
     monkeypatch.setattr(posting, "AHEAD_MS", 540_000 - 5_000)

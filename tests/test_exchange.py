@@ -379,6 +379,7 @@ JUNK = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(["did", "label", "did_doc~attach", "did_rotate~attach"]), JUNK, max_size=4))
 def test_any_body_is_read_or_refused(change):

@@ -272,6 +272,7 @@ FIELDS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(FIELDS | JUNK, max_size=FILES_MAX + 1) | JUNK)
 def test_whatever_a_post_says_of_files_it_names_files_or_none(listed):
     for file in files_in({"files": listed}):
@@ -279,6 +280,7 @@ def test_whatever_a_post_says_of_files_it_names_files_or_none(listed):
         assert files_in({"files": [file.body()]}) == (file,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [FileAskBody, FilePartBody, FileLackBody, FileHaveBody])
 @given(st.data())
 def test_whatever_a_message_about_files_says_it_is_read_or_refused(shape, data):
@@ -391,6 +393,7 @@ def test_one_flipped_bit_in_any_part_is_refused(number):
     assert world.holding("n1", file).liars == (world.did("n0"),)
 
 
+@pytest.mark.slow
 def test_what_was_on_disk_before_a_restart_is_not_asked_for_again():
     world = Filed(2)
     world.bring_in("n1")
@@ -490,6 +493,20 @@ def test_who_had_not_got_it_is_asked_again_as_soon_as_it_has():
     assert world.asked[-1][:2] == ("n2", world.did("n1"))
 
 
+def test_a_question_that_got_lost_is_asked_once_more_of_the_only_one_who_has_it():
+    world = Filed(2)
+    world.bring_in("n1")
+    data = content(2 << 20)
+    file, _ = world.attach("n0", data)
+    world.run(for_ms=2_000)
+    world.deaf.add(frozenset({"n0", "n1"}))
+    world.get("n1", file)
+    world.run(for_ms=2_000)
+    world.deaf.clear()
+    assert world.run(lambda: bool(world.asked), for_ms=getting.PATIENCE_MS // 2)
+    assert world.run(lambda: world.has("n1", data, file), for_ms=60_000)
+
+
 def test_what_nobody_had_any_more_comes_when_somebody_has_it_again():
     world = Filed()
     world.bring_in("n1", "n2")
@@ -522,6 +539,7 @@ def test_where_there_is_no_room_any_more_it_is_only_offered_again():
     assert world.state("n1", file) == "offered"
 
 
+@pytest.mark.slow
 def test_chat_comes_through_while_a_file_does():
     world = Filed(2)
     world.bring_in("n1")
@@ -590,6 +608,7 @@ def test_parts_that_nobody_has_asked_for_are_not_kept():
     assert [told for told in world.nodes["n1"].dropped if "Refused" in told]
 
 
+@pytest.mark.slow
 def test_who_asks_for_too_much_has_to_wait_and_is_heard_all_the_same():
     world = Filed(2)
     world.bring_in("n1")
@@ -739,6 +758,7 @@ def test_limits_are_said_in_words():
     assert world.run(lambda: world.state("n1", file) == "here", for_ms=100_000)
 
 
+@pytest.mark.slow
 def test_thousands_of_offers_fill_nothing():
     world = Filed(2)
     world.bring_in("n1")
@@ -788,6 +808,7 @@ def test_nothing_comes_by_itself_where_nobody_wants_that():
     assert world.state("n1", file) == "offered" and FileRules().auto_max > 0
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_it_until_somebody_asks_again():
     world = Filed(2)
     world.bring_in("n1")

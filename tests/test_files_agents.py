@@ -94,6 +94,7 @@ def test_on_disk_nothing_of_it_is_readable_and_forgetting_removes_it(people, tmp
     until(lambda: not [one for one in bob.places.files.rglob("*") if one.is_file()], "the file is removed")
 
 
+@pytest.mark.slow
 def test_a_large_file_comes_on_request_with_news_on_both_sides(people, tmp_path):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
@@ -123,6 +124,7 @@ def test_a_large_file_comes_on_request_with_news_on_both_sides(people, tmp_path)
     assert saved.sha256 == hashlib.sha256(data).hexdigest()
 
 
+@pytest.mark.slow
 def test_it_goes_on_after_a_restart_from_what_is_on_disk(people, tmp_path):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
@@ -144,6 +146,7 @@ def test_it_goes_on_after_a_restart_from_what_is_on_disk(people, tmp_path):
     assert bob.client.save("friends", "film.mkv", str(tmp_path / "copy")).sha256 == hashlib.sha256(data).hexdigest()
 
 
+@pytest.mark.slow
 def test_somebody_else_gives_what_its_author_cannot(people, tmp_path):
     alice, bob, carol = people("alice", "bob", "carol")
     meet(alice, bob, carol)
@@ -158,6 +161,7 @@ def test_somebody_else_gives_what_its_author_cannot(people, tmp_path):
     assert carol.client.save("friends", "film.mkv", str(tmp_path / "copy")).sha256 == hashlib.sha256(data).hexdigest()
 
 
+@pytest.mark.slow
 def test_what_was_spoilt_on_disk_is_never_given_on_and_is_fetched_anew(people, tmp_path):
     alice, bob, carol = people("alice", "bob", "carol")
     meet(alice, bob, carol)

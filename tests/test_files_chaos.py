@@ -44,6 +44,7 @@ def on_disk(machine):
     return sum(one.stat().st_size for one in machine.places.files.rglob("*.part"))
 
 
+@pytest.mark.slow
 def test_kill_9_again_and_again_loses_nothing_that_counted(tmp_path, chaos):
     path, data = write(tmp_path, "film.mkv", SIZE)
     dice = Random(3)
@@ -111,6 +112,7 @@ def test_somebody_else_gives_it_when_one_goes_silent(tmp_path, chaos):
             alice.go_on()
 
 
+@pytest.mark.slow
 def test_chat_comes_through_on_a_slow_line_while_a_file_does(tmp_path, chaos):
     path, _ = write(tmp_path, "film.mkv", SIZE)
     with machines(tmp_path, ("alice", "bob"), chaos) as everybody:

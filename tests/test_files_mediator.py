@@ -2,6 +2,8 @@
 
 import hashlib
 
+import pytest
+
 from tests import test_behind_a_mediator
 from tests.test_agent import until
 from tests.test_files_agents import is_here, the_file, write
@@ -10,6 +12,7 @@ mediator = test_behind_a_mediator.mediator
 people = test_behind_a_mediator.people
 
 
+@pytest.mark.slow
 def test_a_file_goes_over_a_mediator_to_whom_no_link_leads(people, tmp_path):
     alice, bob, carol = people
     path, data = write(tmp_path, "photo.jpg", 400_000)
@@ -20,6 +23,7 @@ def test_a_file_goes_over_a_mediator_to_whom_no_link_leads(people, tmp_path):
     assert bob.client.save("friends", "photo.jpg", str(tmp_path / "copy")).sha256 == hashlib.sha256(data).hexdigest()
 
 
+@pytest.mark.slow
 def test_it_comes_over_the_mediator_alone(people, tmp_path):
     alice, bob, carol = people
     carol.sleep()

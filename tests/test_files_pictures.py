@@ -79,6 +79,7 @@ def test_what_is_none_or_damaged_or_of_another_kind_is_refused(content):
         small(content)
 
 
+@pytest.mark.slow
 def test_a_bomb_is_refused_before_it_unfolds():
     bomb = made("PNG", (20_000, 20_000))
     assert len(bomb) < 2 << 20

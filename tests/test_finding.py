@@ -163,6 +163,7 @@ def test_nothing_that_can_be_typed_is_a_mistake_of_grammar(log: Log, query: str)
         assert all(hit.text == "a quiet word" for hit in log.ask(query).hits)
 
 
+@pytest.mark.slow
 def test_any_text_is_said_and_found_again(log: Log):
     dice = random.Random(5)
     letters = "ab ZÉß\u0301\"'*(){}^:+-_,.\0\n\t橋日カ한ไ😀\u200d\U0001f1e9\ud800\u202e\x1b"
@@ -405,6 +406,7 @@ def test_a_restart_and_a_copy(log: Log, tmp_path: Path):
     assert b"bridge" not in log.path.read_bytes()
 
 
+@pytest.mark.slow
 def test_an_older_journal_gets_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Of version 3, with more posts than are held in memory at once, and an edit that an older version did not know."""
     log = Log(tmp_path / "made.db")

@@ -36,6 +36,7 @@ REFUSED = (b"c_i=", b'"type":"remove"', b'"type":"role"')
 FINDINGS = sorted((Path(__file__).parent / "fuzz_findings").glob("*.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_no_parser_fails_in_a_short_run(name):
     report = run(Cases(TARGETS[name], seed=2026), range(1), slow_ns=10**12)
@@ -161,6 +162,7 @@ def test_the_help_names_all_parsers():
     assert ", ".join([*TARGETS, "doors"]) in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["code", "doors"])
 def test_ctrl_c_says_what_was_done(name):
     words = [sys.executable, str(ROOT / "scripts" / "fuzz"), name, "--seconds", "600", "--processes", "2"]
@@ -315,6 +317,7 @@ def test_an_agent_that_ends_in_a_storm_is_noticed(monkeypatch):
     assert found.faults and "the agent has ended (-9)" in found.faults[0]
 
 
+@pytest.mark.slow
 def test_what_takes_memory_is_found():
     tried = []
 
@@ -327,6 +330,7 @@ def test_what_takes_memory_is_found():
     assert "MiB of memory" in run(Cases(Greedy(), seed=1), range(1), slow_ns=10**12).findings[0].why
 
 
+@pytest.mark.slow
 def test_what_takes_long_is_found():
     assert not is_slow(Slow(), b"{" * 4, slow_ns=5_000_000)
     assert is_slow(Slow(), b"{" * 8, slow_ns=5_000_000)

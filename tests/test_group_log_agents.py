@@ -38,6 +38,7 @@ def size(person: Person) -> int:
     return log.followed.frontier.size if log is not None else 0
 
 
+@pytest.mark.slow
 def test_whoever_was_away_finds_in_the_log_what_its_author_is_not_there_to_say(people: Any) -> None:
     everybody = alice, bob, carol, dora = people("alice", "bob", "carol", "dora")
     alice.client.new("friends", keys="sender-key", accountability="ledger")

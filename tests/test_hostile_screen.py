@@ -75,6 +75,7 @@ def at_a_terminal(command: list[str], size: tuple[int, int], **environment: str)
     return code, bytes(output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [1, pytest.param(len(BUNDLES), marks=pytest.mark.long)])
 def test_no_byte_of_it_reaches_a_terminal(tmp_path, names):
     """Every place once; where a place shows one name at a time, with as many `names` in turn."""
@@ -108,6 +109,7 @@ VERBS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", ["text", "jsonl"])
 def test_no_verb_prints_any_of_it(tmp_path, format_):
     """At a terminal, where text and narration come out together."""

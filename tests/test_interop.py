@@ -82,6 +82,7 @@ def kids(curve: str) -> tuple[str, list[str]]:
     return f"{ALICE}#{curve}", [f"{BOB}#{curve}-{name}" for name in ("second", "first")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("peer", "agreement", "enc", "curve"), jwe_cells(writing=False))
 def test_they_open_our_envelopes(peers, peer, agreement, enc, curve):
     from_kid, to_kids = kids(curve)

@@ -151,6 +151,7 @@ def long_lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journal]:
         yield made
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(start=tree, data=st.data())
 def test_every_state_comes_back_exactly(long_lived: Journal, start: Tree, data: st.DataObject):

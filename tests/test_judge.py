@@ -66,6 +66,7 @@ def tried(seeds):
     return upheld, found
 
 
+@pytest.mark.slow
 def test_whoever_withholds_is_found_out_and_nobody_else():
     upheld, found = tried(range(EVERYDAY))
     assert upheld > EVERYDAY // 10 and found > 2 * EVERYDAY
@@ -80,6 +81,7 @@ def test_many_histories_are_judged_as_they_were(budget, capsys):
     assert upheld
 
 
+@pytest.mark.slow
 def test_another_process_comes_to_the_same_from_the_file_alone(tmp_path):
     quarrels = [quarrel for seed in range(12) for quarrel in Story(seed).play()]
     for number, quarrel in enumerate(quarrels):
@@ -92,6 +94,7 @@ def test_another_process_comes_to_the_same_from_the_file_alone(tmp_path):
     assert len(here) > 20
 
 
+@pytest.mark.slow
 def test_the_verb_ends_with_what_it_comes_to(tmp_path, capsys, monkeypatch):
     """Guilty 7, not shown to the end 5, not guilty 0, no case 1; and no profile is made for that."""
     monkeypatch.setenv("ZEROCHAT_HOME", str(tmp_path / "nobody"))
@@ -262,6 +265,7 @@ def test_nobody_escapes_as_a_false_accuser_by_an_accusation_that_says_it_is_olde
     assert judge(case).delivery == VOID
 
 
+@pytest.mark.slow
 def test_a_case_without_the_later_subscriptions_turns_nothing_against_the_accuser():
     stories = (quarrel for seed in range(233, 400) for quarrel in Story(seed).play())
     found = (one for one in stories if one.cheated and missing_of(one).reopened and missing_of(one).defences)

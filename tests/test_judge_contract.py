@@ -189,6 +189,7 @@ def shown(gas: dict[str, list[int]]) -> str:
     return "\n".join((f"{'gas':<20} {'least':>9} {'median':>9} {'most':>9}", *lines))
 
 
+@pytest.mark.slow
 def test_the_contract_comes_to_the_same_verdicts():
     """`-rP` shows what each operation costs."""
     gas: dict[str, list[int]] = defaultdict(list)
@@ -323,6 +324,7 @@ def test_an_accusation_has_its_time_and_so_has_a_defence():
     assert chain.send(OTHER, "conclude", case).as_number() == 4
 
 
+@pytest.mark.slow
 def test_what_shows_nothing_is_refused_and_no_verdict_becomes_milder():
     chain, place = begun()
     first, link, came, last = said = stream()

@@ -393,6 +393,7 @@ def changed(envelope: bytes, mutate: Callable[[str], str], **more: object) -> by
     return json.dumps(tree | {"protected": b64url(mutate(header).encode())} | more, separators=(",", ":")).encode()
 
 
+@pytest.mark.slow
 def test_an_envelope_is_read_alike_by_its_likeness_and_in_general() -> None:
     """Every byte of a familiar envelope changed, removed and doubled: both ways of reading find the same."""
     sender, recipient = OwnKey(ALICE_KID, secret(ALICE_KID)), TheirKey(BOB_1, public(BOB_1))

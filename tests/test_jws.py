@@ -241,6 +241,7 @@ def test_too_much_is_refused_when_written() -> None:
         sign(bytes(SIGNED_BYTES_MAX), [(KID, KIDS[KID])])
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(noise=st.binary(max_size=200) | st.recursive(st.none() | st.text(max_size=5), st.lists).map(compact_json))
 def test_noise_is_malformed(noise: bytes) -> None:

@@ -47,6 +47,7 @@ def there(looker, other):
     return shown_as(looker, other, "connected")
 
 
+@pytest.mark.slow
 def test_a_machine_that_stands_still_is_noticed_and_so_is_its_return(tmp_path):
     with machines(tmp_path, ("alice", "bob", "carol")) as everybody:
         alice, bob, carol = everybody
@@ -66,6 +67,7 @@ def test_a_machine_that_stands_still_is_noticed_and_so_is_its_return(tmp_path):
         check(everybody)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "both"),
     [
@@ -94,6 +96,7 @@ def test_a_network_that_swallows_everything_is_noticed_by_both(tmp_path, chaos, 
         check(everybody)
 
 
+@pytest.mark.slow
 def test_whoever_is_cut_off_for_long_keeps_nothing_in_memory(tmp_path, chaos):
     cut_off(tmp_path, chaos, 150)
 

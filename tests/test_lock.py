@@ -34,6 +34,7 @@ def ended(thread: AgentThread) -> None:
     assert not thread.is_alive(), "it goes on"
 
 
+@pytest.mark.slow
 def test_an_agent_that_nobody_needs_closes_the_profile(home: Places):
     create_profile(home, "zoe", None)
     key = unlock(home, None)
@@ -107,6 +108,7 @@ def test_a_chat_closes_where_a_person_has_typed_the_passphrase(
     assert closes_after == ([900.0] if passphrase and not from_file else [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", [True, False])
 def test_the_agent_closes_where_a_person_has_typed_the_passphrase(
     typed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -139,6 +141,7 @@ def test_the_agent_closes_where_a_person_has_typed_the_passphrase(
     assert ("nobody has been attached" in capsys.readouterr().err) is typed
 
 
+@pytest.mark.slow
 def test_a_chat_that_nobody_touches_closes(tmp_path: Path):
     async def scene() -> None:
         async with FakeAgent(tmp_path / "socket") as agent:

@@ -135,6 +135,7 @@ class World:
         self.reached[witness.did] = parse_checkpoint(piece[1].text).size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_whatever_is_posted_is_found_by_everybody_in_one_order(seed):
     world = World(seed)

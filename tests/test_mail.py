@@ -252,6 +252,7 @@ def test_everything_arrives_once_after_an_absence(how):
     world.settle()
 
 
+@pytest.mark.slow
 def test_what_a_mediator_has_lost_is_sent_again_soon_after_the_member_is_back():
     world = Behind(3, hidden=("n1", "n2"))
     group = world.everybody()

@@ -115,6 +115,7 @@ def send(machine: Machine, crowd: Crowd, sent: list[str]) -> None:
         sent.append(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [2.0, pytest.param(60.0, marks=pytest.mark.long)])
 def test_everybody_hears_everything_once_and_in_order(tmp_path: Path, seconds: float) -> None:
     dice = random.Random(9)

@@ -576,6 +576,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kind=st.sampled_from(TYPES), body=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
 def test_no_body_upsets_it(site, bob, kind, body):

@@ -324,6 +324,7 @@ def test_a_fault_of_ours_costs_nobody_else(start, people, monkeypatch):
     until(lambda: bob.got == ["still there"], sender.step, bob.step)
 
 
+@pytest.mark.slow
 def test_strangers_do_not_hold_places(start, people, monkeypatch):
     monkeypatch.setattr(service, "STRANGER_S", 0.0)
     monkeypatch.setattr(service, "SWEEP_S", 0.05)
@@ -389,6 +390,7 @@ def test_a_mediator_stays_behind_its_mediator(start, home, tmp_path):
         Service(fresh, unlock(fresh, None), Wishes("127.0.0.1", behind=outer.link)).start()
 
 
+@pytest.mark.slow
 def test_what_could_not_be_written_is_fetched_again(start, people, monkeypatch, tmp_path):
     """The inner mediator's disk is full when the outer one has something for it."""
     outer = start(Wishes("127.0.0.1"), outer_home(tmp_path))
@@ -466,6 +468,7 @@ class Process:
         return code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("total", [300, pytest.param(1000, marks=pytest.mark.long)])
 def test_killed_in_the_middle(total, tmp_path, people):
     """Two behind the mediator, one before it, and the process killed several times: all arrive, none is stored twice,

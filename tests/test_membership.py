@@ -1028,6 +1028,7 @@ def histories(draw):
     return book
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(histories(), st.randoms(use_true_random=False))
 def test_any_order_of_arrival_gives_the_same_view(book, dice):
@@ -1055,6 +1056,7 @@ def at_odds(book, one, other):
     return one.seq == other.seq or apart
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(histories())
 def test_every_view_is_sound(book):
@@ -1081,6 +1083,7 @@ def test_every_view_is_sound(book):
         assert did("a") in view.members or did("a") in gone
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(histories(), st.sampled_from(LETTERS), st.sampled_from(LETTERS), st.sampled_from(["reader", "writer", "admin"]))
 def test_a_face_is_told_what_the_others_would_say(book, author, other, role):

@@ -189,6 +189,7 @@ def test_what_a_killed_agent_has_left_in_its_write_ahead_log_comes_along(home: P
     assert ("late", b"\x01") in raw(killed / "journal.db.v2", key)["meta"]
 
 
+@pytest.mark.slow
 def test_the_power_may_go_at_any_moment(home: Places, tmp_path: Path):
     key = key_of(home)
     before = raw(home.journal, key)

@@ -54,6 +54,7 @@ def test_what_may_not_stand_in_a_name_is_called_by_its_name_and_once():
         checked_name("x" * 65, "group's name")
 
 
+@pytest.mark.slow
 def test_every_control_and_format_character_of_this_python_is_refused():
     known = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
     visible = {0x0600, 0x0601, 0x0602, 0x0603, 0x0604, 0x0605, 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD}

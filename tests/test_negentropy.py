@@ -169,6 +169,7 @@ def names(items):
 frames = st.integers(FRAME_BYTES_MIN, 3 * FRAME_BYTES_MIN)
 
 
+@pytest.mark.slow
 @given(two_sets(), frames, frames)
 @settings(deadline=None, max_examples=150)
 def test_it_ends_with_the_difference(sets, frame_mine, frame_theirs):
@@ -420,6 +421,7 @@ def told():
     return messages
 
 
+@pytest.mark.slow
 def test_every_truncation(told):
     for message in told:
         whole = 0

@@ -197,6 +197,7 @@ def zerochat(person: Person, *words: str, text: str = "") -> tuple[int, str, str
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
+@pytest.mark.slow
 def test_all_of_it_from_the_command_line(people: Any) -> None:
     alice, bob = people("alice", "bob")
     meet(alice, bob)

@@ -268,6 +268,7 @@ def test_refusals_say_what_is_wrong(name):
     assert why in str(caught.value.fields["why"])
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.sampled_from([*v1(), *v2(), "requests~attach", "attachments", "expires_time"]), st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=6) | st.sampled_from([DID_KEY, URI, v1()["@type"]]),

@@ -185,6 +185,7 @@ def test_too_much_is_refused_on_both_sides(seal: Seal) -> None:
         seal.open(padded[:-1] + b" }")
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(noise=st.binary(max_size=200) | st.recursive(st.none() | st.text(max_size=5), st.lists).map(compact_json))
 def test_noise_is_malformed(noise: bytes) -> None:

@@ -58,6 +58,7 @@ def test_a_line_of_today_has_no_date():
 # --- pipes ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_comes_through_a_pipe_is_said(friends):
     alice, bob = friends
     out, err = piped(alice, b"hi\n\n //not a command\n//slash\n/members\nwith\ttabs and \xc3\xa9\r\nno end", code=1)
@@ -87,6 +88,7 @@ def test_json_for_programs(friends):
     assert all(line.startswith("{") for line in out.splitlines())
 
 
+@pytest.mark.slow
 def test_an_agent_of_its_own_hands_over_what_was_said(tmp_path):
     with machines(tmp_path, ("alice", "bob")) as (alice, bob):
         meet(alice, bob)
@@ -159,6 +161,7 @@ def test_what_comes_waits_for_the_line_to_be_done(friends):
         assert one.ends() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["ctrl+c", "kill -9", "the terminal is closed", "no signal says so"])
 def test_a_line_that_was_begun_is_kept(friends, end):
     alice, _ = friends
@@ -236,6 +239,7 @@ def test_groups_are_switched_and_others_are_named(friends):
         assert one.ends() == 0
 
 
+@pytest.mark.slow
 def test_two_groups_of_one_name_are_told_apart(tmp_path):
     with machines(tmp_path, ("alice", "bob")) as (alice, bob):
         meet(alice, bob)

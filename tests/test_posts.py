@@ -178,6 +178,7 @@ def check(timeline):
     assert quoting == timeline.answers
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(post_lists, st.integers(6, 130), st.booleans())
 def test_every_row_is_as_high_as_it_is_drawn_and_never_wider(rows, width, marked):
@@ -216,6 +217,7 @@ def test_a_mark_takes_room_from_the_last_line_alone_and_hides_nothing(post, widt
         assert len(beside) <= len(without) + 1
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(post_lists.filter(bool), st.data(), st.integers(8, 110))
 def test_heights_follow_whatever_becomes_of_a_post(rows, data, width):

@@ -42,6 +42,7 @@ WEAK = {
 """Settings with which something is lost."""
 
 
+@pytest.mark.slow
 def test_nothing_promised_is_lost():
     verdict = cut_many("every day", 600)
     assert verdict.states >= 600 and not verdict.bad, f"{verdict}: {verdict.first}"

@@ -65,6 +65,7 @@ def cut(disk: Disk, after: Path, look: Callable[[bool], None], again: int = 4) -
     return len(seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("passphrase", [None, FIRST])
 def test_a_profile_is_there_whole_or_not_at_all(passphrase: bytes | None, roots: tuple[Path, Path]):
     live, after = roots
@@ -116,6 +117,7 @@ def test_a_lock_that_is_not_synced_would_be_noticed(roots: tuple[Path, Path], mo
         cut(disk, after, look)
 
 
+@pytest.mark.slow
 def test_a_backup_is_whole_or_says_that_it_is_not(roots: tuple[Path, Path], tmp_path: Path):
     live, after = roots
     create_profile(home(live), "zoe", FIRST)

@@ -167,6 +167,7 @@ def lines_of(person: Person, event: str = "", author: str = "") -> list[bytes]:
     return [line.encode() for line in page.lines]
 
 
+@pytest.mark.slow
 def test_a_message_is_proven_to_somebody_who_has_only_the_file(three, tmp_path, capsys, monkeypatch):
     alice = three[0]
     file = tmp_path / "message.zproof"
@@ -191,6 +192,7 @@ def test_a_message_is_proven_to_somebody_who_has_only_the_file(three, tmp_path, 
     assert code == 7 and not shown and "proves nothing" in said
 
 
+@pytest.mark.slow
 def test_whoever_has_a_message_proves_who_has_said_it(three, tmp_path):
     alice, bob, _ = three
     event = next(e.id for e in bob.client.history("friends").events if e.body.get("text") == "number 2")
@@ -198,6 +200,7 @@ def test_whoever_has_a_message_proves_who_has_said_it(three, tmp_path):
     assert proven.head.author == alice.client.groups()[0].me and not proven.signers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["\n", "\u2028"])
 def test_what_was_said_in_lines_looks_like_nothing_else(three, tmp_path, capsys, end):
     alice = three[0]
@@ -212,6 +215,7 @@ def test_what_was_said_in_lines_looks_like_nothing_else(three, tmp_path, capsys,
     assert forged not in lines
 
 
+@pytest.mark.slow
 def test_that_nothing_is_left_out_is_proven_without_a_word_of_it(three):
     alice, bob, _ = three
     own = check_proof(lines_of(alice))
@@ -219,6 +223,7 @@ def test_that_nothing_is_left_out_is_proven_without_a_word_of_it(three):
     assert check_proof(lines_of(bob, author="alice")).last == own.last
 
 
+@pytest.mark.slow
 def test_the_verb_writes_a_file_for_its_owner_alone_and_over_no_other(three, tmp_path, capsys, monkeypatch):
     alice, file = three[0], tmp_path / "message.zproof"
     as_one = ("--profile", alice.name)
@@ -234,6 +239,7 @@ def test_the_verb_writes_a_file_for_its_owner_alone_and_over_no_other(three, tmp
     assert code == 0 and [one["body"]["text"] for one in shown["events"]] == ["number 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["alice", "bob"])
 def test_a_long_history_is_proven_page_by_page_as_in_one(three, who, tmp_path, capsys, monkeypatch):
     person = next(one for one in three if one.name == who)
@@ -285,6 +291,7 @@ def test_a_proof_is_no_case_and_whoever_takes_it_for_one_is_told_the_verb(tmp_pa
     assert code == 1 and f"is a proof, and no case: `zerochat verify-proof '{file}'`" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pages", [proofs.MESSAGES_MAX, 1])
 def test_what_was_heard_before_a_stream_was_asked_for_anew_is_in_its_history(three, pages, monkeypatch):
     """In an accountable group that is at every change of those who keep the log."""

@@ -407,6 +407,7 @@ KINDS = [ping.PING, ping.PING_V1, features.QUERIES, features.QUERY_V1, features.
 KINDS += [problem.PROBLEM, problem.PROBLEM_V1, ORG + "didexchange/1.0/problem_report", basic.BASIC, basic.BASIC_V1]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(KINDS), BODIES)
 def test_any_body_is_read_or_refused(kind, body):

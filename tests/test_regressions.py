@@ -187,6 +187,7 @@ def moment():
 # --- R1 -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", ["pairwise-single", "pairwise-multi"])
 @pytest.mark.parametrize("sizes", [(1, 2, 4), pytest.param((8, 16), marks=pytest.mark.long)])
 def test_r01_every_copy_of_every_burst_arrives(people, keys, sizes):
@@ -510,6 +511,7 @@ def gone(member):
 # --- R17, R18 -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_r17_a_bomb_is_refused_before_it_is_opened(monkeypatch):
     """What it says of itself is enough, however small a window it needs."""
     small = zstandard.ZstdCompressionParameters.from_level(3, window_log=20)
@@ -619,6 +621,7 @@ def test_a_member_that_floods_is_heard_less_and_the_others_are_heard(people):
         assert alice.is_well()
 
 
+@pytest.mark.slow
 def test_a_member_whose_words_are_junk_is_shut_out_for_a_while(people, monkeypatch):
     assert bans.BAN_S == 10 * 60, "and not as short as here"
     monkeypatch.setattr(bans, "BAN_S", 2.0)

@@ -475,6 +475,7 @@ def test_whoever_says_again_and_again_that_it_has_lost_something_is_not_believed
 # --- by lot ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_no_place_is_used_twice_whoever_is_there_and_whatever_has_happened_since(seed, monkeypatch):
     dice = random.Random(f"restored {seed}")

@@ -312,6 +312,7 @@ def sealed_under(key: bytes, header: Json | bytes, plain: bytes) -> bytes:
     return closed({name: base64.urlsafe_b64encode(part).decode() for name, part in parts.items()}, raw)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.booleans(), st.booleans(), st.integers(0, 3), st.randoms(use_true_random=False))
 def test_the_shortcut_reads_what_the_long_way_reads(
@@ -549,6 +550,7 @@ MESSAGES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(MESSAGES)
 def test_what_is_dumped_is_parsed(message: Message) -> None:

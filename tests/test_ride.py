@@ -263,6 +263,7 @@ class Person:
         self.thread.stop()
 
 
+@pytest.mark.slow
 def test_agents_that_meet_again_exchange_their_dids_on_the_lines_that_they_have(tmp_path, monkeypatch):
     heard: list[bytes] = []
     hear = Transport._hear_rider

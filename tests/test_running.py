@@ -89,6 +89,7 @@ def test_whoever_has_started_it_is_told_when_it_is_ready_and_when_it_ends(one, a
         assert run.process.stdout.read().startswith(b"ready ") and run.process.stderr.read() == b""
 
 
+@pytest.mark.slow
 def test_the_watchdog_hears_of_an_agent_that_works_and_not_of_one_that_hangs(one):
     with service(one, variables={"WATCHDOG_USEC": "600000"}) as run:
         assert run.manager.hears() == ["READY=1"]
@@ -155,6 +156,7 @@ def test_told_to_end_it_sends_what_waits_and_takes_nothing_new(two):
     assert bob.texts() == ["before the end"]
 
 
+@pytest.mark.slow
 def test_nobody_who_is_silent_holds_the_end_up(two):
     alice, bob = two
     alice.places.config.write_text("[agent]\ndrain = 1\n")
@@ -250,6 +252,7 @@ def test_each_setting_is_either_taken_over_or_waits():
     assert differences(Settings(), Settings()).sentences() == ["No setting has changed."]
 
 
+@pytest.mark.slow
 def test_limits_of_files_are_taken_over_by_an_agent_that_runs(two, tmp_path):
     alice, _ = two
     large = tmp_path / "large"
@@ -325,6 +328,7 @@ with open(sys.argv[1], "a") as file:
 """
 
 
+@pytest.mark.slow
 def test_hooks_get_each_message_once_and_nothing_that_they_do_moves_the_agent(two, tmp_path):
     alice, bob = two
     script, told, called = tmp_path / "hook.py", tmp_path / "told", tmp_path / "called"

@@ -172,6 +172,7 @@ def test_what_an_event_is_about() -> None:
     assert target_of(said(Announcement(True))) == ANNOUNCE
 
 
+@pytest.mark.slow
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5), st.text())
 def test_whatever_stands_in_a_body_is_read_or_refused(value: Any, text: str) -> None:
     names = ("text", "of", "emoji", "on", "reply", "me", "mentions", "files", "bot", "commands")

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,16 @@ def test_the_budget_is_for_the_searches(machine, said):
     assert missing.returncode == 2 and "--budget wants a number" in missing.stderr
 
 
+def test_the_slow_tests_are_what_is_usually_left_out_and_nothing_else(machine):
+    machine.is_prepared("dev")
+    machine.has(str(machine.root / ".venv" / "bin" / "python"), 'echo "$*"')
+    usual = tomllib.loads((SCRIPTS.parent / "pyproject.toml").read_text())["tool"]["pytest"]["addopts"][-1]
+    more = f"-n 3 --dist worksteal -m {usual.replace('slow or ', '')}"
+    assert f"pytest {more} -k a\n" in machine.run(machine.root / "scripts" / "test", "--slow", "-k", "a").stdout
+    assert "-m not" not in machine.run(machine.root / "scripts" / "test", "-k", "a").stdout
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("budget", "code"), [("1", 1), ("1.5", 0)])
 def test_who_asks_for_more_than_a_slice_is_not_taken_for_hanging(tmp_path, budget, code):
     slow = tmp_path / "test_slow.py"
@@ -195,7 +206,7 @@ def test_who_asks_for_more_than_a_slice_is_not_taken_for_hanging(tmp_path, budge
 
 @pytest.mark.parametrize(
     ("fails", "word", "code"),
-    [("-n 2", "passed at the second attempt", 0), ("pytest", "FAILED", 1)],
+    [("-m not", "passed at the second attempt", 0), ("pytest", "FAILED", 1)],
     ids=["it was starved", "it is broken"],
 )
 def test_in_ci_what_fails_beside_others_is_tried_once_more_alone(machine, fails, word, code):
@@ -203,7 +214,7 @@ def test_in_ci_what_fails_beside_others_is_tried_once_more_alone(machine, fails,
     python = machine.root / ".venv" / "bin" / "python"
     machine.has(
         str(python),
-        f'echo "$PWD: $*"; case "$*" in *--last-failed*) [ "{fails}" = "-n 2" ] ;; *"{fails}"*) exit 1 ;; esac',
+        f'echo "$PWD: $*"; case "$*" in *--last-failed*) [ "{fails}" = "-m not" ] ;; *"{fails}"*) exit 1 ;; esac',
     )
     run = machine.run(machine.root / "scripts" / "test", CI="true")
     again = [line for line in run.stdout.splitlines() if "--last-failed" in line and "-n 0" in line]

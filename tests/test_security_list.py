@@ -275,6 +275,7 @@ def test_06_nobody_ends_an_agent_from_afar(village):
     assert village.all_is_well()
 
 
+@pytest.mark.slow
 def test_07_a_bad_question_keeps_nobody_waiting(village):
     """There, a request that could not be handled was never answered, and the one server thread waited for ever. Here
     a step takes in one envelope and is over; whoever comes after it is served."""
@@ -376,6 +377,7 @@ def test_09_no_nonce_comes_twice_in_either_direction(village):
     assert sum(envelope[:1] == b"\1" for envelope in envelopes) > 2, "frames are among them"
 
 
+@pytest.mark.slow
 def test_10_who_is_let_in_hears_its_own_queues_and_no_others(village):
     """There, one allow-list for everything was filled before anybody asked who came, and a subscription to the empty
     topic gave all queues of all groups. Here a key is admitted by a membership event, for one link, and gets the queues
@@ -591,6 +593,7 @@ def test_16_who_was_put_out_is_out_at_once(people):
         assert gone not in links and links <= {alice.group.peers[bob.group.me].link}
 
 
+@pytest.mark.slow
 def test_17_sizes_and_names_on_the_wire_say_little(people):
     """There, sizes grew by four bytes for three, and queue names held group and member. Here queues are named by hashes
     inside CURVE, and envelopes are padded: posts of 0 to 4096 bytes make no more than six sizes on the wire, and those
@@ -646,6 +649,7 @@ def test_18_a_reader_is_silenced_by_those_who_hear_it(people):
         assert texts(alice) == ["now I may"], "where all are equal everybody chooses for itself"
 
 
+@pytest.mark.slow
 def test_19_whoever_waits_sleeps(village):
     """There, waiting for somebody was a loop without a pause, and each request left a thread behind. Here an agent that
     has nothing to do takes a turn or two a second, and what was asked of it in vain leaves no thread."""

@@ -23,6 +23,7 @@ EVERYDAY = 60
 EVERYTHING = {*CONTROL, *MODES, *get_args(JoinRule), *get_args(RemoveRule), *get_args(AgreementRule), "active", "left"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, EVERYDAY, 10))
 def test_everybody_converges(first):
     for seed in range(first, first + 10):
@@ -35,6 +36,7 @@ def test_everybody_converges_in_many_more(budget):
     assert not failed
 
 
+@pytest.mark.slow
 def test_a_seed_replays_exactly_in_another_process_too():
     assert len(told_elsewhere("[sim.play(seed).digest.hexdigest() for seed in range(6)]")) == 1
 
@@ -43,6 +45,7 @@ def test_seed_808_a_late_copy_of_a_request_does_not_bring_a_leaver_back():
     play(808)
 
 
+@pytest.mark.slow
 def test_the_histories_have_everything_in_them():
     seen = set()
     for seed in range(40):
@@ -89,6 +92,7 @@ def test_on_a_perfect_network_nothing_looks_forged():
 # --- faster, and the same -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [[], ["--histories"], ["--byzantine"]])
 def test_several_at_a_time_tell_the_same(capsys, kind):
     def told(*more):

@@ -60,6 +60,7 @@ def loaded_by(script: str, home: Path) -> set[str]:
     return set(run("-c", script).split())
 
 
+@pytest.mark.slow
 def test_an_agent_is_ready_without_what_hardly_anybody_asks_for(tmp_path: Path) -> None:
     loaded = loaded_by(AGENT, tmp_path)
     assert "zerochat.agent.desk" in loaded
@@ -85,6 +86,7 @@ def test_an_agent_is_ready_without_what_hardly_anybody_asks_for(tmp_path: Path) 
     assert "cryptography.hazmat.primitives.serialization" not in loaded
 
 
+@pytest.mark.slow
 def test_the_first_frame_waits_for_nothing(tmp_path: Path) -> None:
     loaded = loaded_by(FIRST_FRAME, tmp_path)
     assert "zerochat.tui.board" in loaded
@@ -94,6 +96,7 @@ def test_the_first_frame_waits_for_nothing(tmp_path: Path) -> None:
     assert not [each for each in loaded if each.startswith("zerochat.tui.sheets.")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [AGENT, FIRST_FRAME], ids=["agent", "chat"])
 def test_no_verb_costs_more_than_its_family(script: str, tmp_path: Path) -> None:
     loaded = {each for each in loaded_by(script, tmp_path) if each.startswith("zerochat.cli.parser_")}

@@ -388,6 +388,7 @@ ENDLESS = {
 }
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("where", ENDLESS)
 def test_a_member_who_never_finishes_a_message_is_cut(where):
@@ -441,6 +442,7 @@ def test_a_host_who_never_finishes_a_message_is_left(kind):
     assert peak < 8 * MIB and now < 8 * MIB, (peak, now, pushed)
 
 
+@pytest.mark.slow
 @linux
 def test_a_member_who_floods_a_busy_agent_and_leaves_does_not_end_it():
     """A held-back connection that ends would make libzmq abort at the next heartbeat: ours, or the PING within."""
@@ -455,6 +457,7 @@ def test_a_member_who_floods_a_busy_agent_and_leaves_does_not_end_it():
     assert victim.grown_kib()[0] < 64 * MIB
 
 
+@pytest.mark.slow
 @linux
 def test_what_a_member_sends_unread_counts_over_all_its_connections_and_ends_in_a_rest(monkeypatch):
     """libzmq keeps what came whole over a connection that is cut, so another one at once would double it."""

@@ -488,6 +488,7 @@ def test_a_reader_takes_what_a_later_agent_may_say() -> None:
     assert Dialogue().hear(b'{"jsonrpc":"2.0","method":"aurora","params":{"seen":1}}\n') == []
 
 
+@pytest.mark.slow
 def test_the_page_of_the_protocol_is_what_the_schema_says() -> None:
     page = ROOT / "zerochat" / "agent" / "PROTOCOL.md"
     assert page.read_text(encoding="utf-8") == document(), "run scripts/protocol.py"
@@ -523,6 +524,7 @@ def test_the_examples_of_the_page_are_requests() -> None:
 # --- standard input and output --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rpc_over_standard_input_and_output(tmp_path: Path) -> None:
     environment = {**os.environ, "ZEROCHAT_HOME": str(tmp_path), "ZEROCHAT_PROFILE": "al"}
 

@@ -48,6 +48,7 @@ def acked(client: Client) -> int:
     return next(one.acked for one in client.consumers() if one.consumer == "ci")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.crash)])
 def test_a_reader_that_is_killed_handles_everything_and_acknowledges_nothing_before(tmp_path: Path, kills: int) -> None:
     dice, book = random.Random(kills), tmp_path / "book"
@@ -90,6 +91,7 @@ def again(machine: Machine, ask: Callable[[Client], object]) -> object:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [4, pytest.param(40, marks=pytest.mark.crash)])
 def test_an_agent_that_is_killed_forgets_no_key_and_no_acknowledgement(tmp_path: Path, kills: int) -> None:
     dice = random.Random(kills)

@@ -3,6 +3,8 @@
 import itertools
 from typing import Any
 
+import pytest
+
 from tests import test_agent
 from tests.test_agent import Person, until
 from zerochat.agent.journal import Journal
@@ -34,6 +36,7 @@ def kept(person: Person, author: str) -> tuple[list[Kept], dict[str, bytes]]:
         return list(journal.signed.stream(group.id, author, stream.alias)), journal.signed.acks(group.id, stream.alias)
 
 
+@pytest.mark.slow
 def test_what_is_said_is_signed_once_and_everybody_signs_for_it(people: Any) -> None:
     alice, bob, carol = people("alice", "bob", "carol")
     meet(alice, bob, carol)
@@ -55,6 +58,7 @@ def test_what_is_said_is_signed_once_and_everybody_signs_for_it(people: Any) -> 
         assert [one.message for one in theirs] == [one.message for one in own[-len(theirs) :]]
 
 
+@pytest.mark.slow
 def test_whoever_was_away_is_brought_the_stream_as_it_was_said(people: Any) -> None:
     alice, bob = people("alice", "bob")
     meet(alice, bob)
@@ -79,6 +83,7 @@ def test_whoever_was_away_is_brought_the_stream_as_it_was_said(people: Any) -> N
     assert all(one.signature == after.before for one, after in itertools.pairwise(own))
 
 
+@pytest.mark.slow
 def test_who_has_signed_what_is_told_with_a_message(people: Any) -> None:
     alice, bob = people("alice", "bob")
     meet(alice, bob)

@@ -99,6 +99,7 @@ def reopened(person: Person) -> Journal:
 # --- consent ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_off_it_opens_nothing_imports_nothing_and_keeps_nothing():
     """A whole session in a process of its own, with every file, module and socket told by the interpreter itself."""
     done = subprocess.run(
@@ -270,6 +271,7 @@ def test_what_has_happened_is_what_is_recorded(people):
     assert snapshot.outcome == "whole" and snapshot.us > 0
 
 
+@pytest.mark.slow
 def test_what_came_late_came_otherwise(people):
     alice, bob, carol = people("alice", "bob", "carol")
     record(alice, bob, carol)
@@ -306,6 +308,7 @@ def test_a_newcomer_has_the_history_as_history_and_nobody_else_has(people):
     assert of(carol, Join)[-1].members == 2
 
 
+@pytest.mark.slow
 def test_what_others_have_brought_counts_once_also_when_its_author_says_it_again(people):
     alice, bob, carol = people("alice", "bob", "carol")
     record(alice, bob, carol)

@@ -54,6 +54,7 @@ def lives(person: Person) -> bool:
 # --- whatever goes wrong ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "error", "said"),
     [
@@ -199,6 +200,7 @@ def test_groups_that_are_left_and_forgotten_meanwhile_leave_no_name(people):
     assert len(of(alice, Send)) >= 2, "what was pending is there"
 
 
+@pytest.mark.slow
 def test_it_is_bounded_and_deleted_and_read_while_it_is_recorded(people, monkeypatch):
     alice, bob = people("alice", "bob")
     meet(alice, bob)
@@ -338,6 +340,7 @@ def test_joins_that_fail_and_that_are_given_up_are_told_apart(people):
 # --- mail -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_comes_by_mail_is_recorded_as_that(behind: list[Any]):
     record(*behind)
     texts = {person.name: "x" * (100 + number) for number, person in enumerate(behind)}

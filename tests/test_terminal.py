@@ -103,6 +103,7 @@ def test_nothing_comes_out_that_a_terminal_obeys(text: str) -> None:
             assert joins <= JOINS_MAX
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(hostile_text, st.integers(1, 40), st.integers(1, 6))
 def test_twice_is_once(text: str, width: int, lines: int) -> None:
@@ -164,6 +165,7 @@ def test_one_line_places() -> None:
     assert len(printable_line("\t" * 9_999)) == 1_024
 
 
+@pytest.mark.slow
 def test_all_of_unicode_does_not_fill_the_memory() -> None:
     from zerochat import terminal
 

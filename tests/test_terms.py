@@ -222,6 +222,7 @@ def _past(book, seen):
     return ancestors(book.control, [event.id for event in seen])
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(histories(), st.integers(0, 2**32))
 def test_the_terms_are_a_function_of_the_set_of_events(book, lot):

@@ -37,6 +37,7 @@ async def chatter(seed, **network):
         return group.stage.digest.hexdigest(), await group.texts("bob"), group.now
 
 
+@pytest.mark.slow
 def test_one_seed_is_one_story():
     bad = {"loss": 0.3, "duplicates": 0.3, "reorder": True}
     first, other = run(chatter(1, **bad)), run(chatter(2, **bad))
@@ -137,6 +138,7 @@ async def test_that_fails(zerochat_group):
 """
 
 
+@pytest.mark.slow
 def test_the_plugin_runs_coroutines_in_virtual_time(tmp_path):
     (tmp_path / "test_it.py").write_text(TEST)
     command = [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-p", "no:cacheprovider", "."]

@@ -62,6 +62,7 @@ def test_every_text_can_be_told_from_its_ground(theme, tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["dark", "light", "contrast"])
 def test_what_is_on_the_screen_can_be_read(theme, tmp_path):
     """As it is drawn, on every kind of sheet."""

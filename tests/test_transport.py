@@ -351,6 +351,7 @@ def test_whoever_does_not_answer_is_gone_though_its_own_call_stands(monkeypatch)
         relay.close()
 
 
+@pytest.mark.slow
 def test_when_a_pair_link_is_lost_its_host_is_asked_on_the_queue_too(monkeypatch):
     monkeypatch.setattr(sockets, "HEARTBEAT_MS", 100)
     monkeypatch.setattr(sockets, "HEARTBEAT_TIMEOUT_MS", 2000)
@@ -482,6 +483,7 @@ def test_who_sends_what_is_refused_again_and_again_is_shut_out_and_then_back(mon
         until(lambda: b"pair again" in b.envelopes() and b"and back" in a.envelopes(LINK), a, b, c)
 
 
+@pytest.mark.slow
 def test_what_is_decided_while_a_link_is_shut_holds_afterwards(monkeypatch):
     monkeypatch.setattr(bans, "BAN_S", 1.0)
     links = dict(

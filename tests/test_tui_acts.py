@@ -274,6 +274,7 @@ def test_deleting_is_asked_and_says_what_it_cannot_do(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_reacting(tmp_path):
     async def play():
         async with scene(tmp_path, size=(80, 30), setting=weekend) as it:

@@ -19,6 +19,7 @@ def messages(person: Any) -> dict[str, Any]:
     return {"(deleted)" if one.deleted else one.body["text"]: one for one in found}
 
 
+@pytest.mark.slow
 def test_what_is_done_on_a_screen_reaches_the_others(people: Any) -> None:
     alice, bob = people("alice", "bob")
     meet(alice, bob)

@@ -119,6 +119,7 @@ def test_an_agent_that_comes_back_is_told(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_draft_that_is_refused_says_so_once_and_stays(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -198,6 +199,7 @@ def test_a_message_that_is_edited_hides_no_draft(tmp_path):
 # --- real processes -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill -9 of the chat", "kill -9 of the agent", "the terminal is closed"])
 def test_a_draft_survives(tmp_path, end):
     words = "words that nobody else has"

@@ -36,6 +36,7 @@ def told_in(it):
     return " ".join(str(it.app.screen.query_one(Body).content).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_what_can_be_proven_of_a_group(tmp_path, size, theme):
@@ -104,6 +105,7 @@ def test_a_folder_for_downloads_that_is_not_there_yet_is_made(tmp_path, monkeypa
     assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_written_over(tmp_path):
     file = tmp_path / "mine.zproof"
     file.write_text("mine")
@@ -128,6 +130,7 @@ def test_what_is_there_is_not_written_over(tmp_path):
     assert file.read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_which_message_is_meant(tmp_path):
     async def play():
         async with scene(tmp_path, setting=signing) as it:
@@ -221,6 +224,7 @@ def test_paths_and_messages_are_completed(tmp_path, monkeypatch):
 # --- what one gives up ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize("size", SIZES)
 def test_what_a_signature_gives_up_is_said_before_anything_is_said(tmp_path, size, theme):
@@ -278,6 +282,7 @@ def accountable(state):
     return setting
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("theme", ["dark", "light"])
 def test_how_the_log_stands(tmp_path, size, theme):
@@ -385,6 +390,7 @@ def test_how_much_somebody_has_not_signed_for_is_said_in_words(behind, said):
     assert said in about_bob and "signed for" not in about_me
 
 
+@pytest.mark.slow
 def test_somebody_is_accused_and_what_comes_of_it_is_shown_as_it_comes(tmp_path):
     async def play():
         async with scene(tmp_path, size=(80, 24), setting=accountable("kept")) as it:

@@ -100,6 +100,7 @@ def test_a_search_across_groups_opens_the_other_one(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_more_hits_come_as_one_goes_down_and_the_mouse_chooses(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long, size=(100, 30)) as at:
@@ -166,6 +167,7 @@ def test_marks_never_change_what_a_hit_says(spans):
 # --- jumps ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_to_a_date_and_back(tmp_path):
     async def play():
         async with scene(tmp_path, setting=long, size=(100, 30)) as at:
@@ -223,6 +225,7 @@ def test_a_message_that_is_not_here_is_said_so_and_moves_nothing(tmp_path):
 # --- paging ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_paging_up_and_down_from_the_middle_shows_every_message_once(tmp_path):
     """Whatever way one goes, and while others speak: what is loaded is a stretch of the log without a hole."""
     dice = random.Random(11)

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("utc")
 
 
+@pytest.mark.slow
 def test_creating_and_leaving_a_group(tmp_path):
     async def play():
         async with scene(tmp_path) as it:
@@ -123,6 +124,7 @@ def test_switching(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_members_and_details(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -147,6 +149,7 @@ def test_members_and_details(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_status_and_delivery(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

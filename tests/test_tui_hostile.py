@@ -43,6 +43,7 @@ def everywhere(agent):
     agent.url, agent.code = "https://zerochat.org/" + HOSTILE, "ZC:" + HOSTILE
 
 
+@pytest.mark.slow
 def test_nothing_from_others_reaches_the_terminal_as_it_is(tmp_path):
     """Every place that shows a string from the agent, at once hostile and read back from the composed screen."""
 
@@ -128,6 +129,7 @@ def test_nothing_from_others_reaches_the_terminal_as_it_is(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_nothing_hostile_is_shown_by_any_act(tmp_path):
     def setting(agent):
         group = agent.add_group("g", ["bob" + HOSTILE])
@@ -202,6 +204,7 @@ asyncio.run(play())
 """
 
 
+@pytest.mark.slow
 def test_what_a_real_terminal_gets(tmp_path):
     """The bytes themselves, at the other end of a pseudo-terminal: also what goes round the composed screen."""
     master, slave = pty.openpty()

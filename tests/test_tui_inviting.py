@@ -38,6 +38,7 @@ def inviting(agent):
     ]
 
 
+@pytest.mark.slow
 def test_open_invitations(tmp_path):
     async def play():
         async with scene(tmp_path, setting=inviting) as it:
@@ -172,6 +173,7 @@ def test_those_that_were_shown_before_can_be_taken_back(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_code_is_saved_as_a_picture_and_read_off_it(tmp_path, monkeypatch):
     zxingcpp = pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed")
     pytest.importorskip("PIL", reason="Pillow is not installed")
@@ -307,6 +309,7 @@ def test_a_window_too_small_for_the_code_says_so(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_an_invitation_over_a_mediator_is_a_link_alone(tmp_path):
     async def play():
         async with scene(tmp_path, size=(150, 70), setting=weekend) as it:
@@ -344,6 +347,7 @@ def test_an_invitation_that_is_refused(tmp_path):
             await it.shows("no more fit.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bracketed", [True, False])
 def test_what_is_pasted_over_an_invitation_goes_nowhere(tmp_path, bracketed):
     async def play():

@@ -1,5 +1,6 @@
 """The terminal application and coming in: who asks and who answers, joining, inviting, and the rules of a new group."""
 
+import pytest
 from msgspec.structs import replace
 
 from tests.fake_agent import URL, WORDS, Refusal
@@ -51,6 +52,7 @@ def test_who_asks_to_join_is_seen_and_takes_no_focus(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_the_sheet_of_those_who_ask(tmp_path, monkeypatch):
     monkeypatch.setattr("zerochat.tui.sheets.requests.DEAF_S", 3600.0)
 
@@ -101,6 +103,7 @@ def test_the_sheet_of_those_who_ask(tmp_path, monkeypatch):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_refusal_can_be_taken_back(tmp_path, monkeypatch):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -216,6 +219,7 @@ def test_who_asks_while_something_else_is_open_is_told_too(tmp_path):
 # --- joining --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_waiting_to_be_let_in(tmp_path):
     async def play():
         async with scene(tmp_path) as it:
@@ -304,6 +308,7 @@ def test_a_group_that_is_over_is_forgotten_when_that_is_confirmed(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_an_older_copy_goes_on_when_that_is_confirmed(tmp_path):
     def restored(agent):
         weekend(agent)
@@ -406,6 +411,7 @@ def test_inviting_to_read_only(tmp_path):
 # --- creating -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_rules_of_a_new_group(tmp_path):
     async def play():
         async with scene(tmp_path) as it:
@@ -471,6 +477,7 @@ def test_a_name_and_enter_make_the_usual_group(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_join_that_waits_is_seen_without_being_asked_for(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("utc")
 
 
+@pytest.mark.slow
 def test_the_palette_begins_with_groups_and_the_help_has_every_command(tmp_path):
     async def play():
         async with scene(tmp_path, size=(80, 90), setting=weekend) as it:

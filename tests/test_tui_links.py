@@ -9,6 +9,7 @@ from zerochat.tui.actions import links
 pytestmark = pytest.mark.usefixtures("utc")
 
 
+@pytest.mark.slow
 def test_links_are_asked_about_and_only_https_opens(tmp_path, monkeypatch):
     opened = []
 
@@ -77,6 +78,7 @@ def test_a_host_in_other_letters_is_told():
     assert links.warning("https://apple.example/") == ""
 
 
+@pytest.mark.slow
 def test_a_whole_message(tmp_path):
     text = "# Title\n\n- one\n- two\n\n**bold** &#8238; [a](app.quit) <b>x</b> ![p](https://e.example/p.png)\n\n```py\nx=1\n```"
 

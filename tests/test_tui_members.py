@@ -25,6 +25,7 @@ def change(agent: FakeAgent, who: int, group: str = "g1", **details: object) -> 
 # --- putting out, roles, names --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_putting_somebody_out_takes_votes(tmp_path):
     async def play():
         async with scene(tmp_path, size=(110, 24), setting=weekend) as it:
@@ -175,6 +176,7 @@ def test_who_was_put_out_can_still_read(tmp_path):
 # --- trust ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_verifying_by_reading_words(tmp_path):
     async def play():
         async with scene(tmp_path, size=(110, 24), setting=weekend) as it:
@@ -254,6 +256,7 @@ def test_an_old_page_is_asked_for_behind_an_event(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_members_who_do_not_say_the_same(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -314,6 +317,7 @@ def test_whoever_never_arrived_is_shown_so(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_the_palette_has_what_has_no_key(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -365,6 +369,7 @@ def crowded(agent, nick="dora"):
         agent._log(group, 1, type, body, minute=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(100, 40), (80, 24), (40, 12), (200, 50), (10, 3)])
 def test_every_sheet_at_every_size_with_hostile_names(tmp_path, size):
     async def play():

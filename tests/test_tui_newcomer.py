@@ -85,6 +85,7 @@ def test_a_word_typed_at_a_question_is_no_answer_to_it(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_ctrl_c_over_a_sheet_asks_before_it_quits(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -137,6 +138,7 @@ def test_a_complaint_goes_with_the_next_line(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_an_open_sheet_says_how_things_stand_now(tmp_path):
     """Who waits for whom is read again while it is looked at."""
 
@@ -153,6 +155,7 @@ def test_an_open_sheet_says_how_things_stand_now(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_what_was_wrong_with_a_line_is_said_until_it_is_another(tmp_path):
     def refusing(agent):
         weekend(agent)
@@ -176,6 +179,7 @@ def test_what_was_wrong_with_a_line_is_said_until_it_is_another(tmp_path):
 # --- the help ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_help_begins_with_what_was_asked_for(tmp_path):
     first = {
         "/help": ("Commands", "/help [COMMAND|keys]"),
@@ -271,6 +275,7 @@ def test_the_tour_covers_nothing_that_it_speaks_of(tmp_path):
 # --- commands that are not whole --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_half_a_command_hears_what_a_whole_one_is_and_comes_back(tmp_path):
     lines = {
         "/mute for": "/mute for takes a time such as 30m, 2h or 1d, at most 30d: /mute for 2h",

@@ -34,6 +34,7 @@ def sharing(*what):
     return setting
 
 
+@pytest.mark.slow
 def test_who_is_writing_stands_below_until_it_is_said_or_the_time_is_over(tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(passing, "monotonic", lambda: now[0])

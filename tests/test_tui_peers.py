@@ -141,6 +141,7 @@ def test_news_from_connections(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_telling_and_reading_it_again(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

@@ -156,6 +156,7 @@ def test_older_pages_are_fetched_when_the_reader_gets_there(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_ten_thousand_events_keep_their_order(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -273,6 +274,7 @@ def test_narrow_windows_lose_the_sides_first(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_any_size_and_back(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

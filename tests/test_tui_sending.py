@@ -161,6 +161,7 @@ def test_quitting_in_the_middle_of_things(tmp_path, wait):
     run(play())
 
 
+@pytest.mark.slow
 def test_commands_are_never_said_by_mistake(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:

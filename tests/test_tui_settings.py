@@ -121,6 +121,7 @@ def test_a_disk_that_takes_nothing_is_said(tmp_path, home, monkeypatch):
     run(play())
 
 
+@pytest.mark.slow
 def test_the_sheet_has_every_setting_and_changes_them(tmp_path, home):
     async def play():
         async with scene(tmp_path, setting=weekend, choices=Choices(home, environ={})) as it:
@@ -158,6 +159,7 @@ def test_the_sheet_has_every_setting_and_changes_them(tmp_path, home):
     run(play())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (60, 20), (40, 12)])
 def test_the_sheets_fit(tmp_path, size):
     async def play():
@@ -261,6 +263,7 @@ def test_a_keymap_names_actions_that_there_are_and_keys_that_do_one_thing(keymap
     assert said == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keymap", KEYMAPS)
 def test_help_and_palette_name_every_action_with_the_keys_that_it_has(tmp_path, keymap):
     own = {"go.switch": "ctrl+g", "view.members": "f5,alt+m"}
@@ -368,6 +371,7 @@ def test_keys_of_ones_own_that_cannot_be_meant(own, sentences):
 # --- the tour -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_tour_is_offered_once_and_fits(tmp_path):
     shown = []
 

@@ -217,6 +217,7 @@ def test_what_is_typed_between_two_questions_goes_into_the_second(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_a_chat_that_is_locked_shows_nothing_and_gives_the_draft_back(tmp_path):
     async def play():
         agent = FakeAgent(tmp_path / "agent.sock")

@@ -75,6 +75,7 @@ def test_nothing_is_recorded_before_a_person_has_read_what_and_said_yes(tmp_path
     run(play())
 
 
+@pytest.mark.slow
 def test_what_forbids_it_is_said_and_what_there_is_can_be_seen_and_deleted(tmp_path, status):
     async def play():
         async with scene(tmp_path, size=(100, 40), setting=weekend) as it:

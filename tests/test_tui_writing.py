@@ -348,6 +348,7 @@ def test_the_list_has_a_window():
     assert completing.window([Printable("x" * 99)], 0, 10) == (0, [["x" * 99]], False)
 
 
+@pytest.mark.slow
 def test_tab_goes_round(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
@@ -495,6 +496,7 @@ def test_no_terminal_to_lend(tmp_path):
     run(play())
 
 
+@pytest.mark.slow
 def test_the_editor_in_a_real_terminal(tmp_path):
     body = """
 text = path.read_text()

@@ -117,6 +117,7 @@ def test_wycheproof_chacha20_poly1305() -> None:
                 chacha20_poly1305_open(key, iv, ct + tag, aad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("curve", "size"), [("secp256r1", 32), ("secp384r1", 48), ("secp521r1", 66)])
 def test_wycheproof_ecdh(curve: str, size: int) -> None:
     """Keys as JWKs: off the curve, of another curve, and at every edge of the arithmetic."""

@@ -43,7 +43,8 @@ WINDOW, WINDOW_MAIL_MAX = 2, 2
 FAST_MS, SLOW_MS = 400, 1_500
 """Parts that have come within the first are asked for twice as many at once, after the second half as many."""
 PATIENCE_MS, PATIENCE_MAIL_MS = 15_000, 120_000
-"""How long nothing may come from a member that was asked, before another one is."""
+"""How long nothing may come from a member that was asked, before another one is. In the middle of that it is asked once
+more, unless over a mediator: a frame may have got lost, and it may be the only one who has the file."""
 SPELL_MS, SPELL_PARTS = 30_000, 16
 """Whoever brings fewer parts in so long a time is asked for no more while there is somebody else to ask: a member that
 says a little every now and then must not keep a file from us that others have. Where all are as slow, our own line is,
@@ -67,7 +68,7 @@ def seek(turn: Turn, name: str) -> None:
         return
     for key, one in list(turn.group(name).files.items()):
         if one.haul is not None and one.haul.until <= turn.now:
-            _pass_over(turn, name, key)
+            _remind(turn, name, key, one.haul)
     files = turn.group(name).files
     room = HAULS_MAX - sum(one.haul is not None for one in files.values())
     wanted = [key for key, one in files.items() if one.state == "getting" and one.haul is None and not one.fault]
@@ -81,6 +82,20 @@ def seek(turn: Turn, name: str) -> None:
     idle = any(one.state == "getting" and one.haul is None for one in turn.group(name).files.values())
     if waits or idle:
         turn.timer("file", name, max(1, min([*waits, PAUSE_MS])))
+
+
+def _remind(turn: Turn, name: str, key: str, haul: Haul) -> None:
+    """Nothing has come for so long: ask once more, or somebody else."""
+    if not haul.member or haul.reminded or mail.by_mail(turn, name, haul.member) or not _free(turn, name, haul.member):
+        _pass_over(turn, name, key)
+        return
+    until = turn.now + PATIENCE_MS // 2
+    ask_on(turn, name, key, replace(haul, upto=haul.next, window=1, until=until, reminded=True))
+
+
+def _patience(turn: Turn, name: str, member: str) -> int:
+    """How long nothing may come before something is done about it, ms."""
+    return PATIENCE_MAIL_MS if mail.by_mail(turn, name, member) else PATIENCE_MS // 2
 
 
 def _begin(turn: Turn, name: str, key: str) -> None:
@@ -134,11 +149,10 @@ def _free(turn: Turn, name: str, member: str) -> bool:
 def ask_on(turn: Turn, name: str, key: str, haul: Haul) -> None:
     """Ask for the next parts, if so few are on their way that it is time to."""
     one = turn.group(name).files[key]
-    by_mail = mail.by_mail(turn, name, haul.member)
     count = min(haul.window, one.file.parts - haul.upto)
     unstored = haul.upto - one.have
     if count > 0 and haul.upto - haul.next <= haul.window // 2 and unstored <= UNSTORED_MAX:
-        until = turn.now + (PATIENCE_MAIL_MS if by_mail else PATIENCE_MS)
+        until = turn.now + _patience(turn, name, haul.member)
         _say(turn, name, haul.member, FILE_ASK, {"file": key, "first": haul.upto, "count": count})
         haul = replace(haul, upto=haul.upto + count, until=until, asked=turn.now)
     edit(turn, name, key, haul=haul)
@@ -187,10 +201,9 @@ def hear_part(turn: Turn, name: str, member: str, body: FilePartBody, size: int)
         return
     conduct.give_back(turn, name, member, size)
     turn.say(StoreParts(name, body.file, one.file.size, body.part, data))
-    by_mail = mail.by_mail(turn, name, member)
-    until = turn.now + (PATIENCE_MAIL_MS if by_mail else PATIENCE_MS)
+    until, by_mail = turn.now + _patience(turn, name, member), mail.by_mail(turn, name, member)
     window = _window(haul, turn.now, by_mail) if haul.next + 1 >= haul.upto - haul.window // 2 else haul.window
-    haul = replace(haul, next=haul.next + 1, until=until, window=window, busy=0)
+    haul = replace(haul, next=haul.next + 1, until=until, window=window, busy=0, reminded=False)
     if haul.next < parts and turn.now - haul.since >= SPELL_MS:
         if _too_slow(turn, name, one, haul):
             edit(turn, name, body.file, haul=None, slow=(*one.slow, member))

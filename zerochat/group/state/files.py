@@ -32,6 +32,8 @@ class Haul(Struct, frozen=True):
     """The number of the part that had to come next then."""
     busy: int = 0
     """How often in a row it has said that it is too busy."""
+    reminded: bool = False
+    """It was asked once more, as nothing has come."""
 
 
 class Holding(Struct, frozen=True):
