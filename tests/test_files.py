@@ -42,6 +42,7 @@ from zerochat.group.stimuli import (
     FilesFound,
     FileWhole,
     GetFile,
+    LeaveGroup,
     Moment,
     PartsRead,
     PartsStored,
@@ -504,6 +505,22 @@ def test_a_question_that_got_lost_is_asked_once_more_of_the_only_one_who_has_it(
     world.run(for_ms=2_000)
     world.deaf.clear()
     assert world.run(lambda: bool(world.asked), for_ms=getting.PATIENCE_MS // 2)
+    assert world.run(lambda: world.has("n1", data, file), for_ms=60_000)
+
+
+def test_who_goes_while_it_is_asked_is_passed_over():
+    world = Filed()
+    world.bring_in("n1", "n2")
+    data = content(2 << 20)
+    file, _ = world.attach("n0", data)
+    world.run(for_ms=2_000)
+    world.get("n2", file)
+    assert world.run(lambda: world.has("n2", data, file), for_ms=60_000)
+    world.deaf.add(frozenset({"n0", "n1"}))
+    world.get("n1", file)
+    assert world.run(lambda: world.holding("n1", file).haul is not None, for_ms=1_000)
+    assert world.holding("n1", file).haul.member == world.did("n0")
+    world.ask("n0", LeaveGroup(world.id))
     assert world.run(lambda: world.has("n1", data, file), for_ms=60_000)
 
 

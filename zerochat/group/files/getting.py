@@ -86,7 +86,7 @@ def seek(turn: Turn, name: str) -> None:
 
 def _remind(turn: Turn, name: str, key: str, haul: Haul) -> None:
     """Nothing has come for so long: ask once more, or somebody else."""
-    if not haul.member or haul.reminded or mail.by_mail(turn, name, haul.member) or not _free(turn, name, haul.member):
+    if haul.reminded or not _free(turn, name, haul.member) or mail.by_mail(turn, name, haul.member):
         _pass_over(turn, name, key)
         return
     until = turn.now + PATIENCE_MS // 2
