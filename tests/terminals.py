@@ -42,6 +42,18 @@ class Terminal:
             self.type("\x03")
         return self.process.poll() is not None
 
+    def left(self):
+        """Press Ctrl+D until it has ended, and give its exit code: what is pressed while a line is still worked on, the
+        kernel makes nothing of."""
+
+        def pressed():
+            with suppress(OSError):
+                self.type("\x04")
+            return self.process.poll() is not None
+
+        until(pressed, "the end")
+        return self.ends()
+
     @property
     def shown(self):
         return b"".join(self._shown).decode(errors="replace")

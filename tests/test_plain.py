@@ -157,8 +157,7 @@ def test_what_comes_waits_for_the_line_to_be_done(friends):
         one.type("x\x7f")  # an empty line disturbs nobody either
         bob.client.send(GROUP, "after that")
         one.shows("bob: after that")
-        one.type("\x04")
-        assert one.ends() == 0
+        assert one.left() == 0
 
 
 @pytest.mark.slow
@@ -191,8 +190,7 @@ def test_a_line_that_was_begun_is_kept(friends, end):
         one.type(", but now\r")
         until(lambda: said(alice)[-1:] == ["not yet, but now"], "the message")
         until(lambda: alice.client.drafts() == {}, "no draft")
-        one.type("\x04")
-        assert one.ends() == 0
+        assert one.left() == 0
 
 
 def test_lines_that_were_pasted_are_not_said_one_by_one(friends):
@@ -210,8 +208,7 @@ def test_lines_that_were_pasted_are_not_said_one_by_one(friends):
         one.type("/draft send\r")
         until(lambda: said(alice)[-1:] == ["first\nsecond\nthird"], "one message")
         until(lambda: alice.client.drafts() == {}, "no draft")
-        one.type("\x04")
-        assert one.ends() == 0
+        assert one.left() == 0
 
 
 def test_groups_are_switched_and_others_are_named(friends):
@@ -235,8 +232,7 @@ def test_groups_are_switched_and_others_are_named(friends):
         one.shows("Nothing was changed.")
         one.type("here I am\r")
         until(lambda: said(bob)[-1:] == ["here I am"], "the message")
-        one.type("\x04")
-        assert one.ends() == 0
+        assert one.left() == 0
 
 
 @pytest.mark.slow
@@ -268,8 +264,7 @@ def test_two_groups_of_one_name_are_told_apart(tmp_path):
             until(
                 lambda: [each.body.get("text") for each in alice.client.history("work").events][-1:] == ["heard"], "it"
             )
-            one.type("\x04")
-            assert one.ends() == 0
+            assert one.left() == 0
 
 
 def test_tab_completes(friends):
@@ -280,8 +275,7 @@ def test_tab_completes(friends):
         one.shows("bob: connected, writer")
         one.type("bo\tand @b\tand b\t.\r")
         until(lambda: said(bob)[-1:] == ["bob: and @bob and bob ."], "the message")
-        one.type("\x04")
-        assert one.ends() == 0
+        assert one.left() == 0
 
 
 def test_the_agent_comes_back(tmp_path):
@@ -302,8 +296,7 @@ def test_the_agent_comes_back(tmp_path):
             until(there, "the message")
             one.type("/history\r")
             one.shows("alice: lost?")
-            one.type("\x04")
-            assert one.ends() == 0
+            assert one.left() == 0
 
 
 def test_without_a_terminal_and_without_asking_for_it_the_chat_says_what_there_is(friends):
