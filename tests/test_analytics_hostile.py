@@ -214,6 +214,17 @@ def test_large_files_are_looked_at_one_by_one_and_too_large_ones_not_at_all(spar
     assert min(sizes) < 2_000 < max(sizes) and found.rows("send") == 60
 
 
+def test_a_file_of_which_nothing_can_be_known_is_named_once():
+    named = read.Look("file:/x/manifest.json", 9, "", manifest(file_sha256="ab" * 32))
+    large, other = f"file:/x/queue/{DAY}", "file:/x/film"
+    found = Bronze("/x")
+    read._take_manifests({named.path: named}, {large, other}, found)
+    assert sorted((one.path, one.why) for one in found.aside) == [
+        (other, f"has more than {read.FILE_BYTES_MAX} B"),
+        (large, f"has more than {read.FILE_BYTES_MAX} B"),
+    ]
+
+
 def test_sums_that_are_no_number_are_not_told(spark):
     names = (
         "edge int, author int, place int, bit long, corrected boolean, seq long, n int, keys int, path int, kind int"

@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -244,8 +244,7 @@ def bronze(spark: SparkSession, place: str) -> Bronze:
         files = spark.read.format("binaryFile").load([*map(exactly, longer)])
         seen |= {one.path: one for one in _looks(files, TAIL_BYTES_MAX, max(seen[path].size for path in longer))}
     found = Bronze(place)
-    found.aside += [Aside(path, f"has more than {FILE_BYTES_MAX} B") for path in sizes.keys() - seen.keys()]
-    _take_manifests(seen, found)
+    _take_manifests(seen, sizes.keys() - seen.keys(), found)
     for export in found.exports:
         _check_files(export, seen, found)
     found.exports.sort(key=lambda export: export.place)
@@ -304,8 +303,9 @@ def _plain(text: str) -> str:
 # --- manifests --------------------------------------------------------------------------------------------------------
 
 
-def _take_manifests(seen: dict[str, Look], found: Bronze) -> None:
+def _take_manifests(seen: dict[str, Look], too_large: Set[str], found: Bronze) -> None:
     """Fill `found` with the exports whose manifests can be used, and with the files that they name."""
+    large = f"has more than {FILE_BYTES_MAX} B"
     manifests = sorted(path for path in seen if path.rpartition("/")[2] == MANIFEST)
     claimed = set(manifests)
     refused = []
@@ -324,7 +324,8 @@ def _take_manifests(seen: dict[str, Look], found: Bronze) -> None:
             if file.path in claimed:
                 found.aside.append(Aside(path, f"names {_plain(file.path[-200:])}, which is spoken for"))
             elif file.path not in seen:
-                _set_aside(found, export, file, "is named by its manifest, and is not there")
+                why = large if file.path in too_large else "is named by its manifest, and is not there"
+                _set_aside(found, export, file, why)
             elif seen[file.path].size != file.size:
                 size = seen[file.path].size
                 _set_aside(found, export, file, f"has {size} B where its manifest says {file.size} B")
@@ -333,6 +334,7 @@ def _take_manifests(seen: dict[str, Look], found: Bronze) -> None:
             claimed.add(file.path)
         export.files = kept
         found.exports.append(export)
+    found.aside += [Aside(path, large) for path in too_large - claimed]
     for path in seen.keys() - claimed:
         whole = any(path.startswith(folder) for folder in refused)
         found.aside.append(
