@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analytics.errors import CannotWrite, NoExports, NothingToRead
 from analytics.progress import Progress
-from analytics.results import apart, local, open_results
-from analytics.session import MEMORY_DEFAULT, Wanted, started
-from zerochat.errors import ZerochatError
+from analytics.results import MANIFEST, apart, local, open_results
+from analytics.session import MEMORY_DEFAULT, Wanted, on_a_cluster, started
+from zerochat import __version__
+from zerochat.errors import ZerochatError, quoted
 from zerochat.terminal import printable, printable_line
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ EXAMPLES = {
 
 def parser() -> argparse.ArgumentParser:
     top = _add(None, "", "What became of messages, from exports of zerochat's telemetry (`zerochat telemetry export`).")
+    top.add_argument("--version", action="version", version=f"zerochat-analytics {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     run = _add(verbs, "run", "Make the tables of a study from exports, with Spark.")
     run.add_argument("--in", dest="exports", required=True, metavar="PATH", help="an export, or a folder with exports")
@@ -71,9 +74,7 @@ def parser() -> argparse.ArgumentParser:
     )
     for verb in (run, notebook):
         verb.add_argument("--memory", default=MEMORY_DEFAULT, metavar="SIZE", help=f"Spark's heap ({MEMORY_DEFAULT})")
-    run.add_argument(
-        "--cores", type=int, choices=range(1, 1025), default=0, metavar="N", help="processors for Spark (all)"
-    )
+    run.add_argument("--cores", type=_cores, default=0, metavar="N", help="processors for Spark (all)")
     for verb in (run, notebook):
         verb.add_argument("--quiet", action="store_true", help="no progress")
     return top
@@ -92,10 +93,17 @@ def _add(verbs: "Verbs | None", name: str, about: str) -> argparse.ArgumentParse
 
 
 def _seconds(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 30 * 86_400:
-        raise argparse.ArgumentTypeError("between 1 second and 30 days")
-    return value
+    return _whole(text, 30 * 86_400, "a whole number of seconds, up to 30 days")
+
+
+def _cores(text: str) -> int:
+    return _whole(text, 1_024, "a number of processors, up to 1024")
+
+
+def _whole(text: str, most: int, what: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not {what}")
+    return int(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(printable_line(error.sentence()), file=sys.stderr)
         return REFUSED
     except KeyboardInterrupt:
-        print("Interrupted. The same command again goes on with what is whole.", file=sys.stderr)
+        print("Interrupted. The same command again goes on with what is whole by now.", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
@@ -117,7 +125,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(asked: argparse.Namespace) -> None:
     begun = time.monotonic()
     apart(asked.exports, asked.out)
+    check_places(asked.exports, asked.out)
     short = is_small(asked.exports)
+    if not asked.quiet:
+        print("Starting Spark, which takes some seconds.", file=sys.stderr)
     with started(Wanted(asked.memory, asked.cores, short)) as (spark, line):
         from analytics.pipeline.run import STEPS, Options
         from analytics.pipeline.run import run as make
@@ -130,7 +141,26 @@ def run(asked: argparse.Namespace) -> None:
         print(printable_line(f"Set aside: {one['path']} {one['why']}."), file=sys.stderr)
     if len(quality["aside"]) > 20:
         print(f"Set aside, too: {len(quality['aside']) - 20:,} more; quality.json names all of them.", file=sys.stderr)
-    progress.say(f"Whole in {time.monotonic() - begun:.1f} s: {asked.out}")
+    left = len(quality["aside"])
+    without = f", without what was set aside ({left:,})" if left else ""
+    progress.say(f"Whole in {time.monotonic() - begun:.1f} s{without}: {asked.out}")
+    if local(asked.out) is not None:
+        progress.say(f"Next: zerochat-analytics summary --in {quoted(asked.out)}, or report, or thesis.")
+
+
+def check_places(exports: str, out: str) -> None:
+    """What can be seen of places on this machine before anything is started. Raises NothingToRead, NoExports,
+    CannotWrite."""
+    there, made = local(exports), local(out)
+    if there is not None and not on_a_cluster():
+        try:
+            there.stat()
+        except OSError as error:
+            raise NothingToRead(place=exports, why=(error.strerror or str(error)).lower()) from error
+        if there.is_dir() and next(there.rglob(MANIFEST), None) is None:
+            raise NoExports(place=exports, why=f"no folder in it has a {MANIFEST}")
+    if made is not None and not on_a_cluster() and made.exists() and not made.is_dir():
+        raise CannotWrite(place=out, why="it is a file, where a folder is wanted")
 
 
 def is_small(place: str) -> bool:
@@ -176,6 +206,8 @@ def thesis(asked: argparse.Namespace) -> None:
 def report(asked: argparse.Namespace) -> None:
     from analytics.report import write
 
+    if asked.html.is_dir():
+        raise CannotWrite(place=asked.html, why="it is a folder; name a file in it")
     write(open_results(asked.study), asked.html)
     print(asked.html)
 
@@ -191,6 +223,7 @@ def notebook(asked: argparse.Namespace) -> None:
         exports = str(Path(exports).absolute())
     folder = asked.out.absolute()
     apart(exports, str(folder / "study"))
+    check_places(exports, str(folder / "study"))
     with progress.step("the notebook, with Spark"):
         execute(exports, str(folder / "study"), asked.memory, folder / SOURCE.name)
     with progress.step("the report"):

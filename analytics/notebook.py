@@ -35,7 +35,7 @@ def execute(exports: str, results: str, memory: str, file: Path) -> None:
         import nbformat
         from jupyter_client.manager import AsyncKernelManager
         from nbclient import NotebookClient
-        from nbclient.exceptions import CellExecutionError
+        from nbclient.exceptions import CellExecutionError, DeadKernelError
     except ImportError as error:
         raise NoSpark(why=f"there is no package {error.name}") from error
     notebook = nbformat.read(SOURCE, as_version=4)
@@ -56,12 +56,20 @@ def execute(exports: str, results: str, memory: str, file: Path) -> None:
     except CellExecutionError as error:
         number = next((n for n, cell in enumerate(notebook.cells, 1) if _failed(cell)), 0)
         raise NotebookFailed(cell=number, why=f"{error.ename}: {error.evalue}".rstrip(".")) from error
+    except DeadKernelError as error:  # nbclient ends it where somebody presses Ctrl+C, and does not say so
+        number = next((n for n, cell in enumerate(notebook.cells, 1) if _lacks(cell)), 0)
+        raise NotebookFailed(cell=number, why="it was interrupted, or the system has ended it (memory, say)") from error
     finally:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             nbformat.write(notebook, file)
         except OSError as error:
             raise CannotWrite(place=str(file), why=error.strerror or type(error).__name__) from error
+
+
+def _lacks(cell: "dict[str, object]") -> bool:
+    """Whether it was to be executed, and was not."""
+    return cell.get("cell_type") == "code" and cell.get("execution_count") is None
 
 
 def _failed(cell: "dict[str, object]") -> bool:

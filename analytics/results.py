@@ -39,6 +39,10 @@ class Results:
         return list(self.table(name).to_pylist())
 
 
+MANIFEST = "manifest.json"
+"""Whatever folder has one is an export."""
+
+
 def local(place: str) -> Path | None:
     """A path on this machine; None for a place that only Hadoop knows how to reach."""
     parts = urlsplit(place)

@@ -11,9 +11,11 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -224,7 +226,12 @@ def started(wanted: Wanted | None = None) -> Iterator[tuple[Any, str]]:
     folder = Path(tempfile.mkdtemp(prefix="zerochat-analytics-"))
     try:
         (folder / "log4j2.properties").write_text(QUIET, encoding="ascii")
+        interrupted = signal.getsignal(signal.SIGINT)
         session = _start(java, wanted, folder)
+        if threading.current_thread() is threading.main_thread():
+            # Spark's own would ask Java to end what runs over the very connection on which we wait for it; ending the
+            # session does that.
+            signal.signal(signal.SIGINT, interrupted)
         try:
             with _failing_in_words():
                 yield session, f"Spark {session.version} on {java.sentence()}"
@@ -286,7 +293,14 @@ def _configured(builder: Any) -> Any:
     session.sparkContext.setLogLevel("ERROR")
     # Errors come as exceptions; this logger would print each of them as well, as JSON.
     logging.getLogger("DataFrameQueryContextLogger").disabled = True
+    logging.getLogger().addFilter(_not_from_py4j)
     return session
+
+
+def _not_from_py4j(record: logging.LogRecord) -> bool:
+    """What fails between Python and Java comes as an exception; the same as a traceback, under the name of the root
+    logger, is of no use to anybody."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def java_process(session: Any) -> int | None:

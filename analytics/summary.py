@@ -81,13 +81,19 @@ def _speed(results: Results, slo: Row) -> Iterator[str]:
     table = results.table("message").select(["whole_us"]).column("whole_us").drop_null().to_pylist()
     if table:
         table.sort()
-        p99 = table[math.ceil(0.99 * len(table)) - 1]
-        yield f"Until everyone had a message, half took {duration(median(table))}, and 99 of 100 took {duration(p99)}."
+        unit = max(export["time_unit_us"] for export in results.quality["exports"])
+        half, p99 = _took(median(table), unit), _took(table[math.ceil(0.99 * len(table)) - 1], unit)
+        yield f"Until everyone had a message, half took {half}, and 99 of 100 took {p99}."
     if slo["uncorrected"]:
         yield (
             f"{slo['uncorrected']:,} latencies are by clocks that nobody could compare, and mean little: that needs "
             "messages in both directions, and at least two other members with an export."
         )
+
+
+def _took(us: float, unit_us: int) -> str:
+    """How long it took, where times are told in such units: whoever exports alone has whole seconds."""
+    return duration(us) if us >= unit_us else f"less than {duration(unit_us)}"
 
 
 def _slow(results: Results, members: list[Row]) -> Iterator[str]:

@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import logging
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from analytics import cli, errors, session
+from analytics import cli, errors, session, summary
 from analytics.errors import BadMemory, NoJava, NotEnoughMemory
 from analytics.results import tag
 from zerochat.errors import LocalError
@@ -91,8 +92,53 @@ def test_too_little_memory(bundled, monkeypatch):
 
 def test_without_what_it_needs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    (tmp_path / "in" / "export").mkdir(parents=True)
+    (tmp_path / "in" / "export" / "manifest.json").touch()
     assert cli.main(["run", "--in", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == cli.REFUSED
     assert "pip install -e '.[analytics]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "--in", "nowhere", "--out", "out"], "nowhere cannot be read: no such file or directory"),
+        (["run", "--in", "empty", "--out", "out"], "no folder in it has a manifest.json"),
+        (["run", "--in", "exports", "--out", "exports/manifest.json"], "lie one in the other"),
+        (["run", "--in", "exports", "--out", "file"], "file cannot be written: it is a file"),
+        (["notebook", "--in", "empty", "--out", "out"], "no folder in it has a manifest.json"),
+        (["report", "--in", "empty", "--html", "empty"], "empty cannot be written: it is a folder"),
+    ],
+)
+def test_what_can_be_seen_at_once_is_said_before_spark_starts(tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "started", lambda wanted: pytest.fail("it has started"))
+    Path("empty/further").mkdir(parents=True)
+    Path("exports").mkdir()
+    Path("exports/manifest.json").touch()
+    Path("file").touch()
+    assert cli.main(words) == cli.REFUSED
+    assert said in capsys.readouterr().err and not Path("out").exists()
+
+
+@pytest.mark.parametrize("words", [["--cores", "0"], ["--cores", "2000"], ["--within", "abc"], ["--within", "-1"]])
+def test_numbers_that_are_none(capsys, words):
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--in", "exports", "--out", "out", *words])
+    assert f"{words[1]!r} is not a " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("us", "unit_us", "said"),
+    [(0, 1_000_000, "less than 1 s"), (0, 1, "less than 1 µs"), (2e6, 1_000_000, "2 s"), (7, 1, "7 µs")],
+)
+def test_nothing_is_said_to_be_finer_than_it_was_told(us, unit_us, said):
+    assert summary._took(us, unit_us) == said
+
+
+def test_py4j_says_nothing_by_itself(caplog):
+    theirs = logging.LogRecord("root", logging.ERROR, "/lib/py4j/java_gateway.py", 1, "Exception", (), None)
+    ours = logging.LogRecord("root", logging.ERROR, "/lib/analytics/session.py", 1, "Exception", (), None)
+    assert not session._not_from_py4j(theirs) and session._not_from_py4j(ours)
 
 
 def test_no_results(tmp_path, capsys):

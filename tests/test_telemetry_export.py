@@ -158,7 +158,7 @@ def test_since_and_group_cut_it_and_who_was_in_is_told_all_the_same():
     assert {(kind, row["group"]) for kind, _, row in one} == {("view", key.group("h")), ("ack", key.group("h"))}
     with pytest.raises(NothingRecorded):
         dry(rows, key, Wanted(since_us=NOON + 9 * DAY, groups=frozenset({"elsewhere"})))
-    with pytest.raises(NothingRecorded):
+    with pytest.raises(NothingRecorded, match="Nothing is recorded of that time and those groups that"):
         dry(rows, key, Wanted(since_us=NOON + 9 * DAY))
     spans: list[Fact] = [Span(1, NOON - DAY, NOON), *acks(NOON)]
     cut = dry(spans, key, Wanted(since_us=NOON - 5, groups=frozenset({"g"})))
@@ -275,7 +275,7 @@ def test_an_export_that_is_interrupted_leaves_nothing(tmp_path, parquet):
         with pytest.raises(BaseException):  # noqa: B017, PT011  # each its own
             export(tmp_path / "out", rows(end), NAMES, Pseudonyms.alone(), Wanted())
         assert list(tmp_path.iterdir()) == []
-    with pytest.raises(NothingRecorded):
+    with pytest.raises(NothingRecorded, match="Nothing is recorded yet that"):
         export(tmp_path / "out", [], NAMES, Pseudonyms.alone(), Wanted())
     assert list(tmp_path.iterdir()) == []
 
@@ -462,6 +462,15 @@ def test_from_the_question_to_the_export_and_to_nothing_again(run, tmp_path, par
     assert len(written) == 1 and len(written[0]["roster"]) == 2
     assert set(rows[0]) - {"file"} == set(written[0]), "what the dry run has shown"
     assert run("export", "--out", str(tmp_path / "week"))[0] == 2
+    (tmp_path / "file").touch()
+    code, _, err = run("export", "--out", str(tmp_path / "file" / "week"))
+    assert code == 1 and "No export can be written to" in err and "start zerochat again" not in err
+    code, _, err = run("export", "--dry-run", "--since", "lastweek")
+    assert code == 2 and "--since: 'lastweek' is no date" in err
+    assert run("show", "-n", "100000")[0] == 2
+    assert run("off")[0] == 0
+    assert "from now on either" in run("on", typed="n\n")[2]
+    assert run("on", "--yes")[0] == 0
     assert run("delete")[0] == 2 and run("delete", typed="n\n")[0] == 1
     code, _, err = run("delete", "--yes")
     assert code == 0 and "rows are deleted" in err and "goes on being recorded" in err
@@ -487,8 +496,15 @@ def test_the_words_of_a_study_come_from_a_file_and_never_from_the_command_line(r
         assert "study" not in Path(f"/proc/{os.getpid()}/cmdline").read_text()
 
 
-def test_do_not_track_refuses_by_name_whatever_the_agent_was_told(run, monkeypatch):
-    monkeypatch.setenv("DO_NOT_TRACK", "1")
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [("DO_NOT_TRACK", "1", "DO_NOT_TRACK"), ("ZEROCHAT_TELEMETRY__ALLOWED", "false", "telemetry.allowed")],
+)
+def test_what_forbids_it_here_refuses_by_name_whatever_the_agent_was_told(run, monkeypatch, name, value, word):
+    run("on", "--yes")
+    monkeypatch.setenv(name, value)
     for words in (("on", "--yes"), ("export", "--dry-run")):
         code, out, err = run(*words)
-        assert (code, out) == (3, "") and "DO_NOT_TRACK" in err
+        assert (code, out) == (3, "") and word in err
+    code, out, err = run("status")
+    assert code == 0 and word in err and "began without that" in err

@@ -64,13 +64,32 @@ def test_nothing_is_recorded_before_a_person_has_read_what_and_said_yes(tmp_path
                 "Nothing is ever sent to anybody", "30 days", "Record on this machine how your messages fare?"
             )
             await it.press("escape")
-            await it.until(lambda: "Nothing is recorded." in it.told())
+            await it.until(lambda: "Nothing is recorded from now on either." in it.told())
             assert asked(it.agent, "telemetry_set") == []
             await it.say("/telemetry on")
             await it.until(lambda: isinstance(it.app.screen, Confirm))
             await it.press("y")
             await it.until(lambda: asked(it.agent, "telemetry_set"))
             assert asked(it.agent, "telemetry_set") == [{"on": True, "consent": 1}]
+
+    run(play())
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 15), (200, 50)])
+def test_the_question_is_read_from_its_beginning_in_any_terminal(tmp_path, size):
+    async def play():
+        async with scene(tmp_path, size=size, setting=weekend) as it:
+            await it.shows("seven at the station")
+            await it.say("/telemetry on")
+            await it.shows(
+                "What: when each message was sent", "Record on this machine how your messages fare?", "Do not"
+            )
+            await it.press(*["pagedown"] * 4)
+            await it.shows("Ask them before you give", "Record on this machine how your messages fare?", "Do not")
+            await it.press(*["up"] * 50)
+            await it.shows("What: when each message was sent")
+            await it.press("y")
+            await it.until(lambda: asked(it.agent, "telemetry_set") != [])
 
     run(play())
 

@@ -25,9 +25,9 @@ from pyspark.sql import functions as f
 from analytics.errors import NothingToRead
 from analytics.pipeline.schema import FORMAT, KINDS, KINDS_ADDED, VERSION_KEY, VERSIONS, arrow_types, struct
 from analytics.pipeline.store import exactly
+from analytics.results import MANIFEST
 from analytics.session import first_words
 
-MANIFEST = "manifest.json"
 MANIFEST_BYTES_MAX = 4 * 2**20
 FILE_BYTES_MAX = 2**27
 """A profile keeps half of that by default, of thirty days, and a file has one day of one kind."""

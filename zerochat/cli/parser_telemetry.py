@@ -1,6 +1,17 @@
 """The grammar of `zerochat telemetry`."""
 
+import argparse
+
 from zerochat.cli.grammar import Parser, Verbs, add_verb, positive
+
+ROWS_MAX = 10_000
+"""That are shown at once."""
+
+
+def _rows(text: str) -> int:
+    if (number := positive(text)) > ROWS_MAX:
+        raise argparse.ArgumentTypeError(f"it must be at most {ROWS_MAX}")
+    return number
 
 
 def add_telemetry(verbs: "Verbs[Parser]") -> None:
@@ -70,7 +81,9 @@ zerochat telemetry show
 zerochat telemetry show -n 100 --format jsonl | jq 'select(.row == "recv")'
 """,
     )
-    show.add_argument("-n", dest="count", type=positive, metavar="N", help="so many (default: 10; 10000 at the most)")
+    show.add_argument(
+        "-n", dest="count", type=_rows, metavar="N", help=f"so many (default: 10; {ROWS_MAX} at the most)"
+    )
     export = add_verb(
         actions,
         "export",

@@ -11,7 +11,7 @@ from zerochat.agent.schema.telemetry import TelemetryStatus
 from zerochat.agent.telemetry import collecting
 from zerochat.agent.telemetry.consent import ConsentNeeded, TelemetryForbidden, forbidden
 from zerochat.agent.telemetry.rows import Fact
-from zerochat.cli.agents import NobodyToAsk, attached
+from zerochat.cli.agents import NobodyToAsk, attached, places_of
 from zerochat.cli.asked import NotConfirmed, agreed
 from zerochat.cli.exits import ExitCode
 from zerochat.cli.output import Output, find_group, narrate, table
@@ -28,6 +28,12 @@ PROGRESS_ROWS = 20_000
 
 class NoFolder(LocalError):
     """Say where: `zerochat telemetry export --out DIR` makes that folder, and --dry-run prints what it would write."""
+
+    exit_code: ClassVar[int] = ExitCode.USAGE
+
+
+class NoSuchTime(LocalError):
+    """--since: {why}."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
 
@@ -58,17 +64,28 @@ def telemetry(options: Options, out: Output) -> ExitCode:
             return ExitCode.OK
         case _:
             with attached(options) as agent:
-                return _say(agent.client.call("telemetry"), out)
+                status: TelemetryStatus = agent.client.call("telemetry")
+            _say(status, out)
+            if status.recording and (why := _forbidden(options)):
+                narrate(f"{why}, and the agent began without that: `zerochat telemetry off` ends it now.")
+            return ExitCode.OK
 
 
-def _check_allowed() -> None:
-    """What this process was told counts, whatever the agent was. Raises TelemetryForbidden."""
-    if why := forbidden(os.environ):
+def _forbidden(options: Options) -> str:
+    """What forbids it here and now, whatever the agent was told when it began (`consent.forbidden`)."""
+    from zerochat.agent.settings import load_settings
+
+    return forbidden(os.environ, load_settings(places_of(options)).allowed)
+
+
+def _check_allowed(options: Options) -> None:
+    """Raises TelemetryForbidden."""
+    if why := _forbidden(options):
         raise TelemetryForbidden(why=why)
 
 
 def _on(options: Options, out: Output) -> ExitCode:
-    _check_allowed()
+    _check_allowed(options)
     if not options.yes and (sys.stdin is None or not sys.stdin.isatty()):
         raise ConsentNeeded
     with attached(options) as agent:
@@ -79,7 +96,7 @@ def _on(options: Options, out: Output) -> ExitCode:
             for paragraph in status.question[1:]:
                 narrate(paragraph)
             if not agreed(status.question[0]):
-                narrate("Nothing is recorded.")
+                narrate("Nothing is recorded from now on either." if status.rows else "Nothing is recorded.")
                 return ExitCode.REFUSED
         status = agent.client.call("telemetry_set", on=True, consent=status.consent)
     return _say(status, out, "It is recorded from now on, here and nowhere else. `zerochat telemetry off` ends that.")
@@ -109,7 +126,7 @@ def _say(status: TelemetryStatus, out: Output, sentence: str = "") -> ExitCode:
 
 def _show(options: Options, out: Output) -> ExitCode:
     with attached(options) as agent:
-        rows = collecting.newest(agent.client.call, min(options.count or SHOWN, 10_000))
+        rows = collecting.newest(agent.client.call, options.count or SHOWN)
     for row in rows:
         kind, kept = type(row).__name__.lower(), collecting.as_kept(row)
         fields = " ".join(f"{name}={_shown(value)}" for name, value in kept.items())
@@ -144,12 +161,11 @@ def _delete(options: Options, out: Output) -> ExitCode:
 def _export(options: Options, out: Output) -> ExitCode:
     from zerochat.agent.telemetry.export import Told, Wanted, dry_run, export
     from zerochat.agent.telemetry.pseudonyms import Pseudonyms
-    from zerochat.agent.wording import read_time
 
-    _check_allowed()
+    _check_allowed(options)
     if not (options.dry_run or options.path):
         raise NoFolder
-    since_ms = read_time(options.after, int(time.time() * 1000)) if options.after else 0
+    since_ms = _since(options.after)
     pseudonyms = Pseudonyms.of_phrase(_phrase()) if options.study else Pseudonyms.alone()
     with attached(options) as agent:
         client = agent.client
@@ -181,6 +197,16 @@ def _export(options: Options, out: Output) -> ExitCode:
     out.data({"path": options.path, **told.manifest}, [str(options.path)])
     narrate(f"{count:,} rows, and nobody's name. They stay where they are until you give them away.{left}")
     return ExitCode.OK
+
+
+def _since(text: str | None) -> int:
+    """From when on, UTC ms; 0: from the beginning. Raises NoSuchTime."""
+    from zerochat.agent.wording import BadSearch, read_time
+
+    try:
+        return read_time(text, int(time.time() * 1000)) if text else 0
+    except BadSearch as error:
+        raise NoSuchTime(why=error.fields["why"]) from error
 
 
 def _phrase() -> str:

@@ -20,8 +20,9 @@ WHAT: Final = (
     " is said, names, topics, files, addresses."
 )
 WHERE: Final = (
-    "Where: in this profile's encrypted journal, and nowhere else. Nothing is ever sent to anybody. `zerochat telemetry"
-    " export` writes a folder, with numbers in the place of everybody; whether somebody gets that is up to you."
+    "Where: in this profile's encrypted journal, and so in backups of it, and nowhere else. Nothing is ever sent to"
+    " anybody. `zerochat telemetry export` writes a folder, with numbers in the place of everybody; whether somebody"
+    " gets that is up to you."
 )
 HOW_LONG: Final = (
     "How long: {days} days and {megabytes} MiB at the most, the oldest goes first. `zerochat telemetry off` ends it,"

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct, field
 
 from zerochat import __version__
-from zerochat.agent.database import fault_of_disk, sync_folder
+from zerochat.agent.database import sync_folder
 from zerochat.agent.telemetry.pseudonyms import Pseudonyms
 from zerochat.agent.telemetry.rows import (
     KINDS,
@@ -60,7 +60,12 @@ class ExportThere(LocalError):
 
 
 class NothingRecorded(LocalError):
-    """Nothing is recorded that could be exported. `zerochat telemetry status` says what there is."""
+    """Nothing is recorded {of_it} that could be exported. `zerochat telemetry status` says how much there is, and from
+    when."""
+
+
+class CannotExport(LocalError):
+    """No export can be written to {path}: {why}. Nothing of it was left there."""
 
 
 class Name(Struct, frozen=True):
@@ -121,7 +126,8 @@ class Writer:
     def finish(self, software: str = f"zerochat {__version__}") -> Told:
         """What the manifest says, but for the files. Raises NothingRecorded."""
         if not self._days:
-            raise NothingRecorded
+            some = self._wanted.since_us or self._wanted.groups is not None
+            raise NothingRecorded(of_it="of that time and those groups" if some else "yet")
         own = next((one.did for one in self._names.values() if not one.group), "")
         together = self._pseudonyms.together
         now = datetime.now(UTC)
@@ -270,8 +276,8 @@ class _Parquet:
 def export(
     out: Path, batches: Iterable[Sequence[Fact]], names: Mapping[int, Name], pseudonyms: Pseudonyms, wanted: Wanted
 ) -> Told:
-    """Write an export into a new folder. Raises NoParquet, ExportThere, NothingRecorded, or what the disk does; then
-    there is nothing at `out`."""
+    """Write an export into a new folder. Raises NoParquet, ExportThere, NothingRecorded or CannotExport; then there is
+    nothing at `out`."""
     if os.path.lexists(out):
         raise ExportThere(path=out)
     try:
@@ -295,7 +301,7 @@ def export(
             folder.rename(out)
         sync_folder(out.parent)
     except OSError as error:
-        raise fault_of_disk(error, out) from error
+        raise CannotExport(path=out, why=(error.strerror or str(error)).lower()) from error
     return told
 
 

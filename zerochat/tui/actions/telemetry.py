@@ -92,13 +92,13 @@ async def _on(chat: Board) -> None:
         if yes:
             chat.attempt(begin())
         else:
-            chat.tell(Printable("Nothing is recorded."))
+            chat.tell(Printable("Nothing is recorded from now on either." if status.rows else "Nothing is recorded."))
 
     if status.on:  # it has ended by itself: who asks for it anew has read what it is
         await begin()
         return
-    question = printable("\n\n".join((*status.question[1:], status.question[0])))
-    chat.app.push_screen(Confirm(question, "Record", "Do not"), answered)
+    about = printable("\n\n".join(status.question[1:]))
+    chat.app.push_screen(Confirm(printable_line(status.question[0]), "Record", "Do not", about), answered)
 
 
 async def _off(chat: Board) -> None:

@@ -125,22 +125,30 @@ def hang(content: Content, width: int) -> Content:
 
 
 class Confirm(Over[bool]):
-    """A question with one dangerous answer; the other one has the focus."""
+    """A question with one dangerous answer; the other one has the focus. `about`: what is to be read before."""
 
     BINDING_GROUP_TITLE = "Questions"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n", "answer(False)", "No", id="confirm.no"),
         Binding("y", "answer(True)", "Yes", id="confirm.yes"),
         Binding("left,right", "app.focus_next", "Other answer", show=False, id="confirm.other"),
+        Binding("up", "move(-1)", "Line up", show=False, id="confirm.up"),
+        Binding("down", "move(1)", "Line down", show=False, id="confirm.down"),
+        Binding("pageup", "move(-10)", "Lines up", show=False, id="confirm.pageup"),
+        Binding("pagedown", "move(10)", "Lines down", show=False, id="confirm.pagedown"),
     ]
 
-    def __init__(self, question: Printable, yes: str, no: str) -> None:
+    def __init__(self, question: Printable, yes: str, no: str, about: Printable | None = None) -> None:
         super().__init__()
-        self._question = question
+        self._question, self._about = question, about
         self._yes, self._no = yes, no
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet small"):
+        with Vertical(classes="sheet" if self._about else "sheet small"):
+            if self._about:
+                with VerticalScroll(can_focus=False):
+                    yield Static(Content(self._about), classes="body")
+                yield Static(Content("Up and Down scroll"), classes="hint")
             yield Static(Content(self._question), classes="body")
             with Horizontal(classes="buttons"):
                 yield Button(Content(self._no), id="no", compact=True)
@@ -161,6 +169,10 @@ class Confirm(Over[bool]):
 
     def action_answer(self, yes: bool) -> None:
         self.dismiss(yes)
+
+    def action_move(self, step: int) -> None:
+        for text in self.query(VerticalScroll):
+            text.scroll_relative(y=step, animate=False)
 
 
 class Ask(Over[str]):
