@@ -406,6 +406,31 @@ def test_connections_complete(tmp_path):
     run(play())
 
 
+def test_what_a_command_may_be_told_completes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "studies").mkdir()
+
+    async def play():
+        async with scene(tmp_path, setting=weekend) as it:
+            await it.shows("seven at the station")
+            for typed, becomes in (
+                ("/telemetry st", "/telemetry status"),
+                ("/telemetry ex", "/telemetry export"),
+                ("/telemetry export st", "/telemetry export studies/"),
+                ("/mute no", "/mute none"),
+            ):
+                it.composer.text = ""
+                await it.type(typed)
+                await it.press("tab")
+                assert it.composer.text.rstrip() == becomes
+            it.composer.text = ""
+            await it.type("/telemetry al")
+            await it.press("tab")
+            assert it.composer.text == "/telemetry al", "people are nothing that it could be told"
+
+    run(play())
+
+
 # --- an editor of one's own -----------------------------------------------------------------------------------------
 
 

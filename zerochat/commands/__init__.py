@@ -22,7 +22,7 @@ class CommandInfo:
     of_peer: bool = False
     """Whether its argument is somebody's name."""
     last: tuple[str, ...] = ()
-    """What may stand behind the name, or alone."""
+    """What may stand behind the name, or alone; in other commands, what their argument may be."""
     title: str = ""
     """What the palette calls it, where no key does the same."""
     drastic: bool = False
@@ -85,7 +85,13 @@ COMMANDS = {
             "resume", "", "go on here with an older copy of the profile", title="Go on with an older copy", drastic=True
         ),
         CommandInfo("set", "[NAME [VALUE]]", "the settings; change one, - as VALUE: as usual", title="Settings"),
-        CommandInfo("mute", "[none|mentions|all|for 2h]", "what this group tells you of", title="Mute this group"),
+        CommandInfo(
+            "mute",
+            "[none|mentions|all|for 2h]",
+            "what this group tells you of",
+            last=("none", "mentions", "all", "for "),
+            title="Mute this group",
+        ),
         CommandInfo("unmute", "", "this group tells you what others do again", title="Unmute this group"),
         CommandInfo("profile", "", "which profile this is, and where it is kept", title="This profile"),
         CommandInfo("tour", "", "what is where, in five steps", title="The tour"),
@@ -93,6 +99,7 @@ COMMANDS = {
             "telemetry",
             "[on|off|show|export DIR|delete]",
             "whether it is recorded how messages fare",
+            last=("on", "off", "status", "show", "export ", "delete"),
             title="Telemetry",
         ),
         CommandInfo("quit", "", "end zerochat"),

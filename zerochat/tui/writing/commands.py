@@ -39,9 +39,13 @@ def names_for(text: str, names: Sequence[str]) -> list[str] | None:
     if word.lower() == "/proof" and space and "\n" not in text:
         return _proof_words(start.lstrip())
     info = COMMANDS.get(word[1:].lower()) if word.startswith("/") else None
-    if info is None or not info.of_peer or not space or "\n" in text:
+    if info is None or not (info.of_peer or info.last) or not space or "\n" in text:
         return None
     typed = start.lstrip().casefold()
+    if info.name == "telemetry" and typed.startswith("export "):
+        return [f"export {each}" for each in paths_for(start.lstrip().partition(" ")[2].lstrip())]
+    if not info.of_peer:
+        names = ()
     behind = [f"{each} {last}" for each in names if typed.startswith(f"{each.casefold()} ") for last in info.last]
     return [each for each in (*names, *info.last, *behind) if each.casefold().startswith(typed)]
 
