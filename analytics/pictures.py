@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from analytics import thesis
 from analytics.pipeline.schema import PHASES
@@ -23,6 +24,8 @@ MEMBERS_SHOWN, MEMBERS_NAMED = 128, 24
 JOINS_SHOWN = 30
 OUTAGES_SHOWN = 200
 LINES_SHOWN = 8
+SILENT_MIN = 60
+"""So many minutes without a message are shown as such."""
 SIZES_SHOWN = 2_000
 """Of anything that there may be more of than a picture can show; a picture that leaves something out says so."""
 INK, FAINT, WARN = "#1b4965", "#bcccdc", "#c1121f"
@@ -52,7 +55,8 @@ def latencies(results: Results) -> Figure | None:
             upto += rows
             xs.append(2.718281828459045 ** ((bin_ + 1) / BINS_PER_E) / 1e3)
             ys.append(upto / whole)
-        axes.step(xs, ys, where="post", label=f"{keys}, up to {size} members")
+        sizes = f"{size // 2 + 1} to {size}" if size > SIZE_STEPS[0] else str(size)
+        axes.step(xs, ys, where="post", label=f"{keys}, {sizes} members")
     axes.set_xscale("log")
     axes.legend(loc="lower right", fontsize=8)
     return figure
@@ -90,7 +94,8 @@ def heat(results: Results) -> Figure | None:
 
 
 def over_time(results: Results) -> Figure | None:
-    """What came directly, minute by minute or coarser; outages are shaded."""
+    """What came directly, minute by minute or coarser; outages are shaded, and there is no line over a time in which
+    nothing was said."""
     table = results.table("minute").select(["minute", "expected", "direct"])
     rows = table.group_by(["minute"]).aggregate([("expected", "sum"), ("direct", "sum")]).to_pylist()
     if not rows:
@@ -103,15 +108,28 @@ def over_time(results: Results) -> Figure | None:
         both[0] += row["expected_sum"]
         both[1] += row["direct_sum"]
     figure, axes = _blank(f"Came directly, of what was said in {step} min", "", "%")
-    xs = sorted(sums)
-    axes.plot([_when(x * 60_000_000) for x in xs], [100 * sums[x][1] / sums[x][0] for x in xs], color=INK, lw=1)
+    for run in _runs(sorted(sums), max(2 * step, SILENT_MIN)):
+        times, shares = [_when(x * 60_000_000) for x in run], [100 * sums[x][1] / sums[x][0] for x in run]
+        axes.plot(times, shares, color=INK, lw=1, marker="." if len(run) == 1 else "")
     outages = sorted(results.rows("outage"), key=lambda row: row["t_from_us"] - row["t_to_us"])
     _leaves_out(axes, len(outages) - OUTAGES_SHOWN, "shorter outages")
     for row in outages[:OUTAGES_SHOWN]:
-        axes.axvspan(_when(row["t_from_us"]), _when(row["t_to_us"]), color=WARN, alpha=0.15, lw=0)
+        # With its edge, also one that is too short for the scale is seen.
+        axes.axvspan(_when(row["t_from_us"]), _when(row["t_to_us"]), color=WARN, alpha=0.15, lw=0.8)
     axes.set_ylim(bottom=0)
     figure.autofmt_xdate()
     return figure
+
+
+def _runs(places: list[int], apart: int) -> list[list[int]]:
+    """Numbers in order, in runs between which more than so many are missing."""
+    runs: list[list[int]] = []
+    for place in places:
+        if runs and place - runs[-1][-1] <= apart:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    return runs
 
 
 def whole(results: Results) -> Figure | None:
@@ -139,6 +157,7 @@ def whole(results: Results) -> Figure | None:
             list(published), [times[0] for times in published.values()], "x--", color=FAINT, label=f"thesis, {keys}, 1"
         )
     axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_yscale("log")
     axes.legend(fontsize=8)
     return figure

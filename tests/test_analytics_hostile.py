@@ -167,6 +167,18 @@ def test_a_picture_of_too_many_says_whom_it_leaves_out():
     assert "without" not in few.axes[0].get_title()
 
 
+def test_there_is_no_line_over_a_time_in_which_nothing_was_said():
+    table = pa.table({"minute": [0, 1, 2, 5_000, 20_000, 20_001], "expected": [4] * 6, "direct": [4, 2, 4, 4, 4, 4]})
+    outage = pa.table({"t_from_us": [60_000_000], "t_to_us": [60_000_001]})
+    figure = pictures.over_time(Results("", {}, lambda name: {"minute": table, "outage": outage}[name]))
+    [axes] = figure.axes
+    assert [len(line.get_xdata()) for line in axes.get_lines()] == [1, 1, 1]
+    table = table.set_column(0, "minute", pa.array([0, 1, 2, 100, 300, 301]))
+    figure = pictures.over_time(Results("", {}, lambda name: {"minute": table, "outage": outage}[name]))
+    assert [len(line.get_xdata()) for line in figure.axes[0].get_lines()] == [3, 1, 2]
+    assert figure is not None and pictures.png(figure).startswith(b"\x89PNG")
+
+
 def test_a_study_is_not_made_among_its_exports(tmp_path, capsys):
     exports = tmp_path / "exports"
     (tmp_path / "link").symlink_to(exports)
