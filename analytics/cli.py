@@ -204,18 +204,15 @@ def thesis(asked: argparse.Namespace) -> None:
 
 
 def report(asked: argparse.Namespace) -> None:
-    from analytics.report import write
-
     if asked.html.is_dir():
         raise CannotWrite(place=asked.html, why="it is a folder; name a file in it")
+    from analytics.report import write
+
     write(open_results(asked.study), asked.html)
     print(asked.html)
 
 
 def notebook(asked: argparse.Namespace) -> None:
-    from analytics.notebook import SOURCE, execute
-    from analytics.report import write
-
     begun = time.monotonic()
     progress = Progress(2, asked.quiet)
     exports = str(SAMPLE) if asked.exports is None else str(asked.exports)
@@ -224,6 +221,9 @@ def notebook(asked: argparse.Namespace) -> None:
     folder = asked.out.absolute()
     apart(exports, str(folder / "study"))
     check_places(exports, str(folder / "study"))
+    from analytics.notebook import SOURCE, execute
+    from analytics.report import write
+
     with progress.step("the notebook, with Spark"):
         execute(exports, str(folder / "study"), asked.memory, folder / SOURCE.name)
     with progress.step("the report"):
