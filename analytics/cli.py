@@ -1,7 +1,9 @@
 """`zerochat-analytics`: from exports of telemetry to tables, a summary, a report and a notebook."""
 
 import argparse
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -184,12 +186,25 @@ def summary(asked: argparse.Namespace) -> None:
 
     results = open_results(asked.study)
     for line in sentences(results):
-        print(printable(line))
+        print(_broken(printable(line)))
     said = doubts(results)
     if said:
         print("\nWhat to know before:")
     for line in said:
-        print(f"- {printable_line(line)}")
+        print(_broken(f"- {printable_line(line)}", "  "))
+
+
+def _broken(text: str, indent: str = "") -> str:
+    """Between words, where a terminal would break it wherever its line ends."""
+    if not sys.stdout.isatty():
+        return text
+    return textwrap.fill(
+        text,
+        shutil.get_terminal_size().columns,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def thesis(asked: argparse.Namespace) -> None:

@@ -135,6 +135,14 @@ def test_nothing_is_said_to_be_finer_than_it_was_told(us, unit_us, said):
     assert summary._took(us, unit_us) == said
 
 
+def test_a_terminal_breaks_no_word_and_a_pipe_gets_whole_lines(monkeypatch):
+    said = "- a place/that-has/no-space and further words"
+    assert cli._broken(said, "  ") == said
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setenv("COLUMNS", "20")
+    assert cli._broken(said, "  ").splitlines() == ["- a", "  place/that-has/no-space", "  and further words"]
+
+
 def test_py4j_says_nothing_by_itself(caplog):
     theirs = logging.LogRecord("root", logging.ERROR, "/lib/py4j/java_gateway.py", 1, "Exception", (), None)
     ours = logging.LogRecord("root", logging.ERROR, "/lib/analytics/session.py", 1, "Exception", (), None)
