@@ -1,11 +1,13 @@
 """`zerochat-analytics`: from exports of telemetry to tables, a summary, a report and a notebook."""
 
 import argparse
+import os
 import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +105,7 @@ def _cores(text: str) -> int:
 
 
 def _whole(text: str, most: int, what: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= most:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not {what}")
     return int(text)
 
@@ -153,15 +155,17 @@ def run(asked: argparse.Namespace) -> None:
 def check_places(exports: str, out: str) -> None:
     """What can be seen of places on this machine before anything is started. Raises NothingToRead, NoExports,
     CannotWrite."""
+    if on_a_cluster() or "HADOOP_CONF_DIR" in os.environ:
+        return  # there a path without a scheme need not be one of this machine
     there, made = local(exports), local(out)
-    if there is not None and not on_a_cluster():
+    if there is not None:
         try:
             there.stat()
         except OSError as error:
             raise NothingToRead(place=exports, why=(error.strerror or str(error)).lower()) from error
-        if there.is_dir() and next(there.rglob(MANIFEST), None) is None:
+        if there.is_dir() and all(file.name != MANIFEST for file in _files(there)):
             raise NoExports(place=exports, why=f"no folder in it has a {MANIFEST}")
-    if made is not None and not on_a_cluster() and made.exists() and not made.is_dir():
+    if made is not None and made.exists() and not made.is_dir():
         raise CannotWrite(place=out, why="it is a file, where a folder is wanted")
 
 
@@ -171,14 +175,25 @@ def is_small(place: str) -> bool:
     total = 0
     if folder is None:
         return False
-    for file in folder.rglob("*.parquet"):
-        try:
-            total += file.stat().st_size
-        except OSError:
-            continue
+    for file in _files(folder):
+        if file.suffix == ".parquet":
+            with suppress(OSError):
+                total += file.stat().st_size
         if total > SMALL_BYTES:
             return False
     return True
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """What is below a folder of this machine, through links to other folders too, as Spark goes; each folder once."""
+    been: set[Path] = set()
+    for at, folders, names in os.walk(folder, followlinks=True):
+        real = Path(at).resolve()
+        if real in been:
+            folders.clear()
+            continue
+        been.add(real)
+        yield from (Path(at, name) for name in names)
 
 
 def summary(asked: argparse.Namespace) -> None:

@@ -228,7 +228,7 @@ def started(wanted: Wanted | None = None) -> Iterator[tuple[Any, str]]:
         (folder / "log4j2.properties").write_text(QUIET, encoding="ascii")
         interrupted = signal.getsignal(signal.SIGINT)
         session = _start(java, wanted, folder)
-        if threading.current_thread() is threading.main_thread():
+        if interrupted is not None and threading.current_thread() is threading.main_thread():
             # Spark's own would ask Java to end what runs over the very connection on which we wait for it; ending the
             # session does that.
             signal.signal(signal.SIGINT, interrupted)

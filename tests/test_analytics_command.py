@@ -120,7 +120,23 @@ def test_what_can_be_seen_at_once_is_said_before_spark_starts(tmp_path, monkeypa
     assert said in capsys.readouterr().err and not Path("out").exists()
 
 
-@pytest.mark.parametrize("words", [["--cores", "0"], ["--cores", "2000"], ["--within", "abc"], ["--within", "-1"]])
+def test_exports_behind_links_are_exports_and_links_in_a_circle_end(tmp_path):
+    for folder in ("elsewhere/alice", "exports/none"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("up", "again"):
+        (tmp_path / "exports" / "none" / name).symlink_to(tmp_path / "exports")
+    with pytest.raises(errors.NoExports):
+        cli.check_places(str(tmp_path / "exports"), str(tmp_path / "out"))
+    (tmp_path / "elsewhere" / "alice" / "manifest.json").touch()
+    (tmp_path / "elsewhere" / "alice" / "rows.parquet").write_bytes(b"x" * 9)
+    (tmp_path / "exports" / "alice").symlink_to(tmp_path / "elsewhere" / "alice")
+    cli.check_places(str(tmp_path / "exports"), str(tmp_path / "out"))
+    assert sum(file.suffix == ".parquet" for file in cli._files(tmp_path / "exports")) == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["--cores", "0"], ["--cores", "2000"], ["--within", "abc"], ["--within", "00000000090000000"]]
+)
 def test_numbers_that_are_none(capsys, words):
     with pytest.raises(SystemExit):
         cli.main(["run", "--in", "exports", "--out", "out", *words])

@@ -466,7 +466,8 @@ def test_a_disk_that_spoils_everything_is_not_written_to_for_ever():
     assert world.run(lambda: world.has("n1", data, file), for_ms=60_000), "a person can try again"
 
 
-def test_nobody_has_it_is_said_when_all_have_said_so():
+def nobody_has_it():
+    """Three members, n1 of whom knows that nobody has this file any more, and the file's content."""
     world = Filed()
     world.bring_in("n1", "n2")
     data = content(2 << 20)
@@ -475,6 +476,11 @@ def test_nobody_has_it_is_said_when_all_have_said_so():
     world.ask("n0", DropFile(world.id, file.id))
     world.get("n1", file)
     assert world.run(lambda: world.state("n1", file) == "gone", for_ms=60_000)
+    return world, data, file
+
+
+def test_nobody_has_it_is_said_when_all_have_said_so():
+    world, _, file = nobody_has_it()
     world.get("n1", file)
     assert world.state("n1", file) == "getting", "it can be tried again"
 
@@ -525,28 +531,15 @@ def test_who_goes_while_it_is_asked_is_passed_over():
 
 
 def test_what_nobody_had_any_more_comes_when_somebody_has_it_again():
-    world = Filed()
-    world.bring_in("n1", "n2")
-    data = content(2 << 20)
-    file, _ = world.attach("n0", data)
-    world.run(for_ms=2_000)
-    world.ask("n0", DropFile(world.id, file.id))
-    world.get("n1", file)
-    assert world.run(lambda: world.state("n1", file) == "gone", for_ms=60_000)
+    world, data, file = nobody_has_it()
     world.attach("n2", data, "here it is", file)
     assert world.run(lambda: world.has("n1", data, file), for_ms=60_000)
 
 
 def test_where_there_is_no_room_any_more_it_is_only_offered_again():
-    world = Filed()
-    world.bring_in("n1", "n2")
+    world, data, file = nobody_has_it()
     rules(world, "n1", total_max=3 << 20)
-    data, other = content(2 << 20), content(2 << 20, seed=8)
-    file, _ = world.attach("n0", data)
-    world.run(for_ms=2_000)
-    world.ask("n0", DropFile(world.id, file.id))
-    world.get("n1", file)
-    assert world.run(lambda: world.state("n1", file) == "gone", for_ms=60_000)
+    other = content(2 << 20, seed=8)
     more, _ = world.attach("n0", other)
     world.run(for_ms=2_000)
     world.get("n1", more)
