@@ -134,8 +134,8 @@ class Confirm(Over[bool]):
         Binding("left,right", "app.focus_next", "Other answer", show=False, id="confirm.other"),
         Binding("up", "move(-1)", "Line up", show=False, id="confirm.up"),
         Binding("down", "move(1)", "Line down", show=False, id="confirm.down"),
-        Binding("pageup", "move(-10)", "Lines up", show=False, id="confirm.pageup"),
-        Binding("pagedown", "move(10)", "Lines down", show=False, id="confirm.pagedown"),
+        Binding("pageup", "page(-1)", "Page up", show=False, id="confirm.pageup"),
+        Binding("pagedown", "page(1)", "Page down", show=False, id="confirm.pagedown"),
     ]
 
     def __init__(self, question: Printable, yes: str, no: str, about: Printable | None = None) -> None:
@@ -173,6 +173,10 @@ class Confirm(Over[bool]):
     def action_move(self, step: int) -> None:
         for text in self.query(VerticalScroll):
             text.scroll_relative(y=step, animate=False)
+
+    def action_page(self, step: int) -> None:
+        for text in self.query(VerticalScroll):
+            text.scroll_relative(y=step * max(1, text.size.height - 1), animate=False)
 
 
 class Ask(Over[str]):
