@@ -1,9 +1,11 @@
 """Gold, from the smaller tables: outages, joins with their phases, sizes on the wire, repairs."""
 
+from functools import partial, reduce
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from analytics.pipeline.pairs import numbered
+from analytics.pipeline.pairs import counted
 from analytics.pipeline.schema import PHASES
 from analytics.pipeline.silver import Masks
 
@@ -21,30 +23,27 @@ def minutes(reach: DataFrame, authors: DataFrame, people: DataFrame, masks: Mask
     timed = reach.withColumn("minute", f.floor(f.col("t_send_us") / MINUTE_US).cast("long")).join(
         f.broadcast(authors.select("author", "group", f.col("number").alias("own"))), "author"
     )
-    # To everybody who was there, less one's own: so that all authors of a minute are counted together.
-    there = numbered("there", masks, timed, ["group", "minute"])
+    key = ["group", "minute"]
     own = (
         timed.where(masks.count("there") > masks.count("exp"))
-        .groupBy("group", "minute", f.col("own").alias("number"))
+        .groupBy(*key, f.col("own").alias("number"))
         .agg(f.count(f.lit(1)).alias("own"))
     )
-    otherwise = numbered("indirect", masks, timed, ["group", "minute"]).withColumnRenamed("rows", "otherwise")
-    mailed = numbered("mailed", masks, timed, ["group", "minute"]).withColumnRenamed("rows", "mailed")
-    key = ["group", "minute", "number"]
+    # To everybody who was there, less one's own: so that all authors of a minute are counted together.
+    counts = (
+        counted(prefix, masks, timed, key).select(*key, "number", f.col("times").alias(prefix))
+        for prefix in ("there", "indirect", "mailed")
+    )
+    there, one_s_own, indirect, mailed = (
+        f.coalesce(f.sum(name), f.lit(0)) for name in ("there", "own", "indirect", "mailed")
+    )
+    expected = there - one_s_own
     return (
-        there.join(own, key, "left")
-        .join(otherwise, key, "left")
-        .join(mailed, key, "left")
-        .na.fill(0, ["own", "otherwise", "mailed"])
-        .withColumn("expected", f.col("rows") - f.col("own"))
-        .where("expected > 0")
+        reduce(partial(DataFrame.unionByName, allowMissingColumns=True), counts, own)
         .join(f.broadcast(people.select("group", "number", f.col("member").alias("observer"))), ["group", "number"])
         .groupBy("observer", "minute")
-        .agg(
-            f.sum("expected").alias("expected"),
-            f.sum(f.col("expected") - f.col("otherwise")).alias("direct"),
-            f.sum("mailed").alias("mailed"),
-        )
+        .agg(expected.alias("expected"), (expected - indirect).alias("direct"), mailed.alias("mailed"))
+        .where("expected > 0")
     )
 
 

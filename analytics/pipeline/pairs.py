@@ -56,22 +56,22 @@ def histogram(deliveries: DataFrame, edges: DataFrame) -> DataFrame:
     )
 
 
-def numbered(prefix: str, masks: Masks, reach: DataFrame, by: list[str]) -> DataFrame:
-    """How many messages have each bit of a mask: (by…, number, rows)."""
-    few = reach.where(masks.count(prefix) > 0).groupBy(*by, *masks.names(prefix)).agg(f.count(f.lit(1)).alias("times"))
-    return (
-        few.select(*by, "times", *masks.names(prefix), f.explode(masks.everybody()).alias("number"))
-        .where(masks.has(prefix, f.col("number")))
-        .groupBy(*by, "number")
-        .agg(f.sum("times").alias("rows"))
-    )
+def counted(prefix: str, masks: Masks, reach: DataFrame, by: list[str], *further: str) -> DataFrame:
+    """How many messages have each bit of a mask: (by…, number, times), as often as there are different rosters among
+    them; who adds them up has more to add. `further` masks stand beside: they are of the same messages."""
+    names = [name for one in (prefix, *further) for name in masks.names(one)]
+    few = reach.where(masks.count(prefix) > 0).groupBy(*by, *names).agg(f.count(f.lit(1)).alias("times"))
+    return few.select("*", f.explode(masks.everybody()).alias("number")).where(masks.has(prefix, f.col("number")))
 
 
 def expectations(reach: DataFrame, masks: Masks) -> DataFrame:
     """Of each author, towards each member by its number: (author, number, expected, lost)."""
-    expected = numbered("exp", masks, reach, ["author"]).withColumnRenamed("rows", "expected")
-    lost = numbered("lost", masks, reach, ["author"]).withColumnRenamed("rows", "lost")
-    return expected.join(lost, ["author", "number"], "left").na.fill({"lost": 0})
+    lost = f.when(masks.has("lost", f.col("number")), f.col("times")).otherwise(0)
+    return (
+        counted("exp", masks, reach, ["author"], "lost")
+        .groupBy("author", "number")
+        .agg(f.sum("times").alias("expected"), f.sum(lost).alias("lost"))
+    )
 
 
 def edge(
@@ -102,13 +102,13 @@ def edge(
         f.max(f.when(came & (f.col("path") != "history"), f.col("max_us"))).alias("max_us"),
     )
     names = authors.select("author", "group", "sender").join(people.select("group", "number", "member"), "group")
-    named = names.withColumnRenamed("member", "observer")
+    named = f.broadcast(names.withColumnRenamed("member", "observer"))
     told = (
         expectations.join(named, ["author", "number"])
         .select(*key, "expected", (f.col("expected") - f.col("lost")).alias("delivered"))
         .join(counts, key, "full")
         .join(speed, key, "left")
-        .join(edges.select(*key, "corrected"), key, "left")
+        .join(f.broadcast(edges.select(*key, "corrected")), key, "left")
         .withColumn("evidence", f.lit("receipts"))
     )
     by_acks = acknowledged.join(named, ["author", "number"]).select(*key, "expected", "delivered")

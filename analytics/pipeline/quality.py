@@ -271,11 +271,12 @@ class Watch:
         self._running.clear()
 
 
-def of_views(views: DataFrame) -> dict[str, int]:
-    """The same counts of `view`, which is read for several things: before all of them, as its rows are few."""
-    counts = {"rows": f.count(f.lit(1)), "unbelievable": f.count_if(~believable("view"))}
-    [told] = views.agg(*(value.alias(name) for name, value in counts.items())).collect()
-    return {f"view.{name}": int(told[name]) for name in counts}
+def of_few(rows: DataFrame, kind: str) -> dict[str, int]:
+    """The same counts of a kind that has few rows and is read for several things, or for one that Spark may find needs
+    none of them, and then would count nothing."""
+    counts = {"rows": f.count(f.lit(1)), "unbelievable": f.count_if(~believable(kind))}
+    [told] = rows.agg(*(value.alias(name) for name, value in counts.items())).collect()
+    return {f"{kind}.{name}": int(told[name]) for name in counts}
 
 
 OF_OTHERS = "sender != observer"

@@ -229,7 +229,8 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         return watched.where(silver.believable("span"))
 
     run.table("bronze", "file", lambda: spark.createDataFrame(found.listing()))
-    run.state["counts"] |= quality.of_views(found.read(spark, "view"))
+    for kind in ("view", "ack"):
+        run.state["counts"] |= quality.of_few(found.read(spark, kind), kind)
     recv = found.read(spark, "recv")
     if found.overlapping and receipts:
         # What several exports tell is found out once, and then read three times.
@@ -260,7 +261,7 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         ),
         few=True,
     )
-    line = run.table("silver", "skew", lambda: skew.lines(skew.differences(pair)), few=True)
+    line = run.table("silver", "skew", lambda: skew.lines(skew.differences(pair)), few=True, over=receipts)
     covered = run.table(
         "silver", "coverage", lambda: silver.coverage(spark, found, view, spans(), watch.times), few=True
     )
@@ -276,6 +277,7 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         "silver", "roster", lambda: silver.rosters(view, covered, people, line, start_us, masks, bool(anybody))
     )
     edges = run.table("silver", "edge", lambda: who.edges(pair, author, people, line), few=True)
+    acks = found.read(spark, "ack").where(silver.believable("ack"))
     # --- gold
     delivered = who.deliveries(silver.receipts(recv), edges, start_us)
     uncovered = silver.uncovered(covered, people) if silent else None
@@ -295,7 +297,7 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         lambda: pairs.edge(
             histogram,
             pairs.expectations(reach, masks),
-            pairs.acknowledged(reach, rows("ack"), author, people, masks),
+            pairs.acknowledged(reach, acks, author, people, masks),
             edges,
             author,
             people,

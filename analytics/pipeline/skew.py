@@ -57,22 +57,24 @@ def pairs(received: DataFrame, direct: int) -> DataFrame:
 
 def differences(pairs: DataFrame) -> DataFrame:
     """What the clocks of two members differ by, where both have heard each other: (member, peer, window, diff2_us,
-    at2_s): twice the member's clock less the peer's, at half of `at2_s`, so that both are whole."""
-    usable = pairs.where(f.col("times") >= TIMES_MIN)
-    # People can be in several groups together.
-    least = usable.groupBy("sender", "observer", "window").agg(
-        f.min("least_us").alias("least_us"), f.min_by("at_s", f.struct("least_us", "at_s")).alias("at_s")
-    )
-    back = least.select(
-        *(f.col("observer").alias("sender"), f.col("sender").alias("observer"), "window"),
-        *(f.col("least_us").alias("back_us"), f.col("at_s").alias("back_s")),
-    )
-    return least.join(back, ["sender", "observer", "window"]).select(
-        f.col("observer").alias("member"),
-        f.col("sender").alias("peer"),
-        "window",
-        (f.col("least_us") - f.col("back_us")).alias("diff2_us"),
-        (f.col("at_s") + f.col("back_s")).alias("at2_s"),
+    at2_s): twice the member's clock less the peer's, at half of `at2_s`, so that both are whole. Of the two, `member`
+    is the one whose number is less."""
+    member, peer = f.least("sender", "observer"), f.greatest("sender", "observer")
+    least = f.struct("least_us", "at_s")
+    return (
+        pairs.where((f.col("times") >= TIMES_MIN) & (f.col("sender") != f.col("observer")))
+        # People can be in several groups together.
+        .groupBy(member.alias("member"), peer.alias("peer"), "window")
+        .agg(
+            f.min(f.when(f.col("sender") > f.col("observer"), least)).alias("to"),
+            f.min(f.when(f.col("sender") < f.col("observer"), least)).alias("back"),
+        )
+        .where("to is not null and back is not null")
+        .select(
+            *("member", "peer", "window"),
+            (f.col("to.least_us") - f.col("back.least_us")).alias("diff2_us"),
+            (f.col("to.at_s") + f.col("back.at_s")).alias("at2_s"),
+        )
     )
 
 
@@ -89,8 +91,7 @@ def lines(differences: DataFrame) -> DataFrame:
     windows = (f.min("window").over(everywhere) + f.max("window").over(everywhere) + 1).cast("long")
     x, y = f.col("x").cast(exact), f.col("diff2_us").cast(exact)
     sums = (
-        differences.where("member < peer")
-        .withColumn("start2_s", windows * f.lit(WINDOW_US // SECOND_US))
+        differences.withColumn("start2_s", windows * f.lit(WINDOW_US // SECOND_US))
         .withColumn("x", f.col("at2_s") - f.col("start2_s"))
         .groupBy("member", "peer", "start2_s")
         .agg(
