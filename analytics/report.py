@@ -7,6 +7,7 @@ from pathlib import Path
 
 from analytics import summary
 from analytics.errors import CannotWrite
+from analytics.legend import MEANS, above
 from analytics.pictures import PICTURES, png
 from analytics.results import Results, Row, tag
 from analytics.tables import Table, tables
@@ -19,6 +20,8 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto
 h1, h2 { line-height: 1.2; } img { max-width: 100%; height: auto; }
 table { border-collapse: collapse; font-size: 14px; } td, th { padding: .2rem .6rem; text-align: right; }
 tr:nth-child(even) { background: #f0f4f8; } .doubt { color: #7b341e; } .wide { overflow-x: auto; }
+summary { cursor: pointer; } dl { font-size: 14px; display: grid; grid-template-columns: max-content 1fr; gap: 0 1rem; }
+dt { font-weight: bold; } dd { margin: 0; }
 """
 MEMBER = (
     *("member", "exported", "expected", "delivered", "ratio", "late", "dups", "p50_us", "p99_us", "said", "complete"),
@@ -85,13 +88,20 @@ def _text(text: str) -> str:
 def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:
     if not rows:
         return "<p>None.</p>"
-    head = "".join(f"<th>{_text(name.removesuffix('_us'))}</th>" for name in columns)
+    names = [above(name) for name in columns]
+    head = "".join(f"<th>{_text(name)}</th>" for name in names)
     ordered = sorted(rows, key=lambda row: [(row[name] is None, str(row[name])) for name in columns[:5]])
     body = "".join(
         f"<tr>{''.join(f'<td>{_cell(row[name], name)}</td>' for name in columns)}</tr>" for row in ordered[:ROWS_MAX]
     )
     more = f"<p>And {len(rows) - ROWS_MAX:,} more.</p>" if len(rows) > ROWS_MAX else ""
-    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>{more}'
+    return f'{_legend(names)}<div class="wide"><table><tr>{head}</tr>{body}</table></div>{more}'
+
+
+def _legend(names: Iterable[str]) -> str:
+    """What the columns mean, to be folded out where somebody asks."""
+    told = "".join(f"<dt>{_text(name)}</dt><dd>{_text(MEANS[name])}</dd>" for name in names)
+    return f"<details><summary>What the columns mean</summary><dl>{told}</dl></details>"
 
 
 def _lines(table: Table) -> str:
@@ -102,7 +112,8 @@ def _lines(table: Table) -> str:
         cells = (*line.of, line.count, line.figure or "not whole", "" if line.thesis is None else f"{line.thesis:,.1f}")
         body += f"<tr>{''.join(f'<td>{_text(str(cell))}</td>' for cell in cells)}</tr>"
     more = f"<p>And {len(table.lines) - ROWS_MAX:,} more.</p>" if len(table.lines) > ROWS_MAX else ""
-    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>{more}'
+    legend = _legend(["times", "thesis"])
+    return f'{legend}<div class="wide"><table><tr>{head}</tr>{body}</table></div>{more}'
 
 
 def _cell(value: object, name: str) -> str:

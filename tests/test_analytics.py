@@ -7,6 +7,7 @@ their own. Engines of other makes are asked the same in test_analytics_oracles.p
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -135,6 +136,11 @@ def test_what_the_sentences_and_the_report_say(small, study, tmp_path):
     page = report.page(study)
     assert page.count("<img ") == 6
     assert "<script" not in page and 'src="http' not in page and "default-src 'none'" in page
+    # Whatever stands above a column of a table is explained beside it.
+    for legend, table in re.findall(r"<details>(.*?)</details>(.*?)</table>", page, re.DOTALL):
+        told, there = (re.findall(rf"<{tag_}>(.*?)</{tag_}>", text) for tag_, text in (("dt", legend), ("th", table)))
+        assert set(told) <= set(there) and (told == there or told == ["times", "thesis"])
+    assert page.count("<details>") == page.count("<table>")
     assert cli.main(["report", "--in", study.place, "--html", str(tmp_path / "report.html")]) == cli.OK
     assert (tmp_path / "report.html").read_text() == page
     assert cli.main(["summary", "--in", study.place]) == cli.OK
@@ -580,7 +586,7 @@ def tools(folder):
     return folder
 
 
-def test_the_notebook_runs_without_a_java_of_the_system_s(small, tmp_path, capsys):
+def test_the_notebook_runs_without_a_java_of_the_system_s(small, study, tmp_path, capsys):
     _, folder = small
     hidden = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "SPARK", "PYSPARK"))}
     environment = hidden | {"PATH": str(tools(tmp_path / "bin"))}
