@@ -22,7 +22,7 @@ MEANS = {
     # --- by keys, path, size and batch
     "grain": "message: over messages, by the way that their author took; delivery: over deliveries, by the way of each",
     "keys": "the kind of the group's keys",
-    "path": "directly, by a mediator, asked for again (repair), or as history",
+    "path": "directly, by a mediator, both (mixed), asked for again (repair), or as history",
     "n": "members that a message was for",
     "batch": "messages that were handed over at once",
     "messages": "how many messages the row is over",

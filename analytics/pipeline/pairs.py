@@ -102,7 +102,7 @@ def edge(
         f.max(f.when(came & (f.col("path") != "history"), f.col("max_us"))).alias("max_us"),
     )
     names = authors.select("author", "group", "sender").join(people.select("group", "number", "member"), "group")
-    named = f.broadcast(names.withColumnRenamed("member", "observer"))
+    named = names.withColumnRenamed("member", "observer")
     told = (
         expectations.join(named, ["author", "number"])
         .select(*key, "expected", (f.col("expected") - f.col("lost")).alias("delivered"))
