@@ -318,9 +318,15 @@ class Journal:
             self.forget_older()
         return state
 
-    def commit(self, after: object, remembered: Sequence[Remembered] = (), notes: Notes | None = None) -> None:
+    def commit(
+        self,
+        after: object,
+        remembered: Sequence[Remembered] = (),
+        notes: Notes | None = None,
+        meta: Mapping[str, bytes] | None = None,
+    ) -> None:
         """Put a turn on disk: what of the state is not as the last commit wrote it, and what it wants remembered.
-        `notes`: what it has to say of the stream.
+        `notes`: what it has to say of the stream. `meta`: what `meta_get` gives from then on, and not before.
 
         `after` is a frozen dataclass, and so is every value in it; a part counts as changed when it is another object.
         When this returns, all of it has reached the disk; when it raises, none of it has. Events that are there already
@@ -330,7 +336,7 @@ class Journal:
             self.load(type(after))
         base = None if self._afresh else self._written
         changed = list(changes(base, after))
-        if changed or remembered or notes:
+        if changed or remembered or notes or meta:
             try:
                 with self._transaction():
                     if self._afresh:
@@ -340,6 +346,8 @@ class Journal:
                     self._remember(remembered)
                     if notes:
                         self.stream.write(notes)
+                    if meta:
+                        self._db.executemany(SET, meta.items())
             except BaseException:
                 self._receipts.clear()  # what was counted there has not happened
                 self.stream.undone()

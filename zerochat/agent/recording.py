@@ -176,6 +176,7 @@ class Recording:
     def _no_more(self, error: Exception) -> None:
         """Something went wrong with it, so it ends: nobody shall take what has holes for the whole."""
         self._recorder, self._steps, self._turns = None, [], []
+        self._age_at = 0.0  # what is there goes when its time is over, though nothing more comes
         if isinstance(error, LocalError):
             self._fault = error.sentence()
             self._log.error("recording telemetry has ended: %s", error.code)

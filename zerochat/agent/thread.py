@@ -36,7 +36,7 @@ from zerochat.agent.files.room import FileRoom
 from zerochat.agent.hooks import ON_MENTION, ON_MESSAGE, Hooks
 from zerochat.agent.journal import Journal, fault_of_disk
 from zerochat.agent.leaving import is_owed, waits
-from zerochat.agent.net.bans import gravity
+from zerochat.agent.net.bans import HASTY, gravity
 from zerochat.agent.net.transport import Transport
 from zerochat.agent.places import Places
 from zerochat.agent.postman import Postman
@@ -544,9 +544,10 @@ class AgentThread(threading.Thread):
         for stimulus in (*stimuli, TurnOver()):
             effects += step(stimulus)
         remembered = [effect for effect in effects if isinstance(effect, Remembered)]
+        told = {"clock": self._clock.mark} if any(isinstance(one, Started | ClockSet) for one in stimuli) else None
         try:
             notes = self._desk.gather(effects, before, self._agent)
-            self._journal.commit(self._agent, remembered, notes)
+            self._journal.commit(self._agent, remembered, notes, told)
         except LocalError as error:
             self._undo(before, stimuli, error)
             return
@@ -555,8 +556,6 @@ class AgentThread(threading.Thread):
         self._desk.log.note(remembered)
         if remembered or self._agent is not before:
             self._attention.fault = ""  # the disk has just taken something
-        if any(isinstance(stimulus, Started | ClockSet) for stimulus in stimuli):
-            self._settle("clock", self._clock.mark)
         if self._restored and any(isinstance(stimulus, Started) for stimulus in stimuli):
             self._warned()
         self._counsel.hear(effects)
@@ -573,14 +572,17 @@ class AgentThread(threading.Thread):
             self._log.exception("a fault in the core while hearing %s", type(stimulus).__name__)
             if isinstance(stimulus, Ask):
                 return [Refuse(stimulus.ticket, InternalFault(what=type(stimulus.command).__name__))]
+            if isinstance(stimulus, Received):
+                self._mind(stimulus.link, HASTY)  # it may be honest, and is not to have us do that without end
             return [SetTimer(stimulus.key, RETRY_MS)] if isinstance(stimulus, TimerFired) else []
-        if (
-            isinstance(stimulus, Received)
-            and (weight := gravity(self._agent, stimulus, effects))
-            and self._transport.complain(stimulus.link, weight)
-        ):
-            self._log.warning("a peer whose envelopes are refused again and again is shut out for a while")
+        if isinstance(stimulus, Received) and (weight := gravity(self._agent, stimulus, effects)):
+            self._mind(stimulus.link, weight)
         return effects
+
+    def _mind(self, link: bytes, weight: float) -> None:
+        """Count so much of a strike against whoever is behind a link."""
+        if self._transport.complain(link, weight):
+            self._log.warning("a peer whose envelopes are refused again and again is shut out for a while")
 
     def _recorded(self, stimulus: Stimulus) -> list[Effect]:
         before, begun_ns = self._agent, time.time_ns()

@@ -72,9 +72,9 @@ def _holding(turn: Turn, one: Holding) -> Holding:
     """Whoever does not bring a part is not waited for until the end of another clock's time."""
     if one.haul is None:
         return one
-    until, now = min(one.haul.until, turn.now + getting.PATIENCE_MAIL_MS), turn.now
+    until, now, haul = min(one.haul.until, turn.now + getting.PATIENCE_MAIL_MS), turn.now, one.haul
     return replace(
-        one, haul=replace(one.haul, until=until, asked=min(one.haul.asked, now), since=min(one.haul.since, now))
+        one, haul=replace(haul, until=until, asked=min(haul.asked, now), since=min(haul.since, now), came=now)
     )
 
 

@@ -225,6 +225,8 @@ class Ordeal(World):
         node, machine = self.nodes[name], self.machines[name]
         if machine.off:
             return
+        # Whoever has begun and could not remember it begins for the first time again.
+        machine.anew |= machine.start is not None and machine.start.anew
         machine.off, machine.start = True, None
         self.stop(name)
         if machine.kept is not None:
@@ -233,10 +235,11 @@ class Ordeal(World):
         self.after(for_ms, lambda: self.switch_on(name))
 
     def switch_on(self, name: str) -> None:
-        if self.machines[name].off:
-            self.machines[name].off = False
-            self.start(name, anew=self.machines[name].anew)
-            self.machines[name].anew = False
+        machine = self.machines[name]
+        if machine.off:
+            machine.off = False
+            anew, machine.anew = machine.anew, False
+            self.start(name, anew=anew)
             if self.posted:
                 self.hear(name, self.nodes[name].files.found())
             self._look_at_clock(name)

@@ -37,8 +37,8 @@ EXCUSABLE = 1 / 50
 """What a refusal counts for that an honest peer may cause often. Ten thousand a minute shut it out, too; of what is
 within bounds a member says seven thousand at the most (`group/conduct.py`)."""
 HASTY = 1 / 4
-"""What it counts for that too much is said under an invitation: many honest joiners may do that for a moment, when they
-are kept waiting; but not eight hundred times a minute."""
+"""What it counts for that too much is said under an invitation, or that we fail over it by a fault of our own: honest
+peers may cause that for a moment, as many joiners do that are kept waiting; but not eight hundred times a minute."""
 
 
 def gravity(agent: Agent, received: Received, effects: Sequence[Effect]) -> float:

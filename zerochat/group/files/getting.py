@@ -45,12 +45,17 @@ FAST_MS, SLOW_MS = 400, 1_500
 PATIENCE_MS, PATIENCE_MAIL_MS = 15_000, 120_000
 """How long nothing may come from a member that was asked, before another one is. In the middle of that it is asked once
 more, unless over a mediator: a frame may have got lost, and it may be the only one who has the file."""
+GAPS, GAPS_MS_MAX = 2, 60_000
+"""Nor is anything done about it before so many times the longest that a part was waited for, up to a minute: on a slow
+line it is on its way, and asking again would put more before it."""
 SPELL_MS, SPELL_PARTS = 30_000, 16
 """Whoever brings fewer parts in so long a time is asked for no more while there is somebody else to ask: a member that
 says a little every now and then must not keep a file from us that others have. Where all are as slow, our own line is,
 and it stays with the first of them."""
 PAUSE_MS = 30_000
 """When all who are there were asked in vain, they are asked again after this."""
+REVIVED_MAX = 3
+"""So often a member is believed that it has a file of which everybody, it too, has said that it is not there."""
 BUSY_MS, BUSY_MAX = 1_000, 20
 """Whoever is too busy is asked again after this, so often at the most; then somebody else is."""
 UNSTORED_MAX = 4 * ASK_PARTS_MAX
@@ -89,13 +94,14 @@ def _remind(turn: Turn, name: str, key: str, haul: Haul) -> None:
     if haul.reminded or not _free(turn, name, haul.member) or mail.by_mail(turn, name, haul.member):
         _pass_over(turn, name, key)
         return
-    until = turn.now + PATIENCE_MS // 2
-    ask_on(turn, name, key, replace(haul, upto=haul.next, window=1, until=until, reminded=True))
+    ask_on(turn, name, key, replace(haul, upto=haul.next, window=1, until=_until(turn, name, haul), reminded=True))
 
 
-def _patience(turn: Turn, name: str, member: str) -> int:
-    """How long nothing may come before something is done about it, ms."""
-    return PATIENCE_MAIL_MS if mail.by_mail(turn, name, member) else PATIENCE_MS // 2
+def _until(turn: Turn, name: str, haul: Haul) -> int:
+    """When something is done about it if nothing comes from now on, UTC ms."""
+    if mail.by_mail(turn, name, haul.member):
+        return turn.now + PATIENCE_MAIL_MS
+    return turn.now + max(PATIENCE_MS // 2, min(GAPS * haul.gap, GAPS_MS_MAX))
 
 
 def _begin(turn: Turn, name: str, key: str) -> None:
@@ -114,7 +120,7 @@ def _begin(turn: Turn, name: str, key: str) -> None:
         elif one.tried:
             edit(turn, name, key, tried=one.absent)  # whoever was silent is asked again, after the pause
         return
-    haul = Haul(whom, one.have, one.have, WINDOW, 0, turn.now, since=turn.now, first=one.have)
+    haul = Haul(whom, one.have, one.have, WINDOW, 0, turn.now, since=turn.now, first=one.have, came=turn.now)
     ask_on(turn, name, key, haul)
 
 
@@ -152,9 +158,8 @@ def ask_on(turn: Turn, name: str, key: str, haul: Haul) -> None:
     count = min(haul.window, one.file.parts - haul.upto)
     unstored = haul.upto - one.have
     if count > 0 and haul.upto - haul.next <= haul.window // 2 and unstored <= UNSTORED_MAX:
-        until = turn.now + _patience(turn, name, haul.member)
         _say(turn, name, haul.member, FILE_ASK, {"file": key, "first": haul.upto, "count": count})
-        haul = replace(haul, upto=haul.upto + count, until=until, asked=turn.now)
+        haul = replace(haul, upto=haul.upto + count, until=_until(turn, name, haul), asked=turn.now)
     edit(turn, name, key, haul=haul)
     turn.timer("file", name, max(1, haul.until - turn.now), keep=True)
 
@@ -201,9 +206,10 @@ def hear_part(turn: Turn, name: str, member: str, body: FilePartBody, size: int)
         return
     conduct.give_back(turn, name, member, size)
     turn.say(StoreParts(name, body.file, one.file.size, body.part, data))
-    until, by_mail = turn.now + _patience(turn, name, member), mail.by_mail(turn, name, member)
+    by_mail, gap = mail.by_mail(turn, name, member), max(haul.gap, turn.now - haul.came)
     window = _window(haul, turn.now, by_mail) if haul.next + 1 >= haul.upto - haul.window // 2 else haul.window
-    haul = replace(haul, next=haul.next + 1, until=until, window=window, busy=0, reminded=False)
+    haul = replace(haul, next=haul.next + 1, window=window, busy=0, reminded=False, came=turn.now, gap=gap)
+    haul = replace(haul, until=_until(turn, name, haul))
     if haul.next < parts and turn.now - haul.since >= SPELL_MS:
         if _too_slow(turn, name, one, haul):
             edit(turn, name, body.file, haul=None, slow=(*one.slow, member))
@@ -238,7 +244,8 @@ def hear_lack(turn: Turn, name: str, member: str, body: FileLackBody) -> None:
         return
     if body.why == "busy" and one.haul.busy < BUSY_MAX:
         until, busy = turn.now + PATIENCE_MS, one.haul.busy + 1
-        edit(turn, name, body.file, haul=replace(one.haul, upto=one.haul.next, window=1, until=until, busy=busy))
+        haul = replace(one.haul, upto=one.haul.next, window=1, until=until, busy=busy, came=turn.now)
+        edit(turn, name, body.file, haul=haul)
         turn.timer("busy", f"{name} {body.file}", BUSY_MS)
         return
     absent = one.absent if member in one.absent or body.why == "busy" else (*one.absent, member)
@@ -279,12 +286,16 @@ def posted(turn: Turn, name: str, event: Event) -> None:
 def has(turn: Turn, name: str, key: str, member: str) -> None:
     """A member has this file. Where it has said before that it has not, or has not answered, it is asked again."""
     one = turn.group(name).files[key]
+    gone = one.state == "gone"
+    if member in one.liars or (gone and one.revived.count(member) >= REVIVED_MAX):
+        return
     if member not in one.holders:
         one = edit(turn, name, key, holders=(*one.holders, member))
-    if member in one.tried or one.state == "gone":
+    if member in one.tried or gone:
         tried, absent = (tuple(did for did in known if did != member) for known in (one.tried, one.absent))
-        one = edit(turn, name, key, tried=tried, absent=absent)
-        if one.state == "gone":
+        revived = (*one.revived, member) if gone else one.revived
+        one = edit(turn, name, key, tried=tried, absent=absent, revived=revived)
+        if gone:
             one = want_again(turn, name, key)
         if one.state == "getting" and one.haul is None:
             turn.timer("file", name, 1)
@@ -298,15 +309,18 @@ def went(turn: Turn, name: str, member: str) -> None:
 
 
 def tell(turn: Turn, name: str, member: str | None = None) -> None:
-    """Tell whoever has posted files, or has asked for them when they were not here, which of them are (or this one
-    member, if it has)."""
-    here: dict[str, list[str]] = {}
+    """Tell whoever has asked for files when they were not here which of them are (or this one member, if it has); and
+    whoever has posted some, of the last ones."""
+    missed: dict[str, list[str]] = {}
+    own: dict[str, list[str]] = {}
     for key, one in turn.group(name).files.items():
         for did in _told_of(one) if one.state == "here" else ():
             if member in (None, did):
-                here.setdefault(did, []).append(key)
-    for did, keys in here.items():
-        _say_have(turn, name, did, keys[-HAVE_FILES_MAX:])
+                (missed if did in one.asked_by else own).setdefault(did, []).append(key)
+    for did in dict.fromkeys((*missed, *own)):
+        keys = [*missed.get(did, ()), *own.get(did, ())[-HAVE_FILES_MAX:]]
+        for start in range(0, len(keys), HAVE_FILES_MAX):
+            _say_have(turn, name, did, keys[start : start + HAVE_FILES_MAX])
 
 
 def _told_of(one: Holding) -> tuple[str, ...]:

@@ -34,6 +34,8 @@ def hear_ask(turn: Turn, name: str, member: str, body: FileAskBody) -> None:
     if not _spend(turn, name, member, body.count * PART_BYTES):
         _say_lack(turn, name, member, body.file, "busy")
         return
+    if member in one.asked_by:  # it knows by now that it is here
+        keeping.edit(turn, name, body.file, asked_by=tuple(did for did in one.asked_by if did != member))
     turn.say(ReadParts(name, member, body.file, one.file.size, body.first, body.count))
 
 

@@ -24,7 +24,15 @@ KEPT_MAX = 4096
 AUTO_SHARE = 4
 """What comes by itself never takes more than this part of what may be here, in bytes and in number, so that nobody can
 fill it up."""
-FRESH: Mapping[str, Any] = {"haul": None, "tried": (), "absent": (), "slow": (), "fault": "", "spoilt": 0}
+FRESH: Mapping[str, Any] = {
+    "haul": None,
+    "tried": (),
+    "absent": (),
+    "slow": (),
+    "revived": (),
+    "fault": "",
+    "spoilt": 0,
+}
 """What is known of the fetching of a file of which nobody was asked for anything."""
 _CHARGE_BYTES = 64 * 1024
 """What the smallest file counts for."""
@@ -81,18 +89,18 @@ def check_room(agent: Agent, group: Group, files: Sequence[File]) -> None:
 
 def posted(turn: Turn, name: str, event: Event) -> None:
     """A post has come that may name files: know them, and get those that are small."""
-    group = turn.group(name)
-    fresh = {}
-    for file in files_in(event.body):
-        if file.id not in group.files:
-            fresh[file.id] = Holding(file, event.author, event.id, turn.now)
+    group, named = turn.group(name), files_in(event.body)
+    fresh = {file.id: Holding(file, event.author, event.id, turn.now) for file in named if file.id not in group.files}
     if not fresh:
         return
-    turn.edit(name, files=_pruned({**group.files, **fresh}))
+    # What is named once more is not among the oldest that have to go.
+    again = {file.id: group.files[file.id] for file in named if file.id not in fresh}
+    rest = {key: one for key, one in group.files.items() if key not in again}
+    turn.edit(name, files=_pruned({**rest, **again, **fresh}))
     if event.author == group.me:
         return
     for key in fresh:
-        if _comes_by_itself(turn, name, key):
+        if (one := turn.group(name).files.get(key)) is not None and _comes_by_itself(turn, name, one):
             edit(turn, name, key, state="getting", auto=True)
             turn.timer("file", name, 1, keep=True)
 
@@ -106,16 +114,14 @@ def _pruned(files: dict[str, Holding]) -> dict[str, Holding]:
     return {key: one for key, one in files.items() if key not in gone}
 
 
-def _comes_by_itself(turn: Turn, name: str, key: str) -> bool:
+def _comes_by_itself(turn: Turn, name: str, one: Holding) -> bool:
+    """Whether what nobody here has asked for is fetched."""
     group, rules = turn.group(name), turn.agent.file_rules
-    one = group.files.get(key)
-    if one is None or one.state != "offered" or one.file.size > min(rules.auto_max, rules.size_max):
+    if one.file.size > min(rules.auto_max, rules.size_max):
         return False
     if sum(other.auto and _kept(other) for other in group.files.values()) >= KEPT_MAX // AUTO_SHARE:
         return False
-    try:
-        check_room(turn.agent, group, [one.file])
-    except LocalError:
+    if not _has_room(turn, name, one):
         return False
     return used(turn.agent, auto=True) + max(one.file.size, _CHARGE_BYTES) <= rules.total_max // AUTO_SHARE
 
@@ -148,12 +154,17 @@ def get(turn: Turn, group: Group, file: File, author: str, event: str) -> None:
 
 def want_again(turn: Turn, name: str, key: str) -> Holding:
     """What nobody had any more somebody has now. Whoever has wanted it here still does, where there is room."""
-    group = turn.group(name)
+    one = turn.group(name).files[key]
+    comes = _comes_by_itself(turn, name, one) if one.auto else _has_room(turn, name, one)
+    return edit(turn, name, key, state="getting" if comes else "offered")
+
+
+def _has_room(turn: Turn, name: str, one: Holding) -> bool:
     try:
-        check_room(turn.agent, group, [group.files[key].file])
+        check_room(turn.agent, turn.group(name), [one.file])
     except LocalError:
-        return edit(turn, name, key, state="offered")
-    return edit(turn, name, key, state="getting")
+        return False
+    return True
 
 
 def drop(turn: Turn, group: Group, key: str) -> None:

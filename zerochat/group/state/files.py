@@ -34,6 +34,10 @@ class Haul(Struct, frozen=True):
     """How often in a row it has said that it is too busy."""
     reminded: bool = False
     """It was asked once more, as nothing has come."""
+    came: int = 0
+    """When the last part came, or the first question went out, UTC ms."""
+    gap: int = 0
+    """The longest time between two of these, ms."""
 
 
 class Holding(Struct, frozen=True):
@@ -62,7 +66,9 @@ class Holding(Struct, frozen=True):
     holders: tuple[str, ...] = ()
     """Other members who have said that they have it."""
     asked_by: tuple[str, ...] = ()
-    """Members who were told that it is not here: as soon as it is, they are told that too."""
+    """Members who were told that it is not here: as soon as it is they are told that too, until they ask again."""
+    revived: tuple[str, ...] = ()
+    """Members who have said that they have it when nobody had it any more, once for each time."""
     auto: bool = False
     """It is fetched although nobody here has asked for it."""
     spoilt: int = 0
