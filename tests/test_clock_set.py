@@ -17,7 +17,7 @@ from zerochat.group.turn import Turn
 from zerochat.sim import SIMULATED_PACKERS, Faults, play_episode
 from zerochat.sim.beginnings import beginning_of, begun
 from zerochat.sim.episode import CLOCK, JOIN, Act
-from zerochat.sim.ordeal import Ordeal
+from zerochat.sim.ordeal import Ordeal, moment_of_death
 
 YEAR_MS = 365 * 24 * 3_600_000
 STILL = Faults(loss=0, duplication=0, delay_ms_max=5)
@@ -121,6 +121,27 @@ def test_nothing_is_said_by_the_clock_of_the_machine_as_it_was_before_it_started
     world.reboot("n0", 0)
     world.run(for_ms=3_000)
     world.machines["n0"].full = False
+    post = say(world, "n0")
+    world.run(for_ms=3_000)
+    assert has(world, "n1", post) and abs(world.group("n0").lamport - world.now) < AHEAD_MS_MAX
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_start_that_was_lost_is_a_start_anew_the_next_time(world, full):
+    """The process dies before it is remembered that it has begun; the one before went by the clock as it was once."""
+    world.set_clock("n0", -YEAR_MS)
+    machine = world.machines["n0"]
+    machine.full, machine.off_ms = full, 500
+    if not full:
+        machine.dies = 0
+        assert moment_of_death(machine.dies, 0) == -1
+    world.reboot("n0", 0)
+    world.run(for_ms=1_100)
+    if full:
+        world.switch_off("n0", 500)
+        machine.full = False
+    world.run(for_ms=1_000)
+    assert not machine.off and world.nodes["n0"].agent.leap == 0
     post = say(world, "n0")
     world.run(for_ms=3_000)
     assert has(world, "n1", post) and abs(world.group("n0").lamport - world.now) < AHEAD_MS_MAX

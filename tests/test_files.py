@@ -853,3 +853,135 @@ def test_a_part_of_the_wrong_length_or_with_junk_for_a_path_is_a_lie():
         getting.hear_part(turn, world.id, did, body, 40_000)
         one = turn.group(world.id).files[file.id]
         assert one.liars == (did,) and one.have == 0 and b64url_bytes(one.file.root)
+
+
+# --- readers' findings ------------------------------------------------------------------------------------------------
+
+
+def named(number):
+    """A file of which only the name is known."""
+    return File(b64url(number.to_bytes(2) + bytes(30)), 100, f"{number}")
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_the_oldest_file_is_posted_once_more_beside_a_new_one(monkeypatch, where):
+    """There is no room for one more that is only known; the one that is named again is not the one that goes."""
+    monkeypatch.setattr(keeping, "OFFERED_MAX", 8)
+    world = Filed(3)
+    world.bring_in("n1", "n2")
+    for name in world.nodes:
+        rules(world, name, auto_max=0)
+    for number in range(8):
+        world.ask("n0", SendPost(world.id, "one", files=(named(number),)))
+    world.run(for_ms=3_000)
+    assert list(world.nodes["n1"].agent.groups[world.id].files) == [named(number).id for number in range(8)]
+    again = (named(where), named(99))
+    world.ask("n2", SendPost(world.id, "both", files=again))
+    assert world.run(lambda: "both" in world.texts("n1"), for_ms=3_000)
+    there = world.nodes["n1"].agent.groups[world.id].files
+    assert {file.id for file in again} <= there.keys() and len(there) == 8
+    assert there[named(where).id].holders == (world.did("n2"),)
+
+
+class Line(Filed):
+    """All that n0 says to n1 goes over a line that takes so many bytes a second, one after the other."""
+
+    rate = 0
+    free_at = sent = 0
+
+    def _frame(self, name, stimulus):
+        delay = 40
+        if self.rate and name == "n1" and self.nodes["n1"].connected.get(stimulus.link) == "n0":
+            self.sent += len(stimulus.envelope)
+            self.free_at = max(self.now, self.free_at) + len(stimulus.envelope) * 1000 // self.rate
+            delay += self.free_at - self.now
+        self._later(delay, name, stimulus)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rate", "files"), [(12_000, 3), (8_000, 3), (4_000, 1)])
+def test_over_a_slow_line_hardly_anything_comes_twice(rate, files):
+    """What is asked for once more while it is on its way stands before everything else."""
+    world = Line(2)
+    world.bring_in("n1")
+    data = [content(1_200_000, seed=number + 1) for number in range(files)]
+    wanted = [world.attach("n0", one)[0] for one in data]
+    world.run(for_ms=2_000)
+    world.rate = rate
+    for file in wanted:
+        world.get("n1", file)
+    assert world.run(lambda: all(map(world.has, ["n1"] * files, data, wanted)), for_ms=1_000_000)
+    parts = sum(len(cut_up(one)) for one in data)
+    assert world.sent < 1.4 * parts * bucket(PART_BYTES)
+
+
+def test_what_is_given_up_and_offered_again_takes_no_more_than_a_quarter_either():
+    """A member has had us fetch small ones that nobody had, and then says that it has all of them."""
+    world = Filed(2)
+    world.bring_in("n1")
+    rules(world, "n1", total_max=8 << 20)
+    files = [File(b64url(bytes([number]) * 32), 1 << 20, "x") for number in range(6)]
+    n0, turn = world.did("n0"), world.turn("n1")
+    gone = {file.id: Holding(file, n0, "e" * 43, 0, state="gone", auto=True) for file in files}
+    turn.edit(world.id, files=gone)
+    giving.hear_have(turn, world.id, n0, FileHaveBody(world.id, [file.id for file in files]))
+    states = [one.state for one in turn.group(world.id).files.values()]
+    assert sorted(states) == ["getting"] * 2 + ["offered"] * 4
+
+
+def test_who_says_again_and_again_that_it_has_what_it_has_not_is_not_asked_for_ever():
+    world, _, file = nobody_has_it()
+    for _ in range(getting.REVIVED_MAX):
+        turn = world.turn("n1")
+        giving.hear_have(turn, world.id, world.did("n0"), FileHaveBody(world.id, [file.id]))
+        world.perform("n1", turn)
+        assert world.state("n1", file) == "getting"
+        assert world.run(lambda: world.state("n1", file) == "gone", for_ms=120_000)
+    turn = world.turn("n1")
+    giving.hear_have(turn, world.id, world.did("n0"), FileHaveBody(world.id, [file.id]))
+    assert turn.group(world.id).files[file.id].state == "gone"
+    giving.hear_have(turn, world.id, world.did("n2"), FileHaveBody(world.id, [file.id]))
+    assert turn.group(world.id).files[file.id].state == "getting", "another one may have it"
+
+
+def test_whoever_has_sent_something_else_is_not_believed_that_it_has_it():
+    world, _, file = nobody_has_it()
+    turn, n0 = world.turn("n1"), world.did("n0")
+    keeping.edit(turn, world.id, file.id, liars=(n0,))
+    giving.hear_have(turn, world.id, n0, FileHaveBody(world.id, [file.id]))
+    one = turn.group(world.id).files[file.id]
+    assert one.state == "gone" and n0 not in one.holders
+
+
+def test_whoever_has_missed_many_files_is_told_of_each_until_it_asks(monkeypatch):
+    monkeypatch.setattr(getting, "HAVE_FILES_MAX", 4)
+    told = []
+    monkeypatch.setattr(getting, "_say", lambda turn, name, member, kind, body: told.append((member, body["files"])))
+    world = Filed(3)
+    world.bring_in("n1", "n2")
+    turn, n0, n1 = world.turn("n2"), world.did("n0"), world.did("n1")
+    data = content(9)
+    missed = {named(number).id: (n0, (n1,)) for number in range(6)} | {file_of(data).id: (n0, (n1,))}
+    own = {named(number).id: (n1, ()) for number in range(50, 60)}
+    turn.edit(
+        world.id,
+        files={
+            key: Holding(
+                file_of(data) if key == file_of(data).id else File(key, 100, "x"),
+                author,
+                "e" * 43,
+                0,
+                state="here",
+                have=1,
+                asked_by=asked_by,
+            )
+            for key, (author, asked_by) in {**missed, **own}.items()
+        },
+    )
+    getting.tell(turn, world.id, n1)
+    assert [key for _, keys in told for key in keys] == [*missed, *list(own)[-4:]]
+    assert {member for member, _ in told} == {n1} and all(len(keys) <= 4 for _, keys in told)
+    giving.hear_ask(turn, world.id, n1, FileAskBody(world.id, file_of(data).id, 0, 1))
+    told.clear()
+    getting.tell(turn, world.id, n1)
+    assert file_of(data).id not in [key for _, keys in told for key in keys]

@@ -611,6 +611,17 @@ def test_meta(path: Path):
 # --- what others can see ----------------------------------------------------------------------------------------------
 
 
+def test_what_the_agent_must_know_counts_with_the_turn_that_goes_by_it(path: Path, journal: Journal):
+    journal.commit(Tree("t"), (), None, {"clock": b"1"})
+    journal.commit(Tree("t"), (), None, {"clock": b"2"})
+    assert journal.meta_get("clock") == b"2"
+    with pytest.raises(TypeError):
+        journal.commit(Tree("u"), (), None, {"clock": b"3", "other": object()})  # type: ignore[dict-item]
+    journal.close()
+    with Journal.open(path, KEY) as again:
+        assert again.load(Tree) == Tree("t") and again.meta_get("clock") == b"2"
+
+
 def test_nothing_can_be_read_without_the_key(path: Path):
     before = os.umask(0)
     try:

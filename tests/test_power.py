@@ -7,8 +7,8 @@ noticed is tested too: with the settings that are usually recommended there must
 import os
 import random
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +17,6 @@ from tests.powercut import Op, read_folder, write_folder
 from tests.turns import Step
 from zerochat.agent.journal import Journal
 from zerochat.agent.mediator.store import Store
-from zerochat.agent.stream.store import Notes
 from zerochat.group.effects import (
     Confirm,
     Forget,
@@ -27,7 +26,6 @@ from zerochat.group.effects import (
     Receipt,
     Refute,
     Remember,
-    Remembered,
 )
 from zerochat.group.state import Agent
 
@@ -50,18 +48,16 @@ def test_nothing_promised_is_lost():
 
 @pytest.mark.parametrize("mode", WEAK.values(), ids=WEAK)
 def test_with_other_settings_a_loss_is_noticed(mode: Mode):
-    verdict = cut_many("weak", 100, mode)
+    verdict = cut_many("weak", 300, mode)
     assert verdict.bad, str(verdict)
 
 
 def test_a_turn_in_two_parts_is_noticed(monkeypatch: pytest.MonkeyPatch):
     commit = Journal.commit
 
-    def in_two(
-        journal: Journal, after: object, remembered: Sequence[Remembered] = (), notes: Notes | None = None
-    ) -> None:
+    def in_two(journal: Journal, after: object, *rest: Any) -> None:
         commit(journal, after)
-        commit(journal, after, remembered, notes)
+        commit(journal, after, *rest)
 
     monkeypatch.setattr(Journal, "commit", in_two)
     verdict = cut_many("two parts", 300)

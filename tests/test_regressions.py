@@ -6,6 +6,7 @@ own sake is tested here, under the number: `test_r01_...`.
 
 import ast
 import json
+import logging
 import os
 import random
 import socket
@@ -13,6 +14,8 @@ import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import zmq
@@ -27,6 +30,8 @@ from tests.test_history import Cut
 from tests.test_join import Small
 from tests.wires import Relay, curve, peers, strangers
 from tests.wires import until as pumped_until
+from zerochat.agent import thread
+from zerochat.agent.clock import Clock
 from zerochat.agent.net import bans, sockets
 from zerochat.agent.net.bans import EXCUSABLE, HASTY, STRIKES_MAX, STRIKES_S, gravity
 from zerochat.agent.net.sockets import public_key
@@ -46,7 +51,7 @@ from zerochat.group.event import ADD, POST
 from zerochat.group.membership import heads_of
 from zerochat.group.membership.resolve import Roll
 from zerochat.group.relationship import own_keys, pack, unpack
-from zerochat.group.state import Chain
+from zerochat.group.state import Agent, Chain
 from zerochat.group.stimuli import AcceptInvitation, Moment, Received, SendPost
 from zerochat.group.wire import frame
 from zerochat.group.wire.frame import open_frame, seal_frame
@@ -669,3 +674,15 @@ def test_what_an_honest_member_may_cause_weighs_little():
     assert gravity(alice, Received(b"?" * 16, b"{}"), dropped) == 1, "a link of nobody's"
     allowed = conduct.ENVELOPES_MAX + conduct.ENVELOPES_PER_S * STRIKES_S
     assert allowed * EXCUSABLE < STRIKES_MAX, "who keeps to its share never comes near it"
+
+
+def test_what_makes_our_own_core_fail_counts_against_whoever_sends_it(monkeypatch):
+    """Else the same envelope would be worked through as often as it is sent."""
+    minded = []
+    agent: Any = object.__new__(thread.AgentThread)
+    agent._clock, agent._agent, agent._log = Clock(), Agent("n"), logging.getLogger("nowhere")
+    agent._transport = SimpleNamespace(complain=lambda link, weight: minded.append((link, weight)))
+    monkeypatch.setattr(agent._log, "disabled", True)
+    monkeypatch.setattr(thread, "step", lambda *_: 1 // 0)
+    assert agent._step(Received(b"link", b"envelope")) == []
+    assert minded == [(b"link", HASTY)]

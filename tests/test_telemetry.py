@@ -1,12 +1,14 @@
 """Recording how messages fare: off until a person says yes, true, bounded, and gone when it is deleted."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,7 +19,7 @@ from tests.test_agent import Person, meet, until
 from zerochat.agent import recording
 from zerochat.agent.client import AgentError
 from zerochat.agent.journal import DiskFull, Journal
-from zerochat.agent.telemetry import collecting, consent, recorder
+from zerochat.agent.telemetry import collecting, consent, recorder, serving
 from zerochat.agent.telemetry.rows import Ack, Fact, Join, Link, Recv, Send, Snapshot, Span, State, View, unpack_rows
 from zerochat.agent.telemetry.store import Store
 from zerochat.agent.vault import unlock
@@ -550,3 +552,33 @@ def test_pages_are_lines_of_the_control_socket_however_much_there_is(people, mon
     assert len(of(alice, Ack)) == 50
     assert [row.upto for row in collecting.newest(alice.client.call, 4)][-3:] == [2, 3, 4]
     assert set(numbers) <= set(collecting.names(alice.client.call))
+
+
+def test_what_was_recorded_goes_in_time_also_when_recording_has_ended_by_a_fault(monkeypatch):
+    """The disk is full once, and then the agent runs for weeks."""
+    aged: list[float] = []
+
+    class Full:
+        bounds = recorder.Bounds(64, 30)
+
+        def is_due(self, _: float) -> bool:
+            return True
+
+        def told(self, *_: Any, **__: Any) -> None:
+            raise DiskFull(path="here")
+
+    monkeypatch.setattr(serving, "age", lambda *_: aged.append(1))
+    monkeypatch.setattr(serving, "bounds", lambda *_: Full.bounds)
+    monkeypatch.setattr(serving, "recorder", lambda *_: Full())
+    agent: Any = None
+    log = logging.getLogger("nowhere")
+    monkeypatch.setattr(log, "disabled", True)
+    outside: Any = SimpleNamespace(counts={}, reason=None, clients=[], backlog=None, meta_get=lambda _: b"x")
+    one = recording.Recording(outside, lambda: agent, outside, outside, log)
+    one.look(agent, 0.0)
+    was_on = one.on
+    one.rest(agent, 20.0)
+    assert (was_on, one.on) == (True, False)
+    for hour in range(1, 25):
+        one.rest(agent, 20.0 + hour * 3_600)
+    assert len(aged) == 24
