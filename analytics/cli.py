@@ -254,8 +254,9 @@ def notebook(asked: argparse.Namespace) -> None:
     from analytics.notebook import SOURCE, execute
     from analytics.report import write
 
+    progress.say("Starting the notebook, and Spark in it, which takes some seconds.")
     with progress.step("the notebook, with Spark"):
-        execute(exports, str(folder / "study"), asked.memory, folder / SOURCE.name)
+        execute(exports, str(folder / "study"), asked.memory, folder / SOURCE.name, progress.say)
     with progress.step("the report"):
         write(open_results(str(folder / "study")), folder / "report.html")
     progress.say(f"Whole in {time.monotonic() - begun:.1f} s.")

@@ -62,3 +62,8 @@ class NotebookFailed(LocalError):
 
 class SparkFailed(LocalError):
     """Spark could not finish: {why}."""
+
+
+class NoRoom(LocalError):
+    """A disk is full: the one with --out, or the one with {folder}, where Spark keeps what it works with (`TMPDIR` says
+    where that is). Make room, and give the same command again: it goes on with what is whole."""

@@ -42,7 +42,7 @@ MEANS = {
     "whole_rtts": "the same, in round trips of the slowest line",
     # --- as the thesis has it
     "times": "how often that was recorded; beside it stand the middle and, in brackets, the least and the most",
-    "thesis": "what the thesis measured, where it has the same case",
+    "thesis": "what the thesis measured, where it has the same case (in brackets: of a text of so many bytes)",
 }
 """By what stands above the column; times have no `_us` there."""
 

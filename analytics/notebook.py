@@ -4,10 +4,13 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 from analytics.errors import CannotWrite, NoSpark, NotebookFailed
+from analytics.progress import Progress
 from zerochat.terminal import printable_line
 
 SOURCE = Path(__file__).with_name("delivery_reliability.ipynb")
@@ -15,6 +18,35 @@ CELL_S_MAX = 24 * 3_600
 NO_FORMULA = str.maketrans({"$": "\N{FULLWIDTH DOLLAR SIGN}", "\\": "\N{FULLWIDTH REVERSE SOLIDUS}"})
 ENV_IN, ENV_OUT, ENV_MEMORY = "ZEROCHAT_ANALYTICS_IN", "ZEROCHAT_ANALYTICS_OUT", "ZEROCHAT_ANALYTICS_MEMORY"
 """What the notebook reads: where the exports are, where results go, and how much memory Spark gets."""
+ENV_PROGRESS = "ZEROCHAT_ANALYTICS_PROGRESS"
+"""A pipe: whoever has started the notebook is told there of the steps of a run, which are no result."""
+
+
+def progress(total: int) -> Progress:
+    """For the notebook: of so many steps, told to whoever has started it, if anybody wants to know."""
+    pipe = os.environ.get(ENV_PROGRESS)
+    return Progress(total, out=Path(pipe).open("w", encoding="utf-8")) if pipe else Progress(total, quiet=True)
+
+
+@contextmanager
+def _told(pipe: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Somebody may write lines into this pipe meanwhile, which are said."""
+    os.mkfifo(pipe)
+
+    def listen() -> None:
+        with pipe.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                say(line.rstrip("\n"))
+
+    ear = Thread(target=listen, daemon=True)
+    ear.start()
+    # Until this end is closed it hears whoever comes and goes.
+    mouth = os.open(pipe, os.O_RDWR)
+    try:
+        yield
+    finally:
+        os.close(mouth)
+        ear.join(timeout=1.0)
 
 
 def markdown_list(lines: Iterable[str]) -> str:
@@ -29,8 +61,8 @@ def _harmless(text: str) -> str:
     return re.sub(r"[!-/:-@\[-`{-~]", lambda found: f"&#{ord(found[0])};", plain)
 
 
-def execute(exports: str, results: str, memory: str, file: Path) -> None:
-    """Raises NotebookFailed, CannotWrite, NoSpark."""
+def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[str], None]) -> None:
+    """`say` is told of the steps. Raises NotebookFailed, CannotWrite, NoSpark."""
     try:
         import nbformat
         from jupyter_client.manager import AsyncKernelManager
@@ -50,9 +82,11 @@ def execute(exports: str, results: str, memory: str, file: Path) -> None:
                 kernel_name="python3", transport="ipc", connection_file=f"{folder}/kernel.json"
             )
             here = {"metadata": {"path": str(Path.cwd())}}
-            NotebookClient(notebook, km=manager, timeout=CELL_S_MAX, resources=here).execute(
-                env=environment, stderr=subprocess.DEVNULL
-            )
+            pipe = Path(folder, "progress")
+            with _told(pipe, say):
+                NotebookClient(notebook, km=manager, timeout=CELL_S_MAX, resources=here).execute(
+                    env=environment | {ENV_PROGRESS: str(pipe)}, stderr=subprocess.DEVNULL
+                )
     except CellExecutionError as error:
         number = next((n for n, cell in enumerate(notebook.cells, 1) if _failed(cell)), 0)
         raise NotebookFailed(cell=number, why=f"{error.ename}: {error.evalue}".rstrip(".")) from error

@@ -1,9 +1,10 @@
-"""Steps of a run, told on standard error as they begin and end: one line each, or one line that is drawn over."""
+"""Steps of a run, told as they begin and end, on standard error: one line each, or one line that is drawn over."""
 
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from zerochat.terminal import printable_line
 
@@ -12,12 +13,12 @@ TEXT_CELLS_MAX = 100
 
 
 class Progress:
-    """`total` steps are expected; `quiet` says nothing at all."""
+    """`total` steps are expected; `quiet` says nothing at all; `out` is told instead of standard error."""
 
-    def __init__(self, total: int, quiet: bool = False) -> None:
-        self._total, self._quiet = total, quiet
+    def __init__(self, total: int, quiet: bool = False, out: TextIO | None = None) -> None:
+        self._total, self._quiet, self._out = total, quiet, out or sys.stderr
         self._done = 0
-        self._alive = not quiet and sys.stderr.isatty()
+        self._alive = not quiet and self._out.isatty()
         self.took_s: dict[str, float] = {}
         """How long each step took, by its title."""
 
@@ -26,8 +27,8 @@ class Progress:
         if self._alive:
             full = BAR_CELLS * self._done // max(self._total, 1)
             bar = "#" * full + "." * (BAR_CELLS - full)
-            sys.stderr.write(f"\r\x1b[K[{bar}] {title}")
-            sys.stderr.flush()
+            self._out.write(f"\r\x1b[K[{bar}] {title}")
+            self._out.flush()
         begun = time.monotonic()
         yield
         took = time.monotonic() - begun
@@ -42,5 +43,5 @@ class Progress:
     def say(self, text: str) -> None:
         """A line that stays."""
         if not self._quiet:
-            sys.stderr.write(("\r\x1b[K" if self._alive else "") + str(printable_line(text, TEXT_CELLS_MAX)) + "\n")
-            sys.stderr.flush()
+            self._out.write(("\r\x1b[K" if self._alive else "") + str(printable_line(text, TEXT_CELLS_MAX)) + "\n")
+            self._out.flush()

@@ -109,7 +109,7 @@ def _lines(table: Table) -> str:
     head = "".join(f"<th>{_text(name)}</th>" for name in (*table.columns, "times", table.unit, "thesis"))
     body = ""
     for line in table.lines[:ROWS_MAX]:
-        cells = (*line.of, line.count, line.figure or "not whole", "" if line.thesis is None else f"{line.thesis:,.1f}")
+        cells = (*line.of, line.count, line.figure or "not whole", line.published())
         body += f"<tr>{''.join(f'<td>{_text(str(cell))}</td>' for cell in cells)}</tr>"
     more = f"<p>And {len(table.lines) - ROWS_MAX:,} more.</p>" if len(table.lines) > ROWS_MAX else ""
     legend = _legend(["times", "thesis"])

@@ -4,6 +4,7 @@ Nothing is downloaded. What the Java machine says while it starts goes to a file
 when it does not start.
 """
 
+import errno
 import importlib
 import importlib.util
 import logging
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from analytics.errors import BadMemory, NoJava, NoSpark, NotEnoughMemory, SparkDidNotStart, SparkFailed
+from analytics.errors import BadMemory, NoJava, NoRoom, NoSpark, NotEnoughMemory, SparkDidNotStart, SparkFailed
 
 JAVA_MIN = 17
 JAVA_ANSWER_S_MAX = 30
@@ -33,6 +34,8 @@ BESIDES_HEAP_MB = 500
 """What the Java machine takes besides its heap: code, threads, buffers."""
 LAST_WORDS = 6
 """Lines of what the Java machine said that are shown when it does not start."""
+NO_ROOM = os.strerror(errno.ENOSPC)
+"""What Java says of a full disk, too."""
 VECTOR = "jdk.incubator.vector"
 QUIET = """\
 rootLogger.level = error
@@ -249,6 +252,8 @@ def _failing_in_words() -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
+        if NO_ROOM in str(error):
+            raise NoRoom(folder=tempfile.gettempdir()) from None
         raise SparkFailed(why=first_words(error)) from None
 
 

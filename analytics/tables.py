@@ -27,7 +27,14 @@ class Spread:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.middle:,.1f} [{self.low:,.1f}, {self.high:,.1f}]"
+        if self.low == self.high:
+            return figure(self.middle)
+        return f"{figure(self.middle)} [{figure(self.low)}, {figure(self.high)}]"
+
+
+def figure(value: float) -> str:
+    """A number with as many digits as it is worth."""
+    return f"{value:,.0f}" if abs(value) >= 1_000 or value == int(value) else f"{value:,.1f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,14 @@ class Line:
     figure: Spread | None
     thesis: float | None = None
     measured: Spread | None = None
+    thesis_of: int | None = None
+    """Where the line is of several sizes: of which of them the thesis has its figure."""
+
+    def published(self) -> str:
+        """The thesis' figure in words; empty where it has none."""
+        if self.thesis is None:
+            return ""
+        return figure(self.thesis) + (f" ({self.thesis_of})" if self.thesis_of is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,20 +179,48 @@ def _at_once(joins: Sequence[Row]) -> Iterator[list[Row]]:
         yield together
 
 
+SIZES_MAX = 16
+"""So many sizes of texts have a line each. Of more, as whoever just writes has them, some share one."""
+
+
 def messages(results: Results, measured: Measured = NOTHING) -> Table:
     """Figure 31: bytes of a text, and of its envelope for one member."""
-    lines = [
-        Line(
-            (row["keys"], row["of"]),
-            row["rows"],
-            1.0,
-            Spread(row["sum_b"] / row["envelopes"], row["min_b"], row["max_b"]),
-            thesis.MESSAGE_B.get(row["of"]),
-            measured.figures("sizes", "bytes", kind="message", keys=row["keys"], of=row["of"]),
-        )
-        for row in _of_kind(results, "message")
-    ]
+    lines: list[Line] = []
+    for (keys,), some in gathered(_of_kind(results, "message"), lambda row: (row["keys"],)).items():
+        if len(some) > SIZES_MAX:
+            lines += _by_magnitude(keys, some)
+            continue
+        lines += [
+            Line(
+                (row["keys"], row["of"]),
+                row["rows"],
+                1.0,
+                Spread(row["sum_b"] / row["envelopes"], row["min_b"], row["max_b"]),
+                thesis.MESSAGE_B.get(row["of"]),
+                measured.figures("sizes", "bytes", kind="message", keys=row["keys"], of=row["of"]),
+            )
+            for row in some
+        ]
     return Table("Figure 31: a message for one member", ("keys", "text (B)"), "B", lines)
+
+
+def _by_magnitude(keys: str, rows: Sequence[Row]) -> Iterator[Line]:
+    """One line for texts from a power of two to the next."""
+    for (bits,), some in gathered(rows, lambda row: (row["of"].bit_length(),)).items():
+        low, high = 2**bits // 2, max(0, 2**bits - 1)
+        published = next((size for size in thesis.MESSAGE_B if low <= size <= high), None)
+        yield Line(
+            (keys, str(low) if low == high else f"{low}-{high}"),
+            sum(row["rows"] for row in some),
+            1.0,
+            Spread(
+                sum(row["sum_b"] for row in some) / sum(row["envelopes"] for row in some),
+                min(row["min_b"] for row in some),
+                max(row["max_b"] for row in some),
+            ),
+            None if published is None else thesis.MESSAGE_B[published],
+            thesis_of=published,
+        )
 
 
 def changes(results: Results, measured: Measured = NOTHING) -> Table:
@@ -215,7 +258,9 @@ def words(table: Table) -> Iterator[str]:
     """A table for a terminal, line by line."""
     known = [line.measured for line in table.lines if line.measured is not None]
     beside = [line.thesis for line in table.lines if line.thesis is not None]
-    yield f"{table.title} ({table.unit}; in the middle, with [least, most])"
+    of = "; the thesis' of (one size)" if any(line.thesis_of is not None for line in table.lines) else ""
+    yield f"{table.title} ({table.unit})"
+    yield f"in the middle, with [least, most]{of}"
     head = [
         *table.columns,
         "times",
@@ -228,7 +273,7 @@ def words(table: Table) -> Iterator[str]:
     for line in table.lines:
         row = [str(one) for one in line.of] + [str(line.count), f"{line.arrived:.2%}", str(line.figure or "not whole")]
         row += [str(line.measured or "")] * bool(known)
-        row += ["" if line.thesis is None else f"{line.thesis:,.1f}"] * bool(beside)
+        row += [line.published()] * bool(beside)
         cells.append(row)
     widths = [max(len(row[place]) for row in cells) for place in range(len(head))]
     for row in cells:

@@ -604,6 +604,8 @@ def test_the_notebook_runs_without_a_java_of_the_system_s(small, study, tmp_path
     begun = time.monotonic()
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr[-3000:]
+    steps = re.findall(r"^\[ ?(\d+)/(\d+)\] \S", ended.stderr, re.MULTILINE)
+    assert steps == [(str(number), str(run.STEPS)) for number in range(1, run.STEPS + 1)] + [("1", "2"), ("2", "2")]
     with capsys.disabled():  # to be looked at where it runs every day; no test asserts a time
         print(f"\nthe notebook, from the command to the report: {time.monotonic() - begun:.0f} s")
     executed = json.loads((tmp_path / "out" / "delivery_reliability.ipynb").read_text())

@@ -17,9 +17,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from analytics import cli, errors, session, summary
-from analytics.errors import BadMemory, NoJava, NotEnoughMemory
-from analytics.results import tag
+from analytics import cli, errors, session, summary, tables
+from analytics.errors import BadMemory, NoJava, NoRoom, NotEnoughMemory
+from analytics.results import Results, tag
 from zerochat.errors import LocalError
 
 ROOT = Path(__file__).parents[1]
@@ -241,3 +241,43 @@ def test_what_is_small(tmp_path):
         os.truncate(file.fileno(), cli.SMALL_BYTES + 1)
     assert not cli.is_small(str(tmp_path))
     assert not cli.is_small("s3a://bucket/exports")
+
+
+def sizes_of(rows):
+    """A study that knows of the bytes of messages alone."""
+    pa = pytest.importorskip("pyarrow")
+    made = pa.Table.from_pylist(
+        [
+            {"keys": "pairwise-multi", "kind": "message", "of": of, "rows": 2, "envelopes": 4}
+            | {"sum_b": 4 * b, "min_b": b - 1, "max_b": b + 1}
+            for of, b in rows
+        ]
+    )
+    return Results("x", {}, lambda name: made)
+
+
+def test_few_sizes_of_texts_have_a_line_each():
+    table = tables.messages(sizes_of([(5, 425), (27, 447)]))
+    assert [(line.of[1], line.figure.middle, line.published()) for line in table.lines] == [
+        (5, 425.0, "685"),
+        (27, 447.0, "713"),
+    ]
+
+
+def test_many_sizes_of_texts_share_lines():
+    """Whoever just writes has texts of hundreds of lengths."""
+    table = tables.messages(sizes_of([(of, 400 + of) for of in range(300)]))
+    assert [line.of[1] for line in table.lines] == [
+        "0", "1", "2-3", "4-7", "8-15", "16-31", "32-63", "64-127", "128-255", "256-511"
+    ]  # fmt: skip
+    assert [line.count for line in table.lines] == [2, 2, 4, 8, 16, 32, 64, 128, 256, 88]
+    found = {line.of[1]: line for line in table.lines}
+    assert (found["4-7"].figure.low, found["4-7"].figure.middle, found["4-7"].figure.high) == (403, 405.5, 408)
+    assert found["4-7"].published() == "685 (5)" and found["8-15"].published() == ""
+    assert all(len(line) <= 80 for line in tables.words(table))
+
+
+def test_a_full_disk_is_said_in_words():
+    failed = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
+    with pytest.raises(NoRoom), session._failing_in_words():
+        raise failed("An error occurred\n: java.io.IOException: No space left on device\n\tat java.base")
