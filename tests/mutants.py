@@ -18,7 +18,7 @@ from zerochat.evidence.witness import Quorum
 from zerochat.group import clock, engine, log, mail, outbox, peers, standing, sync
 from zerochat.group.effects import Receipt, Remember, Remembered
 from zerochat.group.files import getting
-from zerochat.group.history import needs, past
+from zerochat.group.history import needs, past, unheard
 from zerochat.group.ledger import posting, witnessing
 from zerochat.group.membership import resolve_view
 from zerochat.group.state import Limbo
@@ -26,7 +26,7 @@ from zerochat.group.streams import own, taking
 from zerochat.group.turn import Turn
 from zerochat.sim.accountable import play_accountable
 from zerochat.sim.byzantine import play_byzantine
-from zerochat.sim.episode import ATTACH, CLOCK, GO
+from zerochat.sim.episode import ATTACH, CLOCK, FEUD, GO
 from zerochat.sim.history import MEDIATED_EVERY, play
 from zerochat.sim.ordeal import Ordeal, moment_of_death
 from zerochat.sim.transparent import TransparentPacker
@@ -359,6 +359,26 @@ def _overdue_unposted(patch: Patch) -> None:
     patch.setattr(posting, "look", lambda turn, name, origin: None)
 
 
+def _only_the_last(patch: Patch) -> None:
+    """Of what somebody lacks no more is repeated than goes into one repair, and of that the last."""
+    repair, recall, said = sync.repair, sync.Recall, [0]
+
+    def last(turn, name):
+        said[0] = turn.group(name).seq
+        repair(turn, name)
+
+    def few(name, member, author, after, most, *rest):
+        return recall(name, member, author, max(after, said[0] - most), most, *rest)
+
+    patch.setattr(sync, "repair", last)
+    patch.setattr(sync, "Recall", few)
+
+
+def _stays_unheard(patch: Patch) -> None:
+    """What was left out as a reader's word stays so, whatever becomes of that role."""
+    patch.setattr(unheard, "seek", lambda turn, name: 0)
+
+
 MUTANTS = [
     Mutant("no dedupe", _no_dedupe, "twice"),
     Mutant("no retransmission", _no_retransmission, "lacks a post"),
@@ -394,6 +414,8 @@ MUTANTS = [
     Mutant("any two checkpoints convict", _any_two_logs_convict, "accuses a member", play=play_accountable),
     Mutant("one witness too few", _one_witness_too_few, "two logs|no honest witness", play=play_accountable),
     Mutant("nothing overdue is posted", _overdue_unposted, "has not posted", play=play_accountable),
+    Mutant("only the last of what is lacking", _only_the_last, "lacks a post"),
+    Mutant("a reader's word for ever", _stays_unheard, "lacks a post", kind=FEUD),
 ]
 ROOM = [
     Mutant(

@@ -4,6 +4,7 @@ import pytest
 
 from tests.test_join import Small
 from zerochat.didcomm.message import Message, new_id
+from zerochat.group import sync
 from zerochat.group.event import LABEL, Event
 from zerochat.group.membership import heads_of
 from zerochat.group.relationship import pack
@@ -87,3 +88,25 @@ def test_a_member_with_many_histories_does_not_keep_the_others_apart(count):
     before = world.frames
     world.run(for_ms=60_000)
     assert world.frames - before < 20, "now that both have the same they are silent"
+
+
+def test_two_who_do_not_know_each_other_s_last_word_agree_however_much_they_have_in_common(monkeypatch):
+    """Neither can tell from the other's heads what that one has, so each may take all of it for lacking; there is room
+    for three events in one answer here, and for 64 in life."""
+    monkeypatch.setattr(sync, "REPAIR_EVENTS_MAX", 3)
+    world = Apart()
+    group = world.found()
+    for name in ("n1", "n2", SILENT):
+        assert world.join(name, world.invite(group)).phase == "joined"
+    for number in range(6):
+        world.ask("n0", ChangeLabel(group, f"n0 {number}"))
+        world.run(for_ms=3_000)
+    for name, deaf in ((SILENT, {"n1", "n2"}), ("n2", {"n0"})):
+        world.deaf = deaf
+        world.ask(name, ChangeLabel(group, f"{name} by another name"))
+        world.run(for_ms=2_000)
+        world.goes(name)
+    world.deaf = set()
+    one, other = (set(world.group(name).control) for name in ("n0", "n1"))
+    assert len(one & other) > 3 and len(one - other) == len(other - one) == 1
+    assert world.run(lambda: world.group("n0").view == world.group("n1").view, for_ms=120_000)

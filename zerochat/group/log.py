@@ -27,7 +27,7 @@ from zerochat.group.event import (
     parse_event,
 )
 from zerochat.group.files import getting, keeping
-from zerochat.group.history import regain, vouched
+from zerochat.group.history import regain, unheard, vouched
 from zerochat.group.ledger import adopting, mine
 from zerochat.group.membership import (
     LEDGER,
@@ -345,6 +345,8 @@ def _take_effect(turn: Turn, name: str, event: Event) -> None:
     if event.type == REMOVE and remove_of(event).member == before.me and before.me in view.members:
         # Whoever did that has not heard what makes it void, and will not listen to us for long.
         outbox.send(turn, name, event.author, missing(control, [event.id])[: sync.REPAIR_EVENTS_MAX])
+    if view != before.view and any(unheard.wanted(turn.group(name), author) for author in before.unheard):
+        turn.timer("need", name, unheard.RETRY_MS, keep=True)
     sync.view_changed(turn, name)
 
 
@@ -514,13 +516,27 @@ def _deliver(turn: Turn, name: str, event: Event, by: str = "") -> None:
     elif not counts:
         turn.say(Measure("dropped", "ReadOnly"))
     elif not known:
-        remember(turn, name, event, late, by)
-        if event.type == POST:
-            getting.posted(turn, name, event)
-        elif event.type == DELETE and by:
-            keeping.said_deleted(turn, name, event.author, target_of(event), event.seq)
-        elif event.type == DELETE:
-            keeping.deleted(turn, name, event.author, target_of(event))
+        _show(turn, name, event, late, by)
+    if not event.is_control:
+        unheard.note(turn, name, event, counts=counts)
+
+
+def hear_unheard(turn: Turn, name: str, event: Event) -> None:
+    """Take in what was left out as a reader's word, if that is what this is, and it counts by now."""
+    if unheard.is_wanted(turn.group(name), event):
+        unheard.note(turn, name, event, counts=True)
+        _show(turn, name, event, late=True, by="")
+
+
+def _show(turn: Turn, name: str, event: Event, late: bool, by: str) -> None:
+    """Something that was said counts: keep it, and do what it says about files."""
+    remember(turn, name, event, late, by)
+    if event.type == POST:
+        getting.posted(turn, name, event)
+    elif event.type == DELETE and by:
+        keeping.said_deleted(turn, name, event.author, target_of(event), event.seq)
+    elif event.type == DELETE:
+        keeping.deleted(turn, name, event.author, target_of(event))
 
 
 def remember(turn: Turn, name: str, event: Event, late: bool, by: str = "") -> None:

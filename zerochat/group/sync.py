@@ -27,7 +27,7 @@ from zerochat.group.relationship import pack
 from zerochat.group.state import Group
 from zerochat.group.streams import own, terms
 from zerochat.group.turn import Turn
-from zerochat.group.wire.messages import HEADS_MAX, HEIGHTS_MAX, STATUS, SYNC
+from zerochat.group.wire.messages import HEIGHTS_MAX, STATUS, SYNC
 
 QUIET_MS = 150
 """How long an acknowledgement waits for a post to ride on, give or take a half: drawn by lot each time, so that the
@@ -342,10 +342,12 @@ def reconcile(turn: Turn, name: str, member: str, their_heads: Sequence[str]) ->
         turn.edit_peer(name, member, answered_at=turn.now)
         held = agreement.withheld(turn.group(name))
         lacking = [event for event in missing(control, their_heads) if event.id not in held]
-        if len(their_heads) >= HEADS_MAX and lacking:
-            # It may have others that it has no room to name, and with them much of this: what it really lacks may
-            # stand anywhere, and must not wait for ever behind what it has.
-            begin = int.from_bytes(turn.moment.random(2), "big") % len(lacking)
+        if len(lacking) > REPAIR_EVENTS_MAX:
+            # It may have much of this: it names no heads that it has no room for, none of whom it keeps in quarantine,
+            # and we may not know those that it names. So what it really lacks may stand anywhere, and must not wait for
+            # ever behind what it has: every other time we begin somewhere by lot.
+            begin = int.from_bytes(turn.moment.random(2), "big") % (2 * len(lacking))
+            begin = begin if begin < len(lacking) else 0
             lacking = lacking[begin:] + lacking[:begin]
         outbox.send(turn, name, member, lacking[:REPAIR_EVENTS_MAX])
     if any(head not in control for head in their_heads):

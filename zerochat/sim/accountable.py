@@ -24,6 +24,7 @@ from zerochat.group.stimuli import CreateGroup, Moment, PostToLog, Received, Sen
 from zerochat.group.turn import Turn
 from zerochat.group.wire.logs import LOG_PIECE, LOG_POST, LogPieceBody, LogPostBody, PostedBody, packed
 from zerochat.sim.doings import People, drawn_rotation
+from zerochat.sim.narrow import narrowed
 from zerochat.sim.node import Node, Violation, check_logs
 from zerochat.sim.shortcuts import remembering
 from zerochat.sim.transparent import TransparentPacker
@@ -222,6 +223,7 @@ class Court(World):
 
 
 @remembering()
+@narrowed
 def play_accountable(
     seed: int,
     faults: Faults | None = None,

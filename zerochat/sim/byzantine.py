@@ -20,6 +20,7 @@ from zerochat.group.stimuli import CreateGroup
 from zerochat.sim.arena import Arena
 from zerochat.sim.attacks import ATTACKS
 from zerochat.sim.doings import People, drawn_accountability, drawn_policy, drawn_rotation
+from zerochat.sim.narrow import narrowed
 from zerochat.sim.shortcuts import remembering
 from zerochat.sim.world import EPOCH_MS, Faults
 
@@ -83,6 +84,7 @@ def _count(arena: Arena, tally: Tally) -> None:
 
 
 @remembering()
+@narrowed
 def play_byzantine(
     seed: int,
     faults: Faults | None = None,

@@ -43,8 +43,9 @@ class Checks:
             check_told(f"seed {self.seed}: {node.name}", node, notice.id)
 
     def _received(self, node: Node, receipt: Receipt) -> None:
-        """Raise Violation unless the member has on its disk, now, what it is known to have of this node. What liars say
-        of themselves is their own affair."""
+        """Raise Violation unless the member has on its disk, now, what it is known to have of this node; or has left it
+        out as a reader's word, and asks for it where that counts after all. What liars say of themselves is their own
+        affair."""
         if not self.watchful or node.name not in self.honest:
             return
         for name in self.honest:
@@ -53,6 +54,7 @@ class Checks:
             if theirs is None or theirs.me != receipt.member:
                 continue
             kept = {row.id for row in other.log}
+            kept |= {id_ for one in theirs.unheard.values() for id_ in one.ids.values()}
             for post, place in node.places.items():
                 meant = place <= receipt.upto and receipt.member in node.audiences[post]
                 if meant and post not in kept and may_post(theirs.view, receipt.author, place):

@@ -203,6 +203,21 @@ class People:
             if may_vote(group.view, group.me, target) or may_remove(group.view, group.me, target):
                 self._ask(actor, RemoveMember(group.id, target))
 
+    def feud(self, name: str, other: str) -> None:
+        """This one wants the other to say nothing any more, and the other wants it, or who may do that for it, out;
+        and neither has heard of the other's deed."""
+        theirs = self.world.group(other)
+        for actor in (name, *self.active()):
+            ours = self.world.group(actor)
+            if actor != other and may_change_role(ours.view, ours.me, theirs.me, READER):
+                self._ask(actor, ChangeRole(ours.id, theirs.me, READER))
+                self._ask(other, SendPost(theirs.id, f"what {other} says of {actor}"))
+                for one in (other, *self.active()) if theirs.view.policy.remove == "quorum" else (other,):
+                    group = self.world.group(one)
+                    if may_vote(group.view, group.me, ours.me) or may_remove(group.view, group.me, ours.me):
+                        self._ask(one, RemoveMember(group.id, ours.me))
+                return
+
     def go(self, name: str) -> None:
         if len(self.active()) > 2:
             self._ask(name, LeaveGroup(self.world.group(name).id))

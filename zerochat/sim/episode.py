@@ -14,6 +14,7 @@ from msgspec import Struct
 from zerochat.group.stimuli import SendPost
 from zerochat.sim.beginnings import beginning_of, begun
 from zerochat.sim.doings import People, drawn_rotation
+from zerochat.sim.narrow import room_for
 from zerochat.sim.ordeal import Ordeal, Pair, moment_of_death
 from zerochat.sim.shortcuts import remembering
 from zerochat.sim.world import Faults, Violation
@@ -27,6 +28,8 @@ LOSS = 0.1
 LOOK_MS = 250
 """How often that is looked at."""
 FAULTS_MIN, FAULTS_MAX = 4, 6
+FEUDS = 0.05
+"""How often two act against each other at the same time, so that others hear of it in one order or the other."""
 ATTACHED, FILE_BYTES_MAX = 0.1, 64 * 1024
 """How often somebody posts a file in an episode, of up to three parts."""
 YEAR_MS = 365 * 24 * 3_600_000
@@ -36,7 +39,7 @@ REBOOTS_MS = 240_000
 """A clock that is wrong by this is so from a start of its machine to the next: less than others put up with."""
 
 SAY, REMARK, ATTACH = "say", "remark", "attach"
-RENAME, ROLE, PUT_OUT, GO, JOIN = "rename", "role", "put out", "go", "join"
+RENAME, ROLE, PUT_OUT, GO, JOIN, FEUD = "rename", "role", "put out", "go", "join", "feud"
 CUT, CUT_ONE_WAY, APART, SPLIT = "cut", "cut one way", "apart", "split"
 CLOG, SLOW, GARBLE, RESET = "clog", "slow", "garble", "reset"
 KILL, CRASH, FULL, CLOCK, CLOCK_OFF = "kill", "crash", "full", "clock", "clock off"
@@ -68,6 +71,7 @@ class Act(Struct, frozen=True):
             PUT_OUT: f"{self.who} puts somebody out",
             GO: f"{self.who} leaves",
             JOIN: f"{self.who} begins to join",
+            FEUD: f"{self.who} wants {self.to} to say nothing any more, and {self.to} wants {self.who} out",
             CUT: f"the line between {self.who} and {self.to} is cut {seconds}",
             CUT_ONE_WAY: f"nothing gets from {self.who} to {self.to} {seconds}",
             APART: f"{self.who} is cut off from everybody {seconds}",
@@ -118,6 +122,10 @@ def script_of(seed: int, names: Sequence[str], outsider: str) -> tuple[Act, ...]
     acts += [Act(moment(), REMARK, dice.choice(names), lot=dice.getrandbits(32)) for _ in range(dice.randint(1, 3))]
     if dice.random() < ATTACHED:
         acts.append(Act(moment(), ATTACH, dice.choice(names), lot=dice.getrandbits(32)))
+    apart = random.Random(f"feud {seed}")
+    if apart.random() < FEUDS:
+        who, to = apart.sample(names, 2)
+        acts.append(Act(apart.randint(0, LASTS_MS), FEUD, who, to))
     return tuple(sorted(acts, key=lambda act: (act.at_ms, act.kind, act.who)))
 
 
@@ -137,34 +145,37 @@ def play_episode(
     broken.
     """
     stands = begun(beginning_of(seed))
-    *names, outsider = stands.nodes
-    world = Ordeal.fork(stands, seed, faults or Faults(loss=LOSS))
-    world.say, world.lazy_turns = say, lazy_turns
-    if made:
-        made(world)
-    world.set_rotation(drawn_rotation(f"episode {seed}"))
-    people = People(world, random.Random(seed), names)
-    world.heed, world.started = people.heed, people.look
-    if say:
-        known = beginning_of(seed)
-        say(f"seed {seed}: {known.members} members, {known.keys}, {known.envelope}, {known.policy}")
-    for act in script_of(seed, names, outsider) if script is None else script:
-        world.after(act.at_ms, lambda act=act: perform(world, people, act))  # type: ignore[misc]
-    looks = random.Random(f"looks {seed}")
-    world.after(looks.randint(0, LASTS_MS), partial(world.look_at, looks.choice(names)))
-    world.run(for_ms=LASTS_MS)
-    world.heal(LOSS)
-    if say:
-        lost = f"{world.faults.loss:.0%} of what is sent gets lost" if world.faults.loss else "what is sent comes late"
-        say(f"{world.told_time()} from here on nothing goes wrong any more but that {lost}")
-    people.stop()
-    world.run(lambda: world.seated() and not any(world.missing()), DEADLINE_MS, LOOK_MS)
-    if people.active():
-        world.check()
-    for node in world.nodes.values():
-        if any(join.contradiction is not None for join in node.agent.joins.values()):
-            raise Violation(f"seed {seed}: {node.name} has evidence against members who keep the rules")
-    return world
+    with room_for(seed):
+        *names, outsider = stands.nodes
+        world = Ordeal.fork(stands, seed, faults or Faults(loss=LOSS))
+        world.say, world.lazy_turns = say, lazy_turns
+        if made:
+            made(world)
+        world.set_rotation(drawn_rotation(f"episode {seed}"))
+        people = People(world, random.Random(seed), names)
+        world.heed, world.started = people.heed, people.look
+        if say:
+            known = beginning_of(seed)
+            say(f"seed {seed}: {known.members} members, {known.keys}, {known.envelope}, {known.policy}")
+        for act in script_of(seed, names, outsider) if script is None else script:
+            world.after(act.at_ms, lambda act=act: perform(world, people, act))  # type: ignore[misc]
+        looks = random.Random(f"looks {seed}")
+        world.after(looks.randint(0, LASTS_MS), partial(world.look_at, looks.choice(names)))
+        world.run(for_ms=LASTS_MS)
+        world.heal(LOSS)
+        if say:
+            lost = (
+                f"{world.faults.loss:.0%} of what is sent gets lost" if world.faults.loss else "what is sent comes late"
+            )
+            say(f"{world.told_time()} from here on nothing goes wrong any more but that {lost}")
+        people.stop()
+        world.run(lambda: world.seated() and not any(world.missing()), DEADLINE_MS, LOOK_MS)
+        if people.active():
+            world.check()
+        for node in world.nodes.values():
+            if any(join.contradiction is not None for join in node.agent.joins.values()):
+                raise Violation(f"seed {seed}: {node.name} has evidence against members who keep the rules")
+        return world
 
 
 def perform(world: Ordeal, people: People, act: Act) -> None:
@@ -196,6 +207,8 @@ def perform(world: Ordeal, people: People, act: Act) -> None:
             people.put_out(act.who)
         case "go":
             people.go(act.who)
+        case "feud" if act.to in people.active() and not world.machines[act.to].off:
+            people.feud(act.who, act.to)
 
 
 def _go_wrong(world: Ordeal, act: Act) -> None:

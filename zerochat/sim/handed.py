@@ -14,6 +14,7 @@ from zerochat.group.effects import Confirm, Effect, Remember
 from zerochat.group.event import CONTROL, POST, Event
 from zerochat.group.files.keeping import KEPT_MAX, OFFERED_MAX
 from zerochat.group.history.compare import DIFFERENCES_MAX
+from zerochat.group.history.unheard import IDS_MAX
 from zerochat.group.history.vouched import VOUCHED_MAX
 from zerochat.group.joining.invite import CALLS_MAX, INVITATIONS_MAX
 from zerochat.group.joining.join import JOINS_MAX
@@ -34,6 +35,12 @@ from zerochat.sim.node import Node, Violation
 AGENT_MAX = INVITATIONS_MAX, JOINS_MAX, CALLS_MAX, QUESTIONS_MAX, FAULTS_MAX
 
 
+def left_out(group: Group | None, kept: Remember) -> bool:
+    """Whether this was left out as a reader's word, so that whoever has it may bring it: its hash is known."""
+    known = group.unheard.get(kept.author) if group is not None else None
+    return known is not None and known.ids.get(kept.seq) == kept.id
+
+
 def check_word(who: str, node: Node, stimulus: Stimulus, before: Agent, effect: Effect) -> None:
     """What a node takes for somebody's own word comes from there: just now, from what has waited, or under a signature
     or a hash of that author; and what it takes on somebody else's word it has asked that one for.
@@ -49,7 +56,7 @@ def check_word(who: str, node: Node, stimulus: Stimulus, before: Agent, effect: 
             return
     group, author = node.agent.groups[effect.group], effect.author
     former = before.groups.get(effect.group)
-    if author == group.me or former is None:
+    if author == group.me or former is None or (isinstance(effect, Remember) and left_out(former, effect)):
         return
     if isinstance(effect, Remember) and effect.vouched:
         errand = former.errands.get(effect.vouched)
@@ -99,7 +106,16 @@ def check_bounds(who: str, group: Group) -> None:
         raise Violation(f"{who} remembers too many logs")
     known = group.view.members.keys() | group.view.former.keys()
     found: list[Collection[str]] = [
-        *(group.needs, group.errands, group.seconds, group.comparisons, group.words, group.limbo, group.early),
+        *(
+            group.needs,
+            group.errands,
+            group.unheard,
+            group.seconds,
+            group.comparisons,
+            group.words,
+            group.limbo,
+            group.early,
+        ),
         *(group.offers, group.streams, group.subscribers, group.asking, group.chains, group.relationships),
         *(peer.acked for peer in group.peers.values()),
     ]
@@ -107,6 +123,8 @@ def check_bounds(who: str, group: Group) -> None:
         found += [group.regain.claims, group.regain.ignored]
     if not all(known >= set(names) for names in found):
         raise Violation(f"{who} remembers too much")
+    if any(len(one.ids) > IDS_MAX for one in group.unheard.values()):
+        raise Violation(f"{who} remembers too much of what it has left out")
     if len(group.differences) > DIFFERENCES_MAX or any(len(one) > OFFERS_MAX for one in group.offers.values()):
         raise Violation(f"{who} remembers too much of what it has compared or offered")
     _check_waiting(who, group)

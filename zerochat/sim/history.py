@@ -8,6 +8,7 @@ from zerochat.group.membership import Policy
 from zerochat.group.modes import MODES
 from zerochat.group.stimuli import CreateGroup
 from zerochat.sim.doings import People, drawn_accountability, drawn_policy, drawn_rotation
+from zerochat.sim.narrow import narrowed
 from zerochat.sim.shortcuts import remembering
 from zerochat.sim.world import Faults, Violation, World
 
@@ -19,6 +20,7 @@ RESTART_EVERY = 5
 
 
 @remembering()
+@narrowed
 def play(
     seed: int,
     members: int | None = None,

@@ -76,6 +76,7 @@ from zerochat.group.stimuli import (
 )
 from zerochat.sim.checks import Checks
 from zerochat.sim.filing import FileEffect
+from zerochat.sim.handed import left_out
 from zerochat.sim.mediator import SimulatedMediator
 from zerochat.sim.node import Node, Violation, stored
 from zerochat.sim.shown import check_onward
@@ -247,6 +248,8 @@ class World(Checks):
                 seq = before[effect.group].seq if effect.group in before else 0
                 if group.me == effect.author and seq < effect.seq <= group.seq:
                     self.made.add(effect.id)
+                if left_out(before.get(effect.group), effect):
+                    node.handed.add(effect.id)
         self.steps += 1
         self.digest.update(f"{self.now} {node.name} {type(stimulus).__name__} {len(effects)}\n".encode())
         return effects

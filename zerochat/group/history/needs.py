@@ -15,7 +15,7 @@ from zerochat.errors import Malformed, Refused, RemoteError
 from zerochat.group import agreement, conduct, log, mail, sync
 from zerochat.group.effects import Fetch, Measure, Notify
 from zerochat.group.event import Event, load_event
-from zerochat.group.history import compare, errands, past, seconds
+from zerochat.group.history import compare, errands, past, seconds, unheard
 from zerochat.group.history.vouched import VOUCHED_MAX
 from zerochat.group.notices import Completed, Gap
 from zerochat.group.relationship import pack
@@ -88,6 +88,7 @@ def seek(turn: Turn, name: str) -> None:
     errands.give_up(turn, name)
     _ask(turn, name, [author for author, need in needs.items() if need.at <= turn.now])
     waits = [max(RETRY_MS, need.at - turn.now) for need in turn.group(name).needs.values()]
+    waits += [wait] if (wait := unheard.seek(turn, name)) else []
     if waits:
         turn.timer("need", name, min(waits))
 
@@ -205,6 +206,11 @@ def hear_share(turn: Turn, name: str, member: str, message: Message, body: Share
             return True
         case "second":
             seconds.hear(turn, name, member, events)
+            return True
+        case "unheard":
+            for event in _in_turn(events):
+                log.hear_unheard(turn, name, event)
+            turn.timer("need", name, RETRY_MS, keep=True)
             return True
     seconds.soon(turn, name)
     if errand.back:

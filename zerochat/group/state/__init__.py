@@ -20,7 +20,7 @@ from zerochat.group.state.groups import (
     Waiting,
     Word,
 )
-from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second
+from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second, Unheard
 from zerochat.group.state.joins import Claim, Join, JoinState, OpenInvitation
 from zerochat.group.state.ledger import Ended, Log, Mine, Wanted
 from zerochat.group.state.outside import Connection, Fault, Letter, Question, Whom
@@ -66,6 +66,7 @@ __all__ = [
     "Spot",
     "Stream",
     "Subscriber",
+    "Unheard",
     "Waiting",
     "Wanted",
     "Whom",

@@ -29,9 +29,20 @@ class Errand(Struct, frozen=True):
     """The number of the answer that comes next."""
     pages: int = 1
     """How many there may be."""
-    purpose: Literal["", "compare", "second"] = ""
+    purpose: Literal["", "compare", "second", "unheard"] = ""
     """Not empty where we only want to see what the member has there, and take nothing in (`history/compare.py`,
-    `history/seconds.py`)."""
+    `history/seconds.py`), or nothing but what was left out (`history/unheard.py`)."""
+
+
+class Unheard(Struct, frozen=True):
+    """What was left out of one author's chain because it could only read then (`history/unheard.py`)."""
+
+    ids: dict[int, str] = field(default_factory=dict)
+    """The events, by their places."""
+    tries: int = 0
+    """How often in a row somebody was asked for it in vain."""
+    at: int = 0
+    """Do not ask again before this, UTC ms."""
 
 
 class Regain(Struct, frozen=True):
