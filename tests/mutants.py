@@ -16,7 +16,7 @@ from zerochat.didcomm.packer import Unpacked
 from zerochat.errors import Malformed
 from zerochat.evidence.witness import Quorum
 from zerochat.group import clock, engine, log, mail, outbox, peers, standing, sync
-from zerochat.group.effects import Receipt, Remember, Remembered
+from zerochat.group.effects import Recall, Receipt, Remember, Remembered
 from zerochat.group.files import getting
 from zerochat.group.history import needs, past, unheard
 from zerochat.group.ledger import posting, witnessing
@@ -361,7 +361,7 @@ def _overdue_unposted(patch: Patch) -> None:
 
 def _only_the_last(patch: Patch) -> None:
     """Of what somebody lacks no more is repeated than goes into one repair, and of that the last."""
-    repair, recall, said = sync.repair, sync.Recall, [0]
+    repair, recall, said = sync.repair, Recall, [0]
 
     def last(turn, name):
         said[0] = turn.group(name).seq

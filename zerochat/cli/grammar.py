@@ -310,11 +310,13 @@ def network_options(parser: Parser) -> None:
 
 def count(text: str) -> int:
     if not text.isdecimal() or len(text) > 15:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on, of 15 digits at the most")
     return int(text)
 
 
 def positive(text: str) -> int:
+    if text.lstrip("-").isdecimal() and text.startswith("-"):
+        raise argparse.ArgumentTypeError("it must be at least 1")
     if not (number := count(text)):
         raise argparse.ArgumentTypeError("it must be at least 1")
     return number

@@ -8,7 +8,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from zerochat.cli.exits import ExitCode
-from zerochat.cli.output import Output, narrate
+from zerochat.cli.output import Output
 from zerochat.cli.parser import Options
 from zerochat.errors import LocalError
 from zerochat.sim import Faults
@@ -71,18 +71,19 @@ def sim(options: Options, out: Output) -> ExitCode:
     if found.kind == "byzantine":
         told |= {"attacks": found.tally.rows(), "quarantines": found.tally.quarantines}
     told |= {"steps": found.steps, "seconds": round(found.seconds, 1), "interrupted": interrupted}
-    out.data(told, _lines(found, f"Interrupted: of {len(seeds):,}, " if interrupted else ""))
+    out.data(told, _lines(found, f"Interrupted: of {len(seeds):,}, " if interrupted else "", twice=options.twice))
     if interrupted:
         return ExitCode.INTERRUPTED
     return ExitCode.INTEGRITY if found.broken else ExitCode.OK
 
 
-def _lines(found: Summary, before: str) -> list[str]:
+def _lines(found: Summary, before: str, *, twice: bool) -> list[str]:
     each = f", {found.faults / found.played:.1f} faults each" if found.kind == "episodes" and found.played else ""
-    counted = (
-        f"{before}{_counted(found.played, found.kind)} played{each}, {found.steps:,} steps in {found.seconds:.1f} s"
-    )
+    played = f"{_counted(found.played, found.kind)} played{' twice each, the same way' if twice else ''}"
+    counted = f"{before}{played}{each}, {found.steps:,} steps in {found.seconds:.1f} s"
     verdict = f"{found.broken:,} broke a promise." if found.broken else "No promise was broken."
+    if not found.played:
+        verdict = "Nothing can be said of it."
     return [*(found.tally.table().splitlines() if found.kind == "byzantine" else ()), f"{counted}. {verdict}"]
 
 
@@ -98,6 +99,8 @@ class _Watch:
         self._played = self._broken = 0
         self._begun = self._told = time.monotonic()
         self._bar = sys.stderr.isatty() and not plan.trace
+        if self._bar:
+            self._draw(f"0 of {_counted(len(seeds), plan.kind)}")
 
     def heed(self, one: Played) -> None:
         self._played += 1
@@ -110,7 +113,11 @@ class _Watch:
             self._told = now
             pace = self._played / (now - self._begun)
             text = f"{self._played:,} of {_counted(len(self._seeds), self._plan.kind)}, {pace:,.1f} a second"
-            print(f"\r{text:60}", end="", file=sys.stderr, flush=True)
+            self._draw(text)
+
+    @staticmethod
+    def _draw(text: str) -> None:
+        print(f"\r{text:60}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """The line of the progress is free again."""
@@ -124,11 +131,13 @@ class _Watch:
             told_of = {"seed": one.seed, "violation": one.violation, "script": told, "replay": self._replay(one.seed)}
             self._out.data(told_of, ())
             return
-        narrate(one.violation)
+        lines = [one.violation]
         if told:
-            narrate("  It takes no more than this (seconds, and what happens):")
-            narrate("\n".join(f"    {line}" for line in told))
-        narrate(f"  The whole story: {self._replay(one.seed)}")
+            lines.append("  It takes no more than this, in a history of its own (seconds, and what happens):")
+            lines += [f"    {line}" for line in told]
+        elif self._plan.kind == "episodes" and self._broken == SHRUNK_MAX + 1:
+            lines.append(f"  What it takes is worked out for the first {SHRUNK_MAX}; for this one `--seed` does it.")
+        self._out.data({}, [*lines, f"  The whole story: {self._replay(one.seed)}"])
 
     def _replay(self, seed: int) -> str:
         """The line that plays it again, with everything in it that decides how it goes."""

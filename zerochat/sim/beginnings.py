@@ -3,7 +3,7 @@
 import random
 from functools import lru_cache
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from zerochat.group.membership import Policy
 from zerochat.group.modes import MODES
@@ -26,6 +26,16 @@ class Beginning(Struct, frozen=True):
     policy: Policy
     envelope: str
     accountability: str = "acks"
+
+    def sentence(self) -> str:
+        """As a person would say it."""
+        rules = {name.replace("_", " "): value for name, value in structs.asdict(self.policy).items() if value}
+        told = ", ".join(f"{name} {value}" for name, value in rules.items())
+        log = ", with a log" if self.accountability != "acks" else ""
+        return (
+            f"{self.members} members who have talked for a while, keys {self.keys}{log}, envelopes {self.envelope};"
+            f" {told}. Times are seconds of simulated time."
+        )
 
 
 def beginning_of(seed: int) -> Beginning:

@@ -156,7 +156,7 @@ def play_episode(
         world.heed, world.started = people.heed, people.look
         if say:
             known = beginning_of(seed)
-            say(f"seed {seed}: {known.members} members, {known.keys}, {known.envelope}, {known.policy}")
+            say(f"seed {seed}: {known.sentence()}")
         for act in script_of(seed, names, outsider) if script is None else script:
             world.after(act.at_ms, lambda act=act: perform(world, people, act))  # type: ignore[misc]
         looks = random.Random(f"looks {seed}")
