@@ -150,10 +150,10 @@ class Recording:
 
     def _age(self, agent: Agent, beat: float) -> None:
         """Nothing is recorded; what was still goes when its time is over."""
-        from zerochat.agent.telemetry import serving
-
         self._age_at = beat + AGE_S
         try:
+            from zerochat.agent.telemetry import serving
+
             serving.age(self._journal, self._settings(), agent)
         except Exception as error:  # noqa: BLE001  # it is tried again, and hurts nobody until then
             self._log.error("old telemetry could not be dropped: %s", type(error).__name__)
