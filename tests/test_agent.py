@@ -146,10 +146,10 @@ def test_a_full_disk_loses_nothing(people, monkeypatch):
     meet(alice, bob)
     commit, full = Journal.commit, {bob.places.journal}
 
-    def limited(journal, after, remembered=(), notes=None):
+    def limited(journal, *rest):
         if journal.path in full:
             raise DiskFull(path=journal.path)
-        commit(journal, after, remembered, notes)
+        commit(journal, *rest)
 
     monkeypatch.setattr(Journal, "commit", limited)
     with pytest.raises(AgentError) as caught:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from zerochat.agent.schema import Completeness, GapInfo, GapState, Heard
 from zerochat.agent.stamp import timestamp
-from zerochat.group.history import regain
+from zerochat.group.history import regain, unheard
 from zerochat.group.history.needs import TRIES_MAX, lacking
 from zerochat.group.state import Group, Limbo, Need
 
@@ -33,6 +33,8 @@ def completeness(group: Group, near: Collection[str], now: int) -> Completeness 
     gaps = [_gap(group, author, labels.get(author, ""), told.get(author, 0)) for author in authors]
     found = [gap for gap in gaps if gap is not None]
     missing = {gap.author: gap.missing for gap in found}
+    unheard_of = {author: len(places) for author in group.unheard if (places := unheard.wanted(group, author))}
+    missing |= {author: missing.get(author, 0) + count for author, count in unheard_of.items()}
     members, words = [], []
     for one in (each for each in everybody if each.did != group.me):
         peer = group.peers.get(one.did)
@@ -52,9 +54,10 @@ def completeness(group: Group, near: Collection[str], now: int) -> Completeness 
                 agrees=peer.view == group.view.checksum if peer is not None and peer.view else None,
             )
         )
-    upto = _upto(group, found)
+    # How old that is which counts after all, and is not here yet, cannot be told.
+    upto = _upto(group, found) if not unheard_of else 0
     return Completeness(
-        complete=not found and not group.waiting,
+        complete=not missing and not group.waiting,
         upto=upto,
         upto_at=timestamp(upto) if upto else None,
         at=timestamp(min(words)) if words else None,

@@ -345,8 +345,7 @@ def _take_effect(turn: Turn, name: str, event: Event) -> None:
     if event.type == REMOVE and remove_of(event).member == before.me and before.me in view.members:
         # Whoever did that has not heard what makes it void, and will not listen to us for long.
         outbox.send(turn, name, event.author, missing(control, [event.id])[: sync.REPAIR_EVENTS_MAX])
-    if view != before.view and any(unheard.wanted(turn.group(name), author) for author in before.unheard):
-        turn.timer("need", name, unheard.RETRY_MS, keep=True)
+    unheard.soon(turn, name)
     sync.view_changed(turn, name)
 
 
@@ -517,15 +516,17 @@ def _deliver(turn: Turn, name: str, event: Event, by: str = "") -> None:
         turn.say(Measure("dropped", "ReadOnly"))
     elif not known:
         _show(turn, name, event, late, by)
-    if not event.is_control:
-        unheard.note(turn, name, event, counts=counts)
+    unheard.note(turn, name, event, counts=counts)
 
 
-def hear_unheard(turn: Turn, name: str, event: Event) -> None:
-    """Take in what was left out as a reader's word, if that is what this is, and it counts by now."""
-    if unheard.is_wanted(turn.group(name), event):
+def hear_unheard(turn: Turn, name: str, member: str, event: Event) -> None:
+    """Take in what was left out as a reader's word, if that is what this is, and it counts by now. `member` brings it,
+    and vouches for it where its author has not confirmed it."""
+    group = turn.group(name)
+    if unheard.is_wanted(group, event):
+        by = "" if unheard.is_own_word(group, event.author, event.seq) else member
         unheard.note(turn, name, event, counts=True)
-        _show(turn, name, event, late=True, by="")
+        _show(turn, name, event, late=True, by=by)
 
 
 def _show(turn: Turn, name: str, event: Event, late: bool, by: str) -> None:

@@ -14,7 +14,7 @@ from zerochat.group.effects import Confirm, Effect, Remember
 from zerochat.group.event import CONTROL, POST, Event
 from zerochat.group.files.keeping import KEPT_MAX, OFFERED_MAX
 from zerochat.group.history.compare import DIFFERENCES_MAX
-from zerochat.group.history.unheard import IDS_MAX
+from zerochat.group.history.unheard import IDS_MAX, is_own_word
 from zerochat.group.history.vouched import VOUCHED_MAX
 from zerochat.group.joining.invite import CALLS_MAX, INVITATIONS_MAX
 from zerochat.group.joining.join import JOINS_MAX
@@ -56,8 +56,10 @@ def check_word(who: str, node: Node, stimulus: Stimulus, before: Agent, effect: 
             return
     group, author = node.agent.groups[effect.group], effect.author
     former = before.groups.get(effect.group)
-    if author == group.me or former is None or (isinstance(effect, Remember) and left_out(former, effect)):
+    if author == group.me or former is None:
         return
+    if isinstance(effect, Remember) and left_out(former, effect) and is_own_word(former, author, effect.seq):
+        return  # and that it was said is looked at in the end (`check_kept`)
     if isinstance(effect, Remember) and effect.vouched:
         errand = former.errands.get(effect.vouched)
         wanted = errand.want if errand is not None else ()

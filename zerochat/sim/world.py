@@ -249,6 +249,8 @@ class World(Checks):
                 if group.me == effect.author and seq < effect.seq <= group.seq:
                     self.made.add(effect.id)
                 if left_out(before.get(effect.group), effect):
+                    if any(row.id == effect.id for row in node.log):
+                        raise Violation(f"seed {self.seed}: {node.name} takes in twice what it had left out")
                     node.handed.add(effect.id)
         self.steps += 1
         self.digest.update(f"{self.now} {node.name} {type(stimulus).__name__} {len(effects)}\n".encode())

@@ -93,7 +93,7 @@ def posted(turn: Turn, name: str, event: Event) -> None:
     fresh = {file.id: Holding(file, event.author, event.id, turn.now) for file in named if file.id not in group.files}
     if not fresh:
         return
-    # What is named once more is not among the oldest that have to go.
+    # What is named once more does not go to make room for what is named with it.
     again = {file.id: group.files[file.id] for file in named if file.id not in fresh}
     rest = {key: one for key, one in group.files.items() if key not in again}
     turn.edit(name, files=_pruned({**rest, **again, **fresh}))

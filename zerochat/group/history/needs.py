@@ -209,7 +209,7 @@ def hear_share(turn: Turn, name: str, member: str, message: Message, body: Share
             return True
         case "unheard":
             for event in _in_turn(events):
-                log.hear_unheard(turn, name, event)
+                log.hear_unheard(turn, name, member, event)
             turn.timer("need", name, RETRY_MS, keep=True)
             return True
     seconds.soon(turn, name)

@@ -17,7 +17,7 @@ from zerochat.group import mail
 from zerochat.group.clock import AHEAD_MS_MAX
 from zerochat.group.effects import Measure, Notify, Remember
 from zerochat.group.event import Event
-from zerochat.group.history import errands
+from zerochat.group.history import errands, unheard
 from zerochat.group.history.vouched import VOUCHED_MAX, full
 from zerochat.group.membership import may_post
 from zerochat.group.notices import HistoryFetched
@@ -211,6 +211,8 @@ def _prepend(turn: Turn, name: str, member: str, author: str, events: Iterable[E
             row = (event.id, author, event.seq, event.lamport, event.type, event.record, now)
             turn.say(Remember(name, *row, late=False, vouched=by, history=True, target=target_of(event)))
             read = max(read, event.lamport)  # an answer to it stands below it
+        elif not event.is_control:
+            unheard.note(turn, name, event, counts=False)
         got += 1
     if got:
         past = Past(first, before, anchored, top, (past.by or member) if top else "")

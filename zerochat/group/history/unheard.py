@@ -3,6 +3,7 @@
 A role turns out never to have counted where whoever gave it was put out at the same time (`membership/resolve.py`). Who
 heard of the removal first has taken in what was said meanwhile, and who heard of the role first has left it out, with
 its place in the chain and its hash kept. So it is asked for once more, of anybody: the hash says that it is the same.
+Where others have handed over what was left out, it is vouched like all of that (`vouched.py`), and goes with it.
 """
 
 from msgspec.structs import replace
@@ -37,17 +38,41 @@ def note(turn: Turn, name: str, event: Event, *, counts: bool) -> None:
     turn.edit(name, unheard={**rest, event.author: one} if one.ids else rest)
 
 
+def refuted(turn: Turn, name: str, author: str, after: int, upto: int) -> None:
+    """What others have handed over of this chain, after place `after` up to `upto`, is not its author's word: whatever
+    was left out of that was made up."""
+    group = turn.group(name)
+    known = group.unheard.get(author)
+    if known is not None:
+        ids = {seq: id_ for seq, id_ in known.ids.items() if not after < seq <= upto}
+        rest = {did: one for did, one in group.unheard.items() if did != author}
+        turn.edit(name, unheard={**rest, author: replace(known, ids=ids)} if ids else rest)
+
+
 def is_wanted(group: Group, event: Event) -> bool:
     """Whether this is one that was left out, and counts by now."""
     known = group.unheard.get(event.author, Unheard()).ids.get(event.seq)
-    return known == event.id and event.seq in wanted(group, event.author)
+    return known == event.id and may_post(group.view, event.author, event.seq)
+
+
+def is_own_word(group: Group, author: str, seq: int) -> bool:
+    """Whether its author itself has said, or confirmed, what has this place of its chain, as we know it."""
+    chain = group.chain(author)
+    top = chain.past.top if chain.past is not None else None
+    return seq <= chain.sure and not (top is not None and seq <= top.seq)
 
 
 def wanted(group: Group, author: str) -> list[int]:
-    """The places in this chain, of what its author has said itself, that were left out and count by now."""
-    sure = group.chain(author).sure
+    """The places in this chain that were left out and count by now."""
     known = group.unheard.get(author, Unheard()).ids
-    return sorted(seq for seq in known if seq <= sure and may_post(group.view, author, seq))
+    return sorted(seq for seq in known if may_post(group.view, author, seq))
+
+
+def soon(turn: Turn, name: str) -> None:
+    """Something may be wanted from now on: another view is in force, or more is its author's own word."""
+    group = turn.group(name)
+    if any(wanted(group, author) for author in group.unheard):
+        turn.timer("need", name, RETRY_MS, keep=True)
 
 
 def seek(turn: Turn, name: str) -> int:
@@ -60,8 +85,10 @@ def seek(turn: Turn, name: str) -> int:
             continue
         if one.at <= turn.now:
             whom = _whom(turn, name, author, one.tries)
+            # In the order in which it was said; but what nobody has does not keep back what follows it.
+            begin = places[0 if one.tries < TRIES_MAX else one.tries % len(places)]
             if whom is not None and len(wants.setdefault(whom, [])) < WANT_MAX:
-                wants[whom].append((author, places[0] - 1, places[-1]))
+                wants[whom].append((author, begin - 1, places[-1]))
             delay = RETRY_MS << one.tries if one.tries < TRIES_MAX else BACKGROUND_MS
             one = replace(one, tries=one.tries + 1, at=turn.now + delay)
             turn.edit(name, unheard={**turn.group(name).unheard, author: one})

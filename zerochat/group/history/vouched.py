@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from zerochat.group.effects import Confirm, Notify, Refute
 from zerochat.group.event import Event
 from zerochat.group.files import keeping
+from zerochat.group.history import unheard
 from zerochat.group.notices import Confirmed, Refuted
 from zerochat.group.state import Chain, Group, Past, Spot
 from zerochat.group.turn import Turn
@@ -64,11 +65,13 @@ def _go_back(turn: Turn, name: str, author: str, liar: str = "") -> None:
 def _refute(turn: Turn, name: str, author: str, by: str, after: int, upto: int) -> None:
     turn.say(Refute(name, author, after, upto), Notify(Refuted(name, author, by, after, upto)))
     keeping.refuted(turn, name, author, after, upto)
+    unheard.refuted(turn, name, author, after, upto)
 
 
 def _confirm(turn: Turn, name: str, author: str, after: int, upto: int) -> None:
     turn.say(Confirm(name, author, after, upto), Notify(Confirmed(name, author, after, upto)))
     keeping.confirmed(turn, name, author, after, upto)
+    unheard.soon(turn, name)
 
 
 def _put(turn: Turn, group: Group, author: str, chain: Chain) -> None:
