@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from zerochat.errors import LocalError, NotAMember
 from zerochat.group import log, peers, sync
 from zerochat.group.effects import Forget, Hangup, Notify
-from zerochat.group.event import LEAVE
+from zerochat.group.event import ADD, LEAVE
 from zerochat.group.joining import invite, requests
+from zerochat.group.membership.bodies import add_of
 from zerochat.group.notices import ViewChanged
 from zerochat.group.state import Group
 from zerochat.group.turn import Turn
@@ -47,9 +48,10 @@ def leave(turn: Turn, group: Group) -> str:
 
 
 def settle(turn: Turn, name: str, final: bool = False, forced: bool = False) -> None:
-    """A leaver goes for good when everybody has heard of it, or after a while when somebody has, who tells the others.
+    """A leaver goes for good when everybody has heard of it, or after a while when those have who tell the others.
 
-    As long as nobody has, it stays, over restarts too: else the others would wait for it for ever.
+    As long as nobody has, it stays, over restarts too: else the others would wait for it for ever. It also stays as
+    long as only somebody has of whom the others have not heard yet that it is in: they would never listen to that one.
     """
     group = turn.group(name)
     if group.state != "leaving":
@@ -60,7 +62,7 @@ def settle(turn: Turn, name: str, final: bool = False, forced: bool = False) -> 
         for member in group.others
         if member in group.peers and not _has_ended(group, member) and sync.lacks(group, member)
     ]
-    if final and untold and len(untold) == len(group.others):
+    if final and not _reached(group, set(group.others) - set(untold)) >= set(group.others):
         turn.timer("leave", name, LEAVE_MS_MAX)
     elif final or forced or not untold:
         close(turn, name)
@@ -97,6 +99,28 @@ def forget(turn: Turn, group: Group) -> str:
     )
     turn.say(Forget(group.id), Notify(ViewChanged(group.id)))
     return group.id
+
+
+def _reached(group: Group, told: set[str]) -> set[str]:
+    """Whom these members can tell something, through others too: two of them listen to each other if both have heard
+    that we have let the other one in."""
+    mine = [event for event in group.control.values() if event.author == group.me and event.type == ADD]
+    let_in = {add_of(event).member: event.seq for event in mine}
+
+    def knows(one: str, other: str) -> bool:
+        peer = group.peers.get(one)
+        if one in told or peer is None:
+            return True
+        # Whoever was let in later has been told of those who were in by then.
+        return max(peer.acked.get(group.me, 0), let_in.get(one, 0)) >= let_in.get(other, 0)
+
+    reached, todo = set(told), list(told)
+    while todo:
+        one = todo.pop()
+        near = [did for did in group.others if did not in reached and knows(one, did) and knows(did, one)]
+        reached.update(near)
+        todo += near
+    return reached
 
 
 def _has_ended(group: Group, member: str) -> bool:

@@ -491,6 +491,7 @@ def start_chain(turn: Turn, name: str, author: str, since: int, pre: str = "") -
         turn.edit(name, chains={**group.chains, author: begun})
         if begun.past is not None:
             vouched.fetch_anew(turn, name, author)
+        turn.timer("need", name, sync.NEED_MS, keep=True)  # now it is known what of it is missing
     if pre:
         vouched.anchor(turn, name, author, since, pre)
     _release(turn, name, author)

@@ -51,6 +51,8 @@ class Relationship(Struct, frozen=True):
     handover: Handover | None = None
     rotated: int = 0
     """When the peer last rotated its DID by its own word, UTC seconds; 0: never."""
+    issued: int = 0
+    """When we last rotated ours, by the clock as it was then: the peer takes no word for newer that says less."""
 
     @property
     def established(self) -> bool:
@@ -98,9 +100,9 @@ def rotate(relationship: Relationship, new: Identity, now_s: int) -> Relationshi
     """The same relationship under a new DID of ours. Raises Refused while the peer does not know the last one yet."""
     if relationship.handover is not None:
         raise Refused(why="the last rotation is not known to the peer yet")
-    old = relationship.mine
-    word = from_prior(Prior(old.short, old.kid_signing_short, old.signing_seed), new.did, now_s)
-    return replace(relationship, mine=new, greeted=False, handover=Handover(old, word))
+    old, issued = relationship.mine, max(now_s, relationship.issued)
+    word = from_prior(Prior(old.short, old.kid_signing_short, old.signing_seed), new.did, issued)
+    return replace(relationship, mine=new, greeted=False, handover=Handover(old, word), issued=issued)
 
 
 def farewell(
@@ -108,7 +110,8 @@ def farewell(
 ) -> bytes:
     """The envelope that ends the relationship: our DID is rotated to nothing, so the message has no sender."""
     mine = relationship.mine
-    word = from_prior(Prior(mine.short, mine.kid_signing_short, mine.signing_seed), None, now_s)
+    issued = max(now_s, relationship.issued)
+    word = from_prior(Prior(mine.short, mine.kid_signing_short, mine.signing_seed), None, issued)
     recipient = short_form(relationship.theirs)
     plain = pad(packer.dump(message.addressed(None, (recipient,), word)))
     key = packer.their_key(resolve(relationship.theirs), recipient)

@@ -30,7 +30,7 @@ from zerochat.group.wire.run import RUN_EVENTS_MAX
 NEWEST = 2**53 - 1
 """Instead of a place: that of whatever comes last."""
 AGAIN_MS, AGAIN_MS_MAX = 1_000, 60_000
-WAITS_MAX = 5
+WAITS_MAX, NOBODY_MS = 5, 10_000
 TRIES_MAX = 5
 """Whoever has left, or is away, may have said what nobody who is there has kept."""
 ASKED_MAX = 8
@@ -101,9 +101,10 @@ def fetch(turn: Turn, name: str) -> None:
         errands.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True, pages=pages)
         asked = state.asked | {author for author, _, _ in want}
         turn.edit(name, fetching=replace(state, tries=state.tries + 1, asked=asked, waited=0))
-    else:
-        turn.edit(name, fetching=replace(state, waited=state.waited + 1))
-    turn.timer("history", name, min(AGAIN_MS << min(state.tries, 10), AGAIN_MS_MAX))
+    elif state.waited < WAITS_MAX or state != group.fetching:
+        turn.edit(name, fetching=replace(state, waited=min(state.waited + 1, WAITS_MAX)))
+    delay = min(AGAIN_MS << min(state.tries, 10), AGAIN_MS_MAX)
+    turn.timer("history", name, max(delay, NOBODY_MS) if whom is None and state.waited >= WAITS_MAX else delay)
 
 
 def _tries_max(group: Group) -> int:

@@ -221,6 +221,7 @@ def settle(turn: Turn, name: str) -> None:
     if _ahead(group):
         return  # one alone says so
     turn.edit(name, regain=Regain(ignored=state.ignored) if state.ignored else None)
+    turn.timer("repair", name, 1)  # what others have of it is our own word again, which they have to hear
     if state.unsure or state.tries or state.claims:
         turn.say(Notify(Regained(name, group.seq)))
 

@@ -116,7 +116,7 @@ def full(past: Past) -> bool:
 def fetch_anew(turn: Turn, name: str, author: str) -> None:
     """There is more to fetch of this chain than we knew when we asked for it."""
     _ask_again(turn, name, author)
-    turn.timer("history", name, AGAIN_MS, keep=True)
+    turn.timer("history", name, AGAIN_MS)  # whatever else was to be looked for later
 
 
 def _ask_again(turn: Turn, name: str, author: str) -> None:
