@@ -2,8 +2,10 @@
 after a clock that was set back a little; and whoever is alone is silent."""
 
 import pytest
+from msgspec.structs import replace
 
-from zerochat.group.event import CONTROL
+from zerochat.group import log
+from zerochat.group.event import CONTROL, load_event
 from zerochat.group.history import needs
 from zerochat.group.history.past import NOBODY_MS
 from zerochat.group.membership import Policy
@@ -13,10 +15,12 @@ from zerochat.group.stimuli import (
     CreateGroup,
     CreateInvitation,
     LeaveGroup,
+    Moment,
     RotateDid,
     SendPost,
 )
-from zerochat.sim import Faults, play_episode
+from zerochat.group.turn import Turn
+from zerochat.sim import SIMULATED_PACKERS, Faults, play_byzantine, play_episode
 from zerochat.sim.world import World
 
 MINUTE = 60_000
@@ -174,3 +178,22 @@ def test_whoever_leaves_stays_until_somebody_has_heard_it_whom_the_others_know()
     assert world.run(lambda: len({world.group(name).view.checksum for name in stay}) == 1, for_ms=60 * MINUTE)
     assert len(world.group("n1").view.members) == 3
     assert world.run(lambda: all(world.has(name, post) for name in stay), for_ms=60 * MINUTE)
+
+
+def test_what_somebody_said_who_came_after_us_begins_at_its_beginning_whatever_is_handed_over_first():
+    """Byzantine seed 106: a liar handed over the last word of somebody who had left, and nothing before it was asked
+    for any more, in a group whose newcomers are given no history."""
+    world = Lines(4)
+    world.bring_in("n1", "n2", "n3")
+    world.cut = {("n3", "n1")}
+    posts = [world.post("n3", text) for text in ("one", "two")]
+    world.run(for_ms=5_000)
+    author, n1 = world.group("n3").me, world.group("n1")
+    last = next(load_event(row.record) for row in world.nodes["n3"].log if row.id == posts[-1])
+    moment = Moment(world.now, world.dice.randbytes)
+    fresh = replace(n1, chains={did: one for did, one in n1.chains.items() if did != author})
+    agent = world.nodes["n1"].agent
+    turn = Turn(replace(agent, groups={**agent.groups, n1.id: fresh}), moment, SIMULATED_PACKERS)
+    log.hear_shared(turn, n1.id, world.group("n2").me, last)
+    assert turn.group(n1.id).chain(author).seq == 0 and not turn.effects
+    assert play_byzantine(106)

@@ -31,6 +31,7 @@ from zerochat.group.history import regain, unheard, vouched
 from zerochat.group.ledger import adopting, mine
 from zerochat.group.membership import (
     LEDGER,
+    Member,
     ancestors,
     check_control,
     heads_of,
@@ -417,7 +418,8 @@ def hear_shared(turn: Turn, name: str, sender: str, event: Event) -> None:
         vouched.hear_voucher(turn, name, event)
     group = turn.group(name)
     chain = group.chain(event.author)
-    if chain.seq == 0 and event.seq > 1:  # whoever has gone does not tell us any more from where on it is for us
+    # Whoever has gone does not tell us any more from where on it is for us; all of it is, if it has come after us.
+    if chain.seq == 0 and event.seq > 1 and not _came_after_us(group, author):
         begun = replace(Chain.after(event.seq - 1), own=Spot(), untold=True)
         turn.edit(name, chains={**group.chains, event.author: begun})
     if _is_next(turn.group(name), event):
@@ -426,6 +428,11 @@ def hear_shared(turn: Turn, name: str, sender: str, event: Event) -> None:
         _release(turn, name, event.author)
         if event.author == group.me:
             regain.progressed(turn, name)
+
+
+def _came_after_us(group: Group, author: Member) -> bool:
+    me = group.view.known(group.me)
+    return me is not None and author.joined > me.joined
 
 
 def _take(turn: Turn, name: str, event: Event, by: str = "") -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from zerochat.group.effects import Receipt
-from zerochat.group.event import REMOVE, Event
+from zerochat.group.event import CONTROL, REMOVE, Event
 from zerochat.group.membership import View, may_post, resolve_view
 from zerochat.group.notices import Delivered, Differs, Disagreement, Forked, LogSplit
 from zerochat.group.state import Group
@@ -142,6 +142,20 @@ class Checks:
                     other = active[owner[member]].view
                     if post not in kept[owner[member]] and may_post(other, group.me, node.places[post]):
                         yield f"{owner[member]} lacks a post of {name}"
+        yield from self._last_words(active, owner, kept)
+
+    def _last_words(self, active: dict[str, Group], owner: dict[str, str], kept: dict[str, set[str]]) -> Iterator[str]:
+        """What any of these has of somebody who is not there any more, all others have who were members by then."""
+        honest = {group.me for name in self.honest for group in self.nodes[name].agent.groups.values()}
+        for name in active:
+            for row in self.nodes[name].log:
+                if row.type in CONTROL or row.author not in honest - owner.keys() or row.id not in self.made:
+                    continue
+                for other, group in active.items():
+                    me = group.view.members.get(group.me)
+                    meant = me is not None and me.joined <= row.lamport and may_post(group.view, row.author, row.seq)
+                    if meant and row.id not in kept[other]:
+                        yield f"{other} lacks what {name} has of somebody who is gone"
 
     def check(self) -> None:
         """Raise Violation unless everybody has everything, once, in one order, with every cause before its effect."""
