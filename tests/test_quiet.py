@@ -197,3 +197,40 @@ def test_what_somebody_said_who_came_after_us_begins_at_its_beginning_whatever_i
     log.hear_shared(turn, n1.id, world.group("n2").me, last)
     assert turn.group(n1.id).chain(author).seq == 0 and not turn.effects
     assert play_byzantine(106)
+
+
+def test_an_invitation_is_good_after_its_maker_has_started_again():
+    world = Lines(2)
+    made = world.ask("n0", CreateInvitation(world.group("n0").id, 86_400, 1)).result.invitation
+    world.restart("n0")
+    world.run(for_ms=5_000)
+    world.ask("n1", AcceptInvitation(made, "n1", "writer"))
+    assert world.run(lambda: bool(world.nodes["n1"].agent.groups), for_ms=MINUTE)
+
+
+def test_whoever_starts_again_while_it_leaves_goes_when_its_time_is_over():
+    """n1 has heard it, and n2 is gone for good."""
+    world = Lines(3)
+    world.bring_in("n1", "n2")
+    world.goes("n2")
+    world.ask("n0", LeaveGroup(world.group("n0").id))
+    world.run(for_ms=2_000)
+    assert world.group("n0").state == "leaving"
+    world.restart("n0")
+    assert world.run(lambda: world.group("n0").state == "left", for_ms=2 * MINUTE)
+
+
+def test_nothing_is_called_the_whole_history_while_there_is_more():
+    world = Lines(3)
+    world.bring_in("n1")
+    posts = [world.post("n0", f"{number} " + "x" * 2_000) for number in range(60)]
+    posts += [world.post("n1", f"{number} " + "y" * 2_000) for number in range(60)]
+    world.run(for_ms=MINUTE)
+    world.join("n2")
+
+    def done():
+        group = next(iter(world.nodes["n2"].agent.groups.values()), None)
+        return group is not None and group.fetching is not None and group.fetching.done
+
+    assert world.run(done, for_ms=10 * MINUTE, every_ms=1)
+    assert all(world.has("n2", post) for post in posts)
