@@ -145,7 +145,8 @@ class Checks:
         yield from self._last_words(active, owner, kept)
 
     def _last_words(self, active: dict[str, Group], owner: dict[str, str], kept: dict[str, set[str]]) -> Iterator[str]:
-        """What any of these has of somebody who is not there any more, all others have who were members by then."""
+        """What any of these has of somebody who is not there any more, all others have who were members by then, or it
+        is missing there, and shown so."""
         honest = {group.me for name in self.honest for group in self.nodes[name].agent.groups.values()}
         for name in active:
             for row in self.nodes[name].log:
@@ -154,7 +155,7 @@ class Checks:
                 for other, group in active.items():
                     me = group.view.members.get(group.me)
                     meant = me is not None and me.joined <= row.lamport and may_post(group.view, row.author, row.seq)
-                    if meant and row.id not in kept[other]:
+                    if meant and row.id not in kept[other] and row.author not in group.needs:
                         yield f"{other} lacks what {name} has of somebody who is gone"
 
     def check(self) -> None:
