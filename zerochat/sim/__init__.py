@@ -5,10 +5,11 @@ clock, dice, links, queues and the log on disk, and beside it mediators (`mediat
 gives one history, to the last byte, so whatever goes wrong can be played again: `zerochat sim --seed 7 --trace`.
 
 An *episode* begins with a group that stands already, takes some milliseconds, and has at least four faults in it, from
-a cut line to a clock that is a year wrong; in a tenth of them somebody posts a file, and in a twentieth two act against
-each other at the same time. In a sixth of all that is played limits are low, or no mistake at one would ever show. A *history* goes from the founding
-of a group to its end; in one of four, some members only dial out, behind simulated mediators. There, and in a tenth of
-the others or more, envelopes are really encrypted; elsewhere a transparent packer of the same shape stands in for them.
+a cut line to a clock that is a year wrong; in a tenth of them somebody posts a file, and in a twentieth two act
+against each other at the same time. In a sixth of all that is played limits are low, or no mistake at one would ever
+show. A *history* goes from the founding of a group to its end; in one of four, some members only dial out, behind
+simulated mediators. There, and in a tenth of the others or more, envelopes are really encrypted; elsewhere a
+transparent packer of the same shape stands in for them.
 
 What must hold is looked at in the end and while it happens: whenever faces are told something, somebody is known to
 have something, or a process starts again, and at moments that are drawn by lot.
