@@ -9,7 +9,7 @@ from zerochat.agent.clock import Clock
 from zerochat.group import sync, timekeeping
 from zerochat.group.clock import AHEAD_MS_MAX
 from zerochat.group.files.descriptor import File
-from zerochat.group.state import Errand, Haul, Holding
+from zerochat.group.state import Errand, Haul, Holding, Unheard
 from zerochat.group.state.history import Need
 from zerochat.group.stimuli import Moment, SendPost
 from zerochat.group.timekeeping import NEGLIGIBLE_MS
@@ -170,11 +170,13 @@ def test_nobody_is_waited_for_until_the_end_of_another_clocks_time(world):
     member = world.group("n0").me
     haul = Haul(member, 0, 1, 1, until=far, asked=far, since=far)
     holding = Holding(File("r" * 43, 1, "a file"), member, "e" * 43, world.now, "getting", haul=haul)
-    turn.edit(name, errands={member: Errand("t", (), far)}, files={"f": holding})
+    unheard = {member: Unheard({1: "e"}, 3, far)}
+    turn.edit(name, errands={member: Errand("t", (), far)}, files={"f": holding}, unheard=unheard)
     timekeeping.settle(turn)
     group = turn.group(name)
     soon = world.now + 120_000
     assert group.errands[member].until <= soon and group.files["f"].haul.until <= soon
+    assert group.unheard[member].at <= world.now
     assert max(group.files["f"].haul.asked, group.files["f"].haul.since) <= world.now
 
 

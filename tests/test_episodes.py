@@ -205,7 +205,7 @@ def test_what_is_said_of_a_broken_seed_is_so_and_plays_it_again(monkeypatch, cap
         patched.setattr(sync, "repair", lambda turn, name: None)
         assert main(["sim", "--seeds", "8", "--loss", "0.3", "--twice", "--jobs", "1"]) == 7
         out, _ = capsys.readouterr()
-        assert "played twice each, the same way" in out
+        assert "played twice each" in out and "the same way" not in out
         line = next(line for line in out.splitlines() if "The whole story" in line).partition(": zerochat ")[2]
         assert "--loss 0.3" in line and "--twice" in line
         assert main(line.split()) == 7

@@ -79,7 +79,8 @@ def sim(options: Options, out: Output) -> ExitCode:
 
 def _lines(found: Summary, before: str, *, twice: bool) -> list[str]:
     each = f", {found.faults / found.played:.1f} faults each" if found.kind == "episodes" and found.played else ""
-    played = f"{_counted(found.played, found.kind)} played{' twice each, the same way' if twice else ''}"
+    again = (" twice each" if found.broken else " twice each, the same way") if twice else ""
+    played = f"{_counted(found.played, found.kind)} played{again}"
     counted = f"{before}{played}{each}, {found.steps:,} steps in {found.seconds:.1f} s"
     verdict = f"{found.broken:,} broke a promise." if found.broken else "No promise was broken."
     if not found.played:
@@ -127,17 +128,15 @@ class _Watch:
     def _say(self, one: Played) -> None:
         script = least(one.seed, self._plan.faults) if self._least_wanted() else ()
         told = [f"{act.at_ms / 1000:6.3f}  {act.sentence()}" for act in script]
-        if self._out.jsonl:
-            told_of = {"seed": one.seed, "violation": one.violation, "script": told, "replay": self._replay(one.seed)}
-            self._out.data(told_of, ())
-            return
         lines = [one.violation]
         if told:
             lines.append("  It takes no more than this, in a history of its own (seconds, and what happens):")
             lines += [f"    {line}" for line in told]
         elif self._plan.kind == "episodes" and self._broken == SHRUNK_MAX + 1:
             lines.append(f"  What it takes is worked out for the first {SHRUNK_MAX}; for this one `--seed` does it.")
-        self._out.data({}, [*lines, f"  The whole story: {self._replay(one.seed)}"])
+        replay = self._replay(one.seed)
+        told_of = {"seed": one.seed, "violation": one.violation, "script": told, "replay": replay}
+        self._out.data(told_of, [*lines, f"  The whole story: {replay}"])
 
     def _replay(self, seed: int) -> str:
         """The line that plays it again, with everything in it that decides how it goes."""

@@ -431,6 +431,7 @@ def hear_shared(turn: Turn, name: str, sender: str, event: Event) -> None:
 
 
 def _came_after_us(group: Group, author: Member) -> bool:
+    """Whether we were members when this author became one, so that its whole chain is for us."""
     me = group.view.known(group.me)
     return me is not None and author.joined > me.joined
 
