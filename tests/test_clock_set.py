@@ -8,7 +8,9 @@ from zerochat.agent.attention import Attention
 from zerochat.agent.clock import Clock
 from zerochat.group import sync, timekeeping
 from zerochat.group.clock import AHEAD_MS_MAX
+from zerochat.group.files import getting
 from zerochat.group.files.descriptor import File
+from zerochat.group.history import errands
 from zerochat.group.state import Errand, Haul, Holding, Unheard
 from zerochat.group.state.history import Need
 from zerochat.group.stimuli import Moment, SendPost
@@ -74,7 +76,7 @@ def test_a_minute_is_nothing(world):
 def test_what_was_to_be_repeated_is_repeated_when_the_clock_is_right_again(world):
     """Nothing tells the next process that the last one went by another clock."""
     world.reboot("n0", 240_000)
-    world.run(for_ms=4_000)
+    world.run(for_ms=6_000)
     world.cut([("n0", "n1"), ("n1", "n0")], 1_000)
     post = say(world, "n0")
     world.run(for_ms=500)
@@ -126,6 +128,21 @@ def test_nothing_is_said_by_the_clock_of_the_machine_as_it_was_before_it_started
     assert has(world, "n1", post) and abs(world.group("n0").lamport - world.now) < AHEAD_MS_MAX
 
 
+def test_a_clock_that_is_set_before_a_start_is_remembered_counts_from_that_start_on(world):
+    """Whatever was known of the clock before the machine started anew, what it was set by since is not forgotten."""
+    world.machines["n0"].full = True
+    world.reboot("n0", 0)
+    world.run(for_ms=1_600)
+    assert world.machines["n0"].start is not None
+    world.set_clock("n0", YEAR_MS)
+    world.machines["n0"].full = False
+    world.run(for_ms=6_000)
+    assert world.machines["n0"].start is None and world.nodes["n0"].agent.leap == YEAR_MS
+    post = say(world, "n0")
+    world.run(for_ms=3_000)
+    assert has(world, "n1", post)
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_a_start_that_was_lost_is_a_start_anew_the_next_time(world, full):
     """The process dies before it is remembered that it has begun; the one before went by the clock as it was once."""
@@ -174,8 +191,8 @@ def test_nobody_is_waited_for_until_the_end_of_another_clocks_time(world):
     turn.edit(name, errands={member: Errand("t", (), far)}, files={"f": holding}, unheard=unheard)
     timekeeping.settle(turn)
     group = turn.group(name)
-    soon = world.now + 120_000
-    assert group.errands[member].until <= soon and group.files["f"].haul.until <= soon
+    assert group.errands[member].until <= world.now + errands.PATIENCE_MS
+    assert group.files["f"].haul.until <= world.now + getting.PATIENCE_MS
     assert group.unheard[member].at <= world.now
     assert max(group.files["f"].haul.asked, group.files["f"].haul.since) <= world.now
 

@@ -48,8 +48,8 @@ def settle(turn: Turn) -> None:
         needs = {author: replace(need, at=min(need.at, turn.now)) for author, need in group.needs.items()}
         unheard = {author: replace(one, at=min(one.at, turn.now)) for author, one in group.unheard.items()}
         by = min(group.agree_by, turn.now + seating.AGREE_MS) if group.agree_by else 0
-        asked = {did: _errand(turn, one) for did, one in group.errands.items()}
-        files = {key: _holding(turn, one) for key, one in group.files.items()}
+        asked = {did: _errand(turn, name, did, one) for did, one in group.errands.items()}
+        files = {key: _holding(turn, name, one) for key, one in group.files.items()}
         turn.edit(name, peers=peers, needs=needs, unheard=unheard, agree_by=by, errands=asked, files=files)
     turn.change(
         faults={uri: one for uri, one in turn.agent.faults.items() if one.until <= turn.now},
@@ -65,15 +65,20 @@ def _peer(turn: Turn, name: str, member: str, peer: Peer) -> Peer:
     return replace(peer, retry_at=retry_at, asked_at=0, answered_at=0, **past)
 
 
-def _errand(turn: Turn, one: Errand) -> Errand:
-    return replace(one, until=min(one.until, turn.now + errands.PATIENCE_MAIL_MS))
+def _errand(turn: Turn, name: str, member: str, one: Errand) -> Errand:
+    known = member in turn.group(name).peers
+    patience = errands.patience(turn, name, member) if known else errands.PATIENCE_MAIL_MS
+    return replace(one, until=min(one.until, turn.now + patience))
 
 
-def _holding(turn: Turn, one: Holding) -> Holding:
+def _holding(turn: Turn, name: str, one: Holding) -> Holding:
     """Whoever does not bring a part is not waited for until the end of another clock's time."""
     if one.haul is None:
         return one
-    until, now, haul = min(one.haul.until, turn.now + getting.PATIENCE_MAIL_MS), turn.now, one.haul
+    now, haul = turn.now, one.haul
+    # Nobody is asked where only our own disk is waited for.
+    known = haul.member in turn.group(name).peers
+    until = min(haul.until, getting.due_at(turn, name, haul) if known else now + getting.PATIENCE_MAIL_MS)
     return replace(
         one, haul=replace(haul, until=until, asked=min(haul.asked, now), since=min(haul.since, now), came=now)
     )

@@ -149,7 +149,7 @@ class Ordeal(World):
 
     def hear(self, name: str, stimulus: Stimulus) -> None:
         node, machine = self.nodes[name], self.machines[name]
-        if not isinstance(stimulus, ClockSet):
+        if not isinstance(stimulus, ClockSet | Started):  # nothing is heard before that a process has begun
             self._look_at_clock(name)
         if machine.off:
             return

@@ -94,10 +94,10 @@ def _remind(turn: Turn, name: str, key: str, haul: Haul) -> None:
     if haul.reminded or not _free(turn, name, haul.member) or mail.by_mail(turn, name, haul.member):
         _pass_over(turn, name, key)
         return
-    ask_on(turn, name, key, replace(haul, upto=haul.next, window=1, until=_until(turn, name, haul), reminded=True))
+    ask_on(turn, name, key, replace(haul, upto=haul.next, window=1, until=due_at(turn, name, haul), reminded=True))
 
 
-def _until(turn: Turn, name: str, haul: Haul) -> int:
+def due_at(turn: Turn, name: str, haul: Haul) -> int:
     """When something is done about it if nothing comes from now on, UTC ms."""
     if mail.by_mail(turn, name, haul.member):
         return turn.now + PATIENCE_MAIL_MS
@@ -159,7 +159,7 @@ def ask_on(turn: Turn, name: str, key: str, haul: Haul) -> None:
     unstored = haul.upto - one.have
     if count > 0 and haul.upto - haul.next <= haul.window // 2 and unstored <= UNSTORED_MAX:
         _say(turn, name, haul.member, FILE_ASK, {"file": key, "first": haul.upto, "count": count})
-        haul = replace(haul, upto=haul.upto + count, until=_until(turn, name, haul), asked=turn.now)
+        haul = replace(haul, upto=haul.upto + count, until=due_at(turn, name, haul), asked=turn.now)
     edit(turn, name, key, haul=haul)
     turn.timer("file", name, max(1, haul.until - turn.now), keep=True)
 
@@ -209,7 +209,7 @@ def hear_part(turn: Turn, name: str, member: str, body: FilePartBody, size: int)
     by_mail, gap = mail.by_mail(turn, name, member), max(haul.gap, turn.now - haul.came)
     window = _window(haul, turn.now, by_mail) if haul.next + 1 >= haul.upto - haul.window // 2 else haul.window
     haul = replace(haul, next=haul.next + 1, window=window, busy=0, reminded=False, came=turn.now, gap=gap)
-    haul = replace(haul, until=_until(turn, name, haul))
+    haul = replace(haul, until=due_at(turn, name, haul))
     if haul.next < parts and turn.now - haul.since >= SPELL_MS:
         if _too_slow(turn, name, one, haul):
             edit(turn, name, body.file, haul=None, slow=(*one.slow, member))

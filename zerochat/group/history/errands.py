@@ -49,13 +49,14 @@ def ask_for(
     if pages > 1:
         body["pages"] = pages
     message = Message(type=NEED, id=new_id(turn.moment.random), body=body)
-    until = turn.now + _patience(turn, name, member)
+    until = turn.now + patience(turn, name, member)
     errand = Errand(message.id, tuple(want), until, back, purpose=purpose, pages=pages)
     turn.edit(name, errands={**group.errands, member: errand})
     mail.send(turn, name, member, pack(group.relationships[member], message, turn.packer_of(name), turn.moment.random))
 
 
-def _patience(turn: Turn, name: str, member: str) -> int:
+def patience(turn: Turn, name: str, member: str) -> int:
+    """How long this member has to answer now, in ms."""
     return PATIENCE_MAIL_MS if mail.by_mail(turn, name, member) else PATIENCE_MS
 
 
@@ -65,7 +66,7 @@ def answered(turn: Turn, name: str, member: str, found: Iterable[Event], *, more
     errand = group.errands[member]
     left = {did: one for did, one in group.errands.items() if did != member}
     if more and errand.page + 1 < errand.pages:
-        until = turn.now + _patience(turn, name, member)
+        until = turn.now + patience(turn, name, member)
         rest = replace(errand, want=below(errand.want, found), until=until, page=errand.page + 1)
         left[member] = rest
     turn.edit(name, errands=left)
