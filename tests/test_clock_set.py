@@ -13,7 +13,7 @@ from zerochat.group.files.descriptor import File
 from zerochat.group.history import errands
 from zerochat.group.state import Errand, Haul, Holding, Unheard
 from zerochat.group.state.history import Need
-from zerochat.group.stimuli import Moment, SendPost
+from zerochat.group.stimuli import LeaveGroup, Moment, SendPost
 from zerochat.group.timekeeping import NEGLIGIBLE_MS
 from zerochat.group.turn import Turn
 from zerochat.sim import SIMULATED_PACKERS, Faults, play_episode
@@ -66,6 +66,19 @@ def test_whoever_is_alone_goes_by_the_new_time_at_once(world):
     *_, outsider = world.nodes
     world.set_clock(outsider, YEAR_MS)
     assert world.machines[outsider].known_ms == YEAR_MS and world.nodes[outsider].agent.leap == 0
+
+
+def test_whoever_is_leaving_confirms_nobody_s_wrong_clock(world):
+    """Both clocks are set wrong at the same time, as by a wrong time zone, while one of them leaves."""
+    for name in ("n0", "n1"):
+        for other in {*world.nodes} - {"n0", "n1"}:
+            world.cut([(name, other), (other, name)], 10_000)
+    world.ask("n1", LeaveGroup(world.group("n1").id))
+    for name in ("n1", "n0"):
+        world.set_clock(name, YEAR_MS)
+    assert world.nodes["n1"].agent.leap == YEAR_MS
+    world.run(for_ms=5_000)
+    assert world.nodes["n0"].agent.leap == YEAR_MS
 
 
 def test_a_minute_is_nothing(world):

@@ -33,9 +33,10 @@ def started(turn: Turn, anew: bool) -> None:
 
 def was_set(turn: Turn, by_ms: int) -> None:
     """The clock says so many ms more than it would have, had nobody set it. Where there is nobody who could agree or
-    disagree with the new time, it is taken as it is: a machine without a clock of its own learns the time so."""
+    disagree with the new time, it is taken as it is: a machine without a clock of its own learns the time so. Whoever
+    is leaving still tells the others what time it is, and is told."""
     leap = turn.agent.leap + by_ms
-    alone = not any(group.others for group in turn.agent.groups.values() if group.state == "active")
+    alone = not any(group.others for group in turn.agent.groups.values() if group.state != "left")
     turn.change(leap=0 if alone or abs(leap) <= NEGLIGIBLE_MS else leap)
     settle(turn)
 
