@@ -154,6 +154,31 @@ def budget(request: pytest.FixtureRequest) -> Callable[[float], int]:
     return lambda slice_: max(1, round(slice_ * times))
 
 
+@pytest.fixture
+def figures(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """What a search came to, in words: printed when it has ended, in whichever process that was."""
+    return lambda words: record_property("figures", words)
+
+
+class _Printed:
+    """Prints the figures of what has ended."""
+
+    def __init__(self, out: pytest.TerminalReporter) -> None:
+        self._out = out
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, words in report.user_properties if report.when == "call" else ():
+            if name == "figures":
+                self._out.ensure_newline()
+                self._out.write_line(str(words))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    out = session.config.pluginmanager.get_plugin("terminalreporter")
+    if out is not None and not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(_Printed(out))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[object]:
     """One Spark session for a whole run of the tests: starting one takes as long as many of them."""

@@ -53,12 +53,12 @@ def test_nothing_comes_of_breaking_the_rules(first):
 
 
 @pytest.mark.sim
-def test_nothing_comes_of_breaking_the_rules_in_many_more(budget, capsys):
+@pytest.mark.greedy
+def test_nothing_comes_of_breaking_the_rules_in_many_more(budget, figures):
     broken: list[Played] = []
     seeds = range(EVERYDAY, EVERYDAY + budget(SLICE))
     found = run(Plan("byzantine"), seeds, 2, lambda one: broken.append(one) if one.violation else None)
-    with capsys.disabled():
-        print(f"\n{found.tally.table()}\n{found.played:,} histories, {found.played / found.seconds:.1f} a second")
+    figures(f"{found.tally.table()}\n{found.played:,} histories, {found.played / found.seconds:.1f} a second")
     assert not [one.violation for one in broken]
 
 

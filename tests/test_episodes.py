@@ -61,12 +61,12 @@ def test_whatever_goes_wrong_everybody_gets_everything(first):
 
 
 @pytest.mark.sim
-def test_thirty_thousand_episodes_break_no_promise(budget, capsys):
+@pytest.mark.greedy
+def test_thirty_thousand_episodes_break_no_promise(budget, figures):
     broken: list[Played] = []
     found = run(Plan("episodes"), range(budget(SLICE)), 2, lambda one: broken.append(one) if one.violation else None)
-    with capsys.disabled():
-        pace = found.played / found.seconds
-        print(f"\n{found.played:,} episodes, {found.faults / found.played:.1f} faults each, {pace:.0f} a second")
+    pace = found.played / found.seconds
+    figures(f"{found.played:,} episodes, {found.faults / found.played:.1f} faults each, {pace:.0f} a second")
     assert not [one.violation for one in broken]
     assert found.faults >= FAULTS_MIN * found.played
 
@@ -108,7 +108,7 @@ def test_an_episode_leaves_the_group_that_it_begins_with_as_it_is():
 
 @pytest.mark.sim
 @pytest.mark.parametrize("mutant", [*MUTANTS, *ROOM], ids=lambda mutant: mutant.name)
-def test_every_mutant_is_killed(mutant: Mutant, monkeypatch, budget, capsys):
+def test_every_mutant_is_killed(mutant: Mutant, monkeypatch, budget, figures):
     for seed in range(KINDS * REAL_EVERY):
         begun(beginning_of(seed))  # with nothing wrong yet
     mutant.apply(monkeypatch)
@@ -121,8 +121,7 @@ def test_every_mutant_is_killed(mutant: Mutant, monkeypatch, budget, capsys):
         except Violation as violation:
             said = str(violation).partition(": ")[2]
             if re.search(mutant.seen, said) and "stumbles over" not in said:
-                with capsys.disabled():
-                    print(f"\n{mutant.name:40} killed by seed {seed:5}: {said[:100]}", end="")
+                figures(f"{mutant.name:40} killed by seed {seed:5}: {said[:100]}")
                 return
             others.add(said[:60])
     raise AssertionError(f"{mutant.name} survives: {sorted(others)[:10]}")

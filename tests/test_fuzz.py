@@ -51,6 +51,7 @@ def test_no_parser_fails_on_what_has_led_far_before(name):
 
 
 @pytest.mark.fuzz
+@pytest.mark.greedy
 def test_no_parser_fails_and_no_door_stays_shut_in_a_long_run(budget):
     """Three million executions and twenty thousand connections in a slice, in a process where the code says which
     branches it takes; `pytest -m fuzz -s` shows what it prints."""

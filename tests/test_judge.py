@@ -73,11 +73,10 @@ def test_whoever_withholds_is_found_out_and_nobody_else():
 
 
 @pytest.mark.sim
-def test_many_histories_are_judged_as_they_were(budget, capsys):
+def test_many_histories_are_judged_as_they_were(budget, figures):
     count = budget(SLICE)
     upheld, found = tried(range(count))
-    with capsys.disabled():
-        print(f"\n{count:,} histories, {found:,} cases, {upheld:,} upheld, all as it really was")
+    figures(f"{count:,} histories, {found:,} cases, {upheld:,} upheld, all as it really was")
     assert upheld
 
 

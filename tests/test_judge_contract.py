@@ -199,11 +199,10 @@ def test_the_contract_comes_to_the_same_verdicts():
 
 
 @pytest.mark.sim
-def test_sixty_histories_are_judged_alike(budget, capsys):
+def test_sixty_histories_are_judged_alike(budget, figures):
     gas: dict[str, list[int]] = defaultdict(list)
     counted = tried(range(1000, 1000 + budget(SLICE)), gas)
-    with capsys.disabled():
-        print(f"\n{dict(counted)}, judged alike\n{shown(gas)}")
+    figures(f"{dict(counted)}, judged alike\n{shown(gas)}")
     assert counted.keys() == EVERYTHING
 
 
