@@ -15,8 +15,8 @@ from zerochat.crypto.encoding import b64url, b64url_bytes
 from zerochat.didcomm.message import Message, new_id
 from zerochat.errors import Malformed, Refused
 from zerochat.group import conduct, mail
+from zerochat.group.effects import Dispatch, FinishFile, ReadParts, Refuse, SetTimer, StoreParts
 from zerochat.group.effects import DropFile as Remove
-from zerochat.group.effects import FinishFile, ReadParts, Refuse, StoreParts
 from zerochat.group.event import POST
 from zerochat.group.files import getting, giving, keeping
 from zerochat.group.files.descriptor import FILES_MAX, File, files_in
@@ -498,6 +498,30 @@ def test_who_had_not_got_it_is_asked_again_as_soon_as_it_has():
     assert world.run(lambda: world.has("n2", data, file), for_ms=60_000)
     assert world.run(lambda: world.has("n1", data, file), for_ms=60_000)
     assert world.asked[-1][:2] == ("n2", world.did("n1"))
+
+
+def test_who_has_given_up_is_told_once_more_that_somebody_has_it():
+    world, _, file = nobody_has_it()
+    turn, n1 = world.turn("n2"), world.did("n1")
+    keeping.edit(turn, world.id, file.id, state="getting", have=file.parts, asked_by=(n1,))
+    getting.whole(turn, world.id, file.id)
+    world.deaf.add(frozenset({"n1", "n2"}))
+    world.perform("n2", turn)
+    world.run(for_ms=1_000)
+    world.deaf.clear()
+    assert world.state("n1", file) == "gone", "the word that it is there got lost"
+    assert world.run(lambda: world.state("n1", file) == "getting", for_ms=getting.TOLD_AGAIN_MS)
+
+
+def test_nobody_is_told_for_ever_that_somebody_has_it():
+    world, _, file = nobody_has_it()
+    turn, n1 = world.turn("n2"), world.did("n1")
+    keeping.edit(turn, world.id, file.id, state="here", asked_by=(n1,))
+    for time in range(1, getting.TOLD_AGAIN_MAX + 1):
+        turn.effects.clear()
+        getting.tell_again(turn, world.id, file.id, time)
+        kinds = [type(effect) for effect in turn.effects]
+        assert kinds.count(Dispatch) == 1 and kinds.count(SetTimer) == (time < getting.TOLD_AGAIN_MAX)
 
 
 def test_a_question_that_got_lost_is_asked_once_more_of_the_only_one_who_has_it():

@@ -313,6 +313,8 @@ def _timer(turn: Turn, key: str) -> None:
             getting.seek(turn, name)
         case "busy":
             getting.again(turn, name, more[0])
+        case "told":
+            getting.tell_again(turn, name, more[0], int(more[1]))
         case "second":
             seconds.seek(turn, name)
         case "regain":

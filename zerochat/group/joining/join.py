@@ -67,7 +67,7 @@ RETRY_DOUBLINGS_MAX = 2
 """It asks ever more rarely: whoever invites many at once has most to do when all of them wait."""
 PENDING_MS_MAX = 24 * 3_600_000
 """How long it waits for a member who has to decide, if the invitation lives as long."""
-PENDING_RETRY_MS, PENDING_RETRY_MS_MAX = 5_000, 300_000
+PENDING_RETRY_MS, PENDING_RETRY_MS_MAX = 5_000, 30_000
 PENDING_MAIL_RETRY_MS, PENDING_MAIL_RETRY_MS_MAX = 60_000, 3_600_000
 """It asks again after this long, then ever more rarely; a mediator would keep every copy."""
 UNANSWERED_MAX = 2
