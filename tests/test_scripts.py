@@ -168,9 +168,9 @@ def test_the_budget_is_for_the_searches(machine, said):
     machine.is_prepared("dev")
     machine.has(str(machine.root / ".venv" / "bin" / "python"), 'echo "$*"')
     calls = machine.run(machine.root / "scripts" / "test", *said).stdout.splitlines()
-    tests, crash, sim = [line for line in calls if " pytest " in line]
-    assert "--budget" not in tests and "crash" in crash and "sim" in sim
-    assert all(search.endswith("--budget 30") for search in (crash, sim))
+    tests, waiting, greedy = [line for line in calls if " pytest " in line]
+    assert "--budget" not in tests and "and not greedy -n 3" in waiting and "-m greedy" in greedy
+    assert all(search.endswith("--budget 30") for search in (waiting, greedy))
     long = machine.run(machine.root / "scripts" / "test", "--long", *said).stdout
     assert "-P -m pytest -m  -o faulthandler_timeout=3600 --budget 30\n" in long
     missing = machine.run(machine.root / "scripts" / "test", "--budget")
