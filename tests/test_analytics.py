@@ -586,7 +586,7 @@ def tools(folder):
     return folder
 
 
-def test_the_notebook_runs_without_a_java_of_the_system_s(small, study, tmp_path, capsys):
+def test_the_notebook_runs_without_a_java_of_the_system_s(small, study, tmp_path, figures):
     _, folder = small
     hidden = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "SPARK", "PYSPARK"))}
     environment = hidden | {"PATH": str(tools(tmp_path / "bin"))}
@@ -606,8 +606,8 @@ def test_the_notebook_runs_without_a_java_of_the_system_s(small, study, tmp_path
     assert ended.returncode == 0, ended.stderr[-3000:]
     steps = re.findall(r"^\[ ?(\d+)/(\d+)\] \S", ended.stderr, re.MULTILINE)
     assert steps == [(str(number), str(run.STEPS)) for number in range(1, run.STEPS + 1)] + [("1", "2"), ("2", "2")]
-    with capsys.disabled():  # to be looked at where it runs every day; no test asserts a time
-        print(f"\nthe notebook, from the command to the report: {time.monotonic() - begun:.0f} s")
+    # To be looked at where it runs every day; no test asserts a time.
+    figures(f"the notebook, from the command to the report: {time.monotonic() - begun:.0f} s")
     executed = json.loads((tmp_path / "out" / "delivery_reliability.ipynb").read_text())
     outputs = [output for cell in executed["cells"] if cell["cell_type"] == "code" for output in cell["outputs"]]
     assert not [output for output in outputs if output["output_type"] == "error"]

@@ -89,7 +89,7 @@ def test_a_minute_is_nothing(world):
 def test_what_was_to_be_repeated_is_repeated_when_the_clock_is_right_again(world):
     """Nothing tells the next process that the last one went by another clock."""
     world.reboot("n0", 240_000)
-    world.run(for_ms=6_000)
+    world.run(for_ms=4_000)
     world.cut([("n0", "n1"), ("n1", "n0")], 1_000)
     post = say(world, "n0")
     world.run(for_ms=500)

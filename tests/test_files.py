@@ -517,11 +517,11 @@ def test_nobody_is_told_for_ever_that_somebody_has_it():
     world, _, file = nobody_has_it()
     turn, n1 = world.turn("n2"), world.did("n1")
     keeping.edit(turn, world.id, file.id, state="here", asked_by=(n1,))
-    for time in range(1, getting.TOLD_AGAIN_MAX + 1):
+    for attempt in range(1, getting.TOLD_AGAIN_MAX + 1):
         turn.effects.clear()
-        getting.tell_again(turn, world.id, file.id, time)
+        getting.tell_again(turn, world.id, file.id, attempt)
         kinds = [type(effect) for effect in turn.effects]
-        assert kinds.count(Dispatch) == 1 and kinds.count(SetTimer) == (time < getting.TOLD_AGAIN_MAX)
+        assert kinds.count(Dispatch) == 1 and kinds.count(SetTimer) == (attempt < getting.TOLD_AGAIN_MAX)
 
 
 def test_a_question_that_got_lost_is_asked_once_more_of_the_only_one_who_has_it():

@@ -57,8 +57,8 @@ PAUSE_MS = 30_000
 REVIVED_MAX = 3
 """So often a member is believed that it has a file of which everybody, it too, has said that it is not there."""
 TOLD_AGAIN_MS, TOLD_AGAIN_MAX = 30_000, 4
-"""Whoever was told that a file is not here, and then that it is, and has not asked by then, is told once more, after
-twice as long each time: what it was told may have got lost, and it has given up since."""
+"""Whoever was told that a file is not here, and later that it is, and has not asked since, is told so again after this,
+then after twice as long each time, and so often at the most: the word may have got lost after it had given up."""
 BUSY_MS, BUSY_MAX = 1_000, 20
 """Whoever is too busy is asked again after this, so often at the most; then somebody else is."""
 UNSTORED_MAX = 4 * ASK_PARTS_MAX
@@ -399,15 +399,15 @@ def whole(turn: Turn, name: str, key: str) -> None:
     turn.timer("file", name, 1)
 
 
-def tell_again(turn: Turn, name: str, key: str, time: int) -> None:
-    """Whoever has asked for a file when it was not here, and not since, is told again that it is, for this `time`."""
+def tell_again(turn: Turn, name: str, key: str, attempt: int) -> None:
+    """Whoever has asked for a file when it was not here, and not since, is told again that it is. `attempt`: from 1."""
     one = turn.group(name).files.get(key)
     if one is None or one.state != "here" or not one.asked_by:
         return
     for member in one.asked_by:
         _say_have(turn, name, member, [key])
-    if time < TOLD_AGAIN_MAX:
-        turn.timer("told", f"{name} {key} {time + 1}", TOLD_AGAIN_MS << time)
+    if attempt < TOLD_AGAIN_MAX:
+        turn.timer("told", f"{name} {key} {attempt + 1}", TOLD_AGAIN_MS << attempt)
 
 
 def failed(turn: Turn, name: str, key: str, why: str) -> None:
