@@ -3,6 +3,8 @@
 import os
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from nacl import bindings
 
@@ -21,6 +23,15 @@ class Raw:
         self.socket.settimeout(5)
         self.key = b""
         self.nonce = 1
+
+    @contextmanager
+    def or_closed(self) -> Iterator[None]:
+        """Whoever fails while it shakes hands leaves no connection behind."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def read(self, size: int) -> bytes:
         data = b""
@@ -73,11 +84,8 @@ class RawMember(Raw):
         and EOFError."""
         super().__init__(socket.create_connection(("127.0.0.1", port)))
         self.socket.settimeout(patience_s)
-        try:
+        with self.or_closed():
             self._shake_hands(secret, server_key, kind)
-        except BaseException:
-            self.close()
-            raise
 
     def _shake_hands(self, secret: bytes, server_key: bytes, kind: bytes) -> None:
         short_public, short_secret = bindings.crypto_box_keypair()
@@ -104,6 +112,10 @@ class RawHost(Raw):
         """Take one connection in, whoever it is."""
         listener.settimeout(20)
         super().__init__(listener.accept()[0])
+        with self.or_closed():
+            self._shake_hands(secret, kind)
+
+    def _shake_hands(self, secret: bytes, kind: bytes) -> None:
         self.socket.sendall(GREETING + b"\1" + bytes(31))
         self.read(64)
         member_short = self.read_command()[80:112]

@@ -96,9 +96,10 @@ class Host(RawHost):
 
     def __init__(self, listener: socket.socket, greeting: bytes = GREETING + b"\1" + bytes(31)):
         Raw.__init__(self, listener.accept()[0])
-        self.socket.sendall(greeting)
-        self.read(64)
-        self.member_short = self.read_command()[80:112]
+        with self.or_closed():
+            self.socket.sendall(greeting)
+            self.read(64)
+            self.member_short = self.read_command()[80:112]
 
     def command(self, body: bytes) -> None:
         self.socket.sendall(framed(4, body))
