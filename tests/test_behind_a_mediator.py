@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -62,8 +63,11 @@ class Person:
     def __init__(self, folder, name, *, hidden):
         self.places = places(name, {"ZEROCHAT_HOME": str(folder / name)})
         create_profile(self.places, name, None)
-        self.name = name
-        self.thread = AgentThread(self.places, unlock(self.places, None), listen="127.0.0.1", hidden=hidden)
+        self.name, self.hidden = name, hidden
+        self.wake()
+
+    def wake(self):
+        self.thread = AgentThread(self.places, unlock(self.places, None), listen="127.0.0.1", hidden=self.hidden)
         self.thread.start()
         self.client = connect(self.places, "test")
 
@@ -136,6 +140,26 @@ def test_everybody_is_reached_and_nobody_needs_to_know_how(people):
         report = person.client.wait("friends", sent.id)
         assert (report.complete, report.delivered) == (True, 2)
     assert alice.texts() == bob.texts() == carol.texts()
+
+
+@pytest.mark.slow
+def test_the_mediator_signs_that_it_keeps_what_is_for_whoever_is_away(people, mediator):
+    alice, bob, _carol = people
+    bob.sleep()
+    sent = alice.client.send("friends", "for when you are back")
+
+    def states():
+        return {one.nick: one for one in alice.client.delivery("friends", sent.id).members}
+
+    until(lambda: (states()["bob"].state, states()["carol"].state) == ("held", "delivered"), "the receipt", 20)
+    told = states()["bob"]
+    assert not told.delivered and told.via == "mediator"
+    assert datetime.fromisoformat(told.held_until) > datetime.now(UTC) + timedelta(days=1)
+    bob.wake()
+    until(lambda: states()["bob"].state == "delivered", "its own word", 20)
+    assert states()["bob"].held_until is None and bob.texts() == ["for when you are back"]
+    assert mediator.ended()["receipts"]
+    mediator.start()
 
 
 @pytest.mark.slow

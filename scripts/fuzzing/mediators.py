@@ -1,4 +1,6 @@
-"""What is fuzzed at a mediator: whatever its recipients and those who write to them post to it, in real envelopes."""
+"""What is fuzzed at a mediator, whatever its recipients and those who write to them post to it in real envelopes; and
+what it gives those who post.
+"""
 
 from functools import cached_property
 from random import Random
@@ -6,22 +8,22 @@ from random import Random
 from msgspec.structs import replace
 
 from fuzzing.files import folder
-from fuzzing.messages import Forward, Protocols
-from fuzzing.nodes import Part, as_text, utf8
-from fuzzing.people import Dice, dice
+from fuzzing.messages import Forward, Protocols, envelope
+from fuzzing.nodes import Bytes, Object, Part, as_text, utf8
+from fuzzing.people import MEDIATOR, Dice, dice
 from fuzzing.run import Form
 from zerochat.agent.mediator.clerk import Policy
 from zerochat.agent.mediator.mediator import Mediator
 from zerochat.agent.mediator.session import Session
 from zerochat.agent.mediator.store import Store
-from zerochat.crypto.keys import SecretKey
-from zerochat.didcomm.did import new_peer2, new_peer4, resolve
+from zerochat.crypto.keys import SecretKey, sign
+from zerochat.didcomm.did import Document, new_peer2, new_peer4, resolve
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, dump, parse
 from zerochat.didcomm.packer import TheirKey
-from zerochat.didcomm.protocols import mediation, pickup, routing
-from zerochat.errors import Malformed
+from zerochat.didcomm.protocols import held, mediation, pickup, routing
+from zerochat.errors import Malformed, Refused
 
 NOW_MS = 1_800_000_000_000
 _V2 = JwePacker()
@@ -132,6 +134,36 @@ class Post:
         assert found is not None and len(found.answer or b"") <= 64 * 1024 + 4 * len(data)
         if found.what in ("unreadable", "dropped"):
             raise Malformed(why="nothing for a mediator")
+        return found
+
+
+class Held:
+    """A mediator's receipt for an envelope that it was handed."""
+
+    name = "held"
+    form: Form = "text"
+    size_max = held.BYTES_MAX
+
+    _DIGEST = held.digest_of(envelope())
+
+    def seeds(self) -> list[bytes]:
+        random = dice(self.name)
+        return [held.receipt(envelope(), until, MEDIATOR, random) for until in (0, 1_800_000_000, held.TIME_S_MAX)]
+
+    def seal(self, tree: Part, dice: Random) -> Part:
+        if dice.random() < 0.2 or not isinstance(tree, Object):
+            return tree
+        signed = utf8(f"{as_text(tree.get('protected'))}.{as_text(tree.get('payload'))}")
+        return tree.put("signature", Bytes(sign(SecretKey("Ed25519", MEDIATOR.signing_seed), signed)))
+
+    def parse(self, data: bytes) -> object:
+        def mediator_of(digest: bytes) -> Document:
+            if digest != self._DIGEST:
+                raise Refused(why="not posted")
+            return resolve(MEDIATOR.did)
+
+        found = held.read(data, mediator_of)
+        assert found.digest == self._DIGEST and 0 <= found.until <= held.TIME_S_MAX
         return found
 
 

@@ -7,7 +7,7 @@ from fuzzing.files import Archive, Backup, Secrets, Settings, State
 from fuzzing.group import Bodies, Events, Frames, Hearing, Negentropy
 from fuzzing.local import Control, Pasted
 from fuzzing.logs import Logs
-from fuzzing.mediators import Post
+from fuzzing.mediators import Held, Post
 from fuzzing.messages import Forward, PlainV1, PlainV2, Protocols
 from fuzzing.proofs import Proof
 from fuzzing.run import Target
@@ -19,7 +19,7 @@ _ALL: tuple[Target, ...] = (
     *(Link(), Code(), OutOfBand(), Did()),
     *(PlainV2(), PlainV1(), Protocols(), Forward()),
     *(Jws(), Jwe(), Rfc0019(), Layers()),
-    *(Events(), Bodies(), Frames(), Negentropy(), Hearing(), Streams(), Logs(), Post()),
+    *(Events(), Bodies(), Frames(), Negentropy(), Hearing(), Streams(), Logs(), Post(), Held()),
     *(Signed(), Statements(), Note(), Entries(), Case(), Proof()),
     *(Json(), Encodings(), Compressed(), Screen()),
     *(Zmtp(), Line(), Ride()),
@@ -62,6 +62,7 @@ SLICE = {
     "backup": 5_000,
     "archive": 4_000,
     "mediator": 6_000,
+    "held": 20_000,
     "signed": 20_000,
     "statement": 20_000,
     "note": 40_000,

@@ -17,7 +17,7 @@ from zerochat.agent.ledger import height
 from zerochat.agent.schema import Delivery, DeliveryReport, Event, Fate, MemberDelivery
 from zerochat.agent.stamp import timestamp
 from zerochat.didcomm import PACKERS
-from zerochat.group import mail
+from zerochat.group import custody, mail
 from zerochat.group.event import CONTROL, LEAVE, REMOVE
 from zerochat.group.history import seconds
 from zerochat.group.membership import remove_of
@@ -120,7 +120,10 @@ def _one(agent: Agent, group: Group, row: Row, member: str, receipt: Held | None
         return MemberDelivery(member, nick, False, "unknown", None, "", connection, heard)
     tries = peer.tries if peer is not None else 0
     again = timestamp(peer.retry_at) if peer is not None and way and peer.retry_at else None
-    return MemberDelivery(member, nick, False, "sent" if way else "queued", None, way, connection, heard, tries, again)
+    until = custody.until(group, member, row.position, int(time.time() * 1000)) if way != "link" else 0
+    state: schema.DeliveryState = "held" if until else "sent" if way else "queued"
+    found = MemberDelivery(member, nick, False, state, None, way, connection, heard, tries, again)
+    return replace(found, held_until=timestamp(until)) if until else found
 
 
 # --- its fate -------------------------------------------------------------------------------------------------------

@@ -83,8 +83,8 @@ class Postman:
     def perform(self, effect: WebEffect) -> None:
         """Do it, or drop and count it. Never blocks."""
         match effect:
-            case Post(uri, envelope, media_type):
-                self._post(uri, envelope, media_type)
+            case Post(uri, envelope, media_type, asks):
+                self._post(uri, envelope, media_type, asks or not self.uris)
             case Answered(handle, envelope, media_type):
                 if self._web is None or not self._web.answer(handle, envelope, media_type):
                     self.counts["dropped.answer"] += 1
@@ -101,11 +101,11 @@ class Postman:
         """Whether something is under way of which it is not known yet whether it was taken."""
         return bool(self._tickets)
 
-    def _post(self, uri: str, envelope: bytes, media_type: str) -> None:
+    def _post(self, uri: str, envelope: bytes, media_type: str, return_route: bool) -> None:
         web = self._ready()
         self._ticket += 1
         self._tickets[self._ticket] = uri
-        if web is None or not web.send(uri, envelope, media_type, self._ticket, return_route=not self.uris):
+        if web is None or not web.send(uri, envelope, media_type, self._ticket, return_route=return_route):
             del self._tickets[self._ticket]
             self.counts["dropped.post"] += 1
 

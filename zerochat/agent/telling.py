@@ -32,6 +32,7 @@ NAMES_MAX = 4
 STATES: Final = {
     "delivered": "delivered",
     "sent": "sent",
+    "held": "with its mediator",
     "queued": "queued",
     "left": "left without it",
     "unknown": "unknown",
@@ -250,9 +251,14 @@ def _one(one: MemberDelivery, nicks: dict[str, str], name: Name, clock: Clock) -
             return f"{who} has left, and was not known to have it."
         case "unknown":
             return f"{who} has not told whether it has it; not heard from {heard}."
+        case "held":
+            until = f" until {clock(one.held_until)}" if one.held_until else ""
+            return (
+                f"{who} has not said so yet: its mediator has signed that it keeps it{until}; not heard from {heard}."
+            )
         case "queued":
             return f"{who} has not: not connected, and not heard from {heard}. It goes out as soon as there is a way."
     again = f"repeated {'once' if one.tries == 1 else f'{one.tries} times'}" if one.tries else "sent"
     after = f", next at {clock(one.next_try)}" if one.tries and one.next_try else ""
-    over = "over a mediator, which keeps it" if one.via == "mediator" else "over a link"
+    over = "over a mediator" if one.via == "mediator" else "over a link"
     return f"{who} has not said so yet: {again} {over}{after}; not heard from {heard}."

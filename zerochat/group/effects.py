@@ -93,6 +93,8 @@ class Post(Struct, frozen=True):
     uri: str
     envelope: bytes
     media_type: str
+    asks: bool = False
+    """Whether something may come back over the same connection; it comes as `Mailed`."""
 
 
 class Answered(Struct, frozen=True):

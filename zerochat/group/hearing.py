@@ -6,13 +6,13 @@ from typing import Literal, TypeAlias, assert_never
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import addressed_to
-from zerochat.didcomm.protocols import routing
+from zerochat.didcomm.protocols import held, routing
 from zerochat.errors import (
     Malformed,
     Refused,
     Unauthentic,
 )
-from zerochat.group import conduct, ephemeral, leave, log, mail, members, pairing, peers, proof
+from zerochat.group import conduct, custody, ephemeral, leave, log, mail, members, pairing, peers, proof
 from zerochat.group.files import getting, giving
 from zerochat.group.history import compare, needs
 from zerochat.group.joining import admission, join, seating
@@ -192,7 +192,10 @@ Via: TypeAlias = Literal["web", "mediator"] | mail.Owner
 def hear_mail(
     turn: Turn, envelope: bytes, handle: int | None, via: Via = "web", depth: int = routing.UNWRAP_DEPTH_MAX
 ) -> None:
-    """An envelope that came over the web: whose it is, its key ids say. Raises RemoteError."""
+    """An envelope that came over the web: whose it is, its key ids say; or a mediator's receipt. Raises RemoteError."""
+    if via == "web" and held.may_be(envelope):
+        custody.hear(turn, envelope)
+        return
     kind, kids = addressed_to(envelope)
     packer = turn.packer(kind)
     kid, owner = mail.owner_of(turn, packer, kids)

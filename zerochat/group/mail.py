@@ -7,8 +7,8 @@ that did not take something is left alone for a while; what was lost is repeated
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import Literal
+from functools import lru_cache, partial
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,9 +18,10 @@ from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_secret
 from zerochat.didcomm.did import Identity, resolve, short_form
 from zerochat.didcomm.packer import Packer
-from zerochat.didcomm.protocols import routing
+from zerochat.didcomm.protocols import held, routing
 from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
+from zerochat.group import custody
 from zerochat.group.contact import (
     ROUTES_MAX,
     ROUTING_KEYS_MAX,
@@ -32,7 +33,7 @@ from zerochat.group.contact import (
 )
 from zerochat.group.effects import Dispatch, Measure, Post
 from zerochat.group.relationship import own_keys
-from zerochat.group.state import Agent, Fault, Group
+from zerochat.group.state import Agent, Fault, Group, Posted
 from zerochat.group.turn import Turn
 
 ENVELOPE = "didcomm/v2"
@@ -42,6 +43,9 @@ RETRY_MS, RETRY_MS_MAX = 2_000, 60_000
 AGAIN_MS = 10_000
 """A URI that has worked for this long after a pause (or as long as the pause was) is as good as new."""
 FAULTS_MAX = 256
+
+Span: TypeAlias = tuple[int, int]
+"""The first and the last of some events that follow each other in our chain, by their positions."""
 
 
 # --- where we are reached -------------------------------------------------------------------------------------------
@@ -142,8 +146,9 @@ def by_mail(turn: Turn, name: str, member: str) -> bool:
     return turn.group(name).peers[member].link not in turn.agent.up and way_to(turn, name, member) is not None
 
 
-def send(turn: Turn, name: str, member: str, envelope: bytes) -> None:
-    """Send an envelope to one member, over its link if that is up, by mail otherwise."""
+def send(turn: Turn, name: str, member: str, envelope: bytes, span: Span | None = None) -> None:
+    """Send an envelope to one member, over its link if that is up, by mail otherwise. `span`: the events of ours in it,
+    for which a mediator is asked for its receipt."""
     peer = turn.group(name).peers[member]
     way = None if peer.link in turn.agent.up else way_to(turn, name, member)
     if way is None:
@@ -153,20 +158,29 @@ def send(turn: Turn, name: str, member: str, envelope: bytes) -> None:
     relationship = group.relationships.get(member)
     known = relationship is not None and relationship.established
     recipient = relationship.theirs if relationship is not None and known else group.view.members[member].contact
-    post(turn, way, recipient, envelope)
+    # Only what the first who opens it keeps itself can be answered over the connection that brings it.
+    asks = span is not None and len(way.routing_keys) == 2
+    post(turn, way, recipient, envelope, Posted(name, member, *span, way.routing_keys[0]) if span and asks else None)
 
 
-def post(turn: Turn, way: Route, recipient: str, envelope: bytes) -> None:
-    """Wrap an envelope for everybody on the way to this DID, and hand it over to the first.
+def post(turn: Turn, way: Route, recipient: str, envelope: bytes, posted: Posted | None = None) -> None:
+    """Wrap an envelope for everybody on the way to this DID, and hand it over to the first. `posted`: what is in it,
+    where the mediator's receipt is wanted and the way leads over one mediator to a mailbox.
 
     What does not go into the wrappings that the recipient has asked for (they grow by a third each) is lost to it.
     """
+    whole, to = way.routing_keys, short_form(recipient)
+    inner, outer = (whole[1:], whole[:1]) if posted is not None else (whole, ())
+    wrap = partial(routing.wrap, resolve=resolve, random=turn.moment.random)
     try:
-        wrapped = routing.wrap(envelope, way, short_form(recipient), resolve=resolve, random=turn.moment.random)
+        kept = wrap(envelope, replace(way, routing_keys=inner), to)
+        wrapped = wrap(kept, replace(way, routing_keys=outer), inner[0], held=True) if posted is not None else kept
     except RemoteError:
         turn.say(Measure("dropped", "CannotWrap"))
         return
-    turn.say(Post(way.uri, wrapped, turn.packer(ENVELOPE).media_type))
+    if posted is not None:
+        custody.note(turn, held.digest_of(kept), posted)
+    turn.say(Post(way.uri, wrapped, turn.packer(ENVELOPE).media_type, asks=posted is not None))
 
 
 def way_of_did(turn: Turn, did: str) -> Route | None:

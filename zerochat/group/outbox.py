@@ -35,11 +35,12 @@ def have(group: Group) -> list[int]:
 
 def publish(turn: Turn, name: str, events: Sequence[Event], audience: Sequence[str], *, status: bool) -> None:
     """Say these events, few enough for one message, to everybody in the audience who can be told already."""
-    say(turn, name, _message(turn, name, events, status=status), audience)
+    say(turn, name, _message(turn, name, events, status=status), audience, span_of(turn.group(name), events))
 
 
-def say(turn: Turn, name: str, message: Message, audience: Sequence[str]) -> None:
-    """Put a message on our queues for these members: a status on the state queue, events on the data queues."""
+def say(turn: Turn, name: str, message: Message, audience: Sequence[str], span: mail.Span | None = None) -> None:
+    """Put a message on our queues for these members: a status on the state queue, events on the data queues. `span`:
+    which of our own these are."""
     group, packer = turn.group(name), turn.packer_of(name)
     overlay = OVERLAYS[group.profile.path]
     hops = [hop for member in audience for hop in overlay.first_hops(group.me, member, group.peers.keys())]
@@ -60,7 +61,7 @@ def say(turn: Turn, name: str, message: Message, audience: Sequence[str]) -> Non
     told = {reader.relationship.member for reader in near}
     for member in ready:
         if member not in told:
-            mail.send(turn, name, member, pack(group.relationships[member], alone, packer, turn.moment.random))
+            mail.send(turn, name, member, pack(group.relationships[member], alone, packer, turn.moment.random), span)
 
 
 def send(turn: Turn, name: str, member: str, events: Sequence[Event]) -> None:
@@ -73,7 +74,15 @@ def send(turn: Turn, name: str, member: str, events: Sequence[Event]) -> None:
         return
     for portion in portions(events, REPAIR_BYTES_MAX):
         message = squeezed(_message(turn, name, portion, status=False))
-        mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+        packed = pack(relationship, message, turn.packer_of(name), turn.moment.random)
+        mail.send(turn, name, member, packed, span_of(group, portion))
+
+
+def span_of(group: Group, events: Sequence[Event]) -> mail.Span | None:
+    """The positions of those of these events that are our own; None: there are none, or
+    one between them is lacking."""
+    own = [event.seq for event in events if event.author == group.me]
+    return (own[0], own[-1]) if own and own[-1] - own[0] + 1 == len(own) else None
 
 
 def events_body(group: Group, events: Sequence[Event]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.didcomm import PACKERS
 from zerochat.didcomm.did import Document, new_peer2, resolve, short_form
 from zerochat.didcomm.message import Message
-from zerochat.didcomm.protocols import inviting, mediation, pickup, problem, routing
+from zerochat.didcomm.protocols import held, inviting, mediation, pickup, problem, routing
 from zerochat.didcomm.protocols.mediation import Changed
 from zerochat.didcomm.protocols.oob import OutOfBand, ShortLink, read_invitation
 from zerochat.didcomm.protocols.pickup import DELIVERY_BYTES_MAX, DELIVERY_MAX, Parcel, Waiting
@@ -79,7 +79,7 @@ class SimulatedMediator:
         unpacked = PACKER.unpack(envelope, secret_of=self._secret_of, public_of=self._public_of)
         if unpacked.kind == "anoncrypt":
             wanted = routing.forward_in(unpacked.plain)
-            return [], self._forward(wanted) if wanted is not None else []
+            return self._forward(wanted) if wanted is not None else ([], [])
         message = PACKER.parse(unpacked.plain)
         sender = PACKER.check_sender(message, unpacked, self._resolve)
         reply = self._answer(message, sender, session)
@@ -104,17 +104,19 @@ class SimulatedMediator:
             random=self._random,
         )
 
-    def _forward(self, wanted: routing.Forward) -> list[tuple["SimulatedMediator", bytes]]:
+    def _forward(self, wanted: routing.Forward) -> tuple[list[bytes], list[tuple["SimulatedMediator", bytes]]]:
         further = self.behind.get(wanted.next)
         if further is not None:
-            return [(further, envelope) for envelope in wanted.envelopes]
+            return [], [(further, envelope) for envelope in wanted.envelopes]
         recipient = self.mailboxes.get(wanted.next)
         for envelope in wanted.envelopes:
             if recipient is None:
                 self.dropped += 1
             else:
                 self.keep(recipient, envelope)
-        return []
+        if recipient is None or not wanted.held:
+            return [], []
+        return [held.receipt(one, held.TIME_S_MAX, self._identity, self._random) for one in wanted.envelopes], []
 
     def forget(self) -> None:
         """Nobody is known here any more."""

@@ -62,7 +62,7 @@ class SimulatedWeb:
 
     def perform(self, node: str, effect: WebEffect) -> None:
         match effect:
-            case Post(uri, envelope, _):
+            case Post(uri, envelope):
                 socket = self.sockets.get((node, uri))
                 if socket is not None:
                     self._up(socket, envelope)

@@ -1,7 +1,9 @@
 """A mediator without sockets: what it hears, what it keeps, and what it says.
 
 Whoever posts a forward is anonymous, and learns nothing: whether the recipient exists, whether its queue is full,
-whether the envelope could be read, the answer is always the same. So every refusal here is a count and no more.
+whether the envelope could be read, the answer is always the same. So every refusal here is a count and no more. Only
+whoever knows a key that its recipient has proven to be its own (and tells nobody but those who may write there) can ask
+to be told that something is kept for it (`held.py`).
 
     with store.turn():                     everything that came in together
         outcome = mediator.hear(…)         … is heard, and written
@@ -22,10 +24,10 @@ from zerochat.crypto.encoding import b64url
 from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.veil import Veiled
 from zerochat.didcomm.did import Document, Identity, resolve, short_form
-from zerochat.didcomm.layers import open_layers
+from zerochat.didcomm.layers import MediaType, open_layers
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import PACKERS, Profile, envelope_kind
-from zerochat.didcomm.protocols import STANDARD, mediation, mix, pickup, problem, routing, standard_answer
+from zerochat.didcomm.protocols import STANDARD, held, mediation, mix, pickup, problem, routing, standard_answer
 from zerochat.didcomm.protocols.features import Features
 from zerochat.didcomm.protocols.routing import UNWRAP_DEPTH_MAX, Forward
 from zerochat.errors import Malformed, RemoteError, Unauthentic
@@ -50,6 +52,8 @@ class Outcome(Veiled, frozen=True):
 
     what: str
     answer: bytes | None = None
+    media_type: str = MediaType.ENCRYPTED
+    """Of the answer."""
 
 
 class Push(Veiled, frozen=True):
@@ -186,7 +190,17 @@ class Mediator:
         outcomes = [self._take(envelope, place, wanted, now_ms) for envelope in wanted.envelopes]
         for what in outcomes[1:]:
             self.counts[what] += 1
-        return Outcome(outcomes[0])
+        asked = wanted.held and place.proven and outcomes in (["kept"], ["dropped.twice"])
+        receipt = self._receipt(wanted.envelopes[0], place) if asked else None
+        return Outcome(outcomes[0]) if receipt is None else Outcome(outcomes[0], receipt, MediaType.SIGNED)
+
+    def _receipt(self, envelope: bytes, place: Place) -> bytes | None:
+        """Our word that this is kept; None: it has been fetched."""
+        until = self.store.kept_until(place, pickup.deliverable(envelope))
+        if until is None:
+            return None
+        self.counts["receipts"] += 1
+        return held.receipt(envelope, until, self.identity, self._random)
 
     def _unwrapped(self, wanted: Forward, session: Session, now_ms: int, depth: int) -> Outcome:
         """A forward for ourselves holds what we had sent on a detour, or what another mediator has wrapped again."""

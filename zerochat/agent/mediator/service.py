@@ -326,7 +326,7 @@ class Service:
 
     def _answer(self, handle: int, outcome: Outcome) -> None:
         if outcome.answer is not None:
-            self._web.answer(handle, outcome.answer, ENCRYPTED)
+            self._web.answer(handle, outcome.answer, outcome.media_type)
         self._web.accept(handle)
 
     def _dispatch(self, dispatch: Dispatch) -> None:

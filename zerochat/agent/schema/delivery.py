@@ -9,7 +9,7 @@ from zerochat.agent.schema.completeness import DiffersNews
 from zerochat.agent.schema.events import Event
 from zerochat.agent.schema.members import Connection
 
-DeliveryState = Literal["queued", "sent", "delivered", "left", "unknown"]
+DeliveryState = Literal["queued", "sent", "held", "delivered", "left", "unknown"]
 Word = Literal["mine", "signed", "author", "vouched", "refuted"]
 
 
@@ -20,9 +20,10 @@ class MemberDelivery(Struct, frozen=True):
     nick: str
     delivered: bool
     state: DeliveryState = "unknown"
-    """`delivered`: it has said so itself. `sent`: it can be reached, and has not said so yet. `queued`: it cannot be
-    reached, and gets the event as soon as it can be. `left`: it went before it had said so. `unknown`: the event is
-    somebody else's, who repeats it and not we, and this member has told us nothing of it."""
+    """`delivered`: it has said so itself. `sent`: it can be reached, and has not said so yet. `held`: nor has it, but
+    its mediator has signed that it keeps the event for it. `queued`: it cannot be reached, and gets the event as soon
+    as it can be. `left`: it went before it had said so. `unknown`: the event is somebody else's, who repeats it and not
+    we, and this member has told us nothing of it."""
     at: str | None = None
     """Since when it is known to have it; None: it is not, or that was not kept."""
     via: str = ""
@@ -43,6 +44,8 @@ class MemberDelivery(Struct, frozen=True):
     sign."""
     signed_at: str | None = None
     """When it has, by its own clock."""
+    held_until: str | None = None
+    """Of what is `held`: when the mediator throws it away, by its own word."""
 
 
 class DeliveryReport(Struct, frozen=True):

@@ -25,6 +25,8 @@ ENVELOPE_TYPES = frozenset(
     }
 )
 """What may be posted. Which kind of envelope it is, only its content says."""
+REPLY_TYPES = ENVELOPE_TYPES | {"application/didcomm-signed+json"}
+"""What may come back: a mediator's receipt is signed and no secret."""
 
 
 class Arrived(Veiled, frozen=True):

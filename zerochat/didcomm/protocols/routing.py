@@ -45,6 +45,7 @@ DELAY_MS_MAX: Final = 7 * 86_400_000
 
 _MIX = "org.zerochat.mix"
 _NOISE = "org.zerochat.noise"
+_HELD = "org.zerochat.held"
 """Members of the body that only zerochat writes, and that everybody else ignores."""
 
 
@@ -64,6 +65,8 @@ class Forward(Veiled, frozen=True):
     mix: Mix | None = None
     not_before: int | None = None
     """UTC seconds; only the draft has that (`wait_until_time`), and where there is a delay too, the later counts."""
+    held: bool = False
+    """Whether the sender would like to have the mediator's word that it keeps it (`held.py`)."""
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -76,6 +79,7 @@ class _Body(msgspec.Struct):
     to: str | None = None
     msg: dict[str, Any] | str | None = None
     mix: dict[str, Any] | None = msgspec.field(name=_MIX, default=None)
+    held: bool = msgspec.field(name=_HELD, default=False)
 
 
 class _MixBody(msgspec.Struct):
@@ -148,7 +152,8 @@ def read_forward(message: Message) -> Forward:
     else:
         payloads = [attachment_bytes(attachment) for attachment in message.attachments]
     recipient = _recipient(body.to if body.next is None else body.next)
-    return Forward(recipient, _checked(payloads), message.delay_milli, message.expires_time, _mix(body.mix))
+    wishes = message.delay_milli, message.expires_time, _mix(body.mix)
+    return Forward(recipient, _checked(payloads), *wishes, held=body.held)
 
 
 def _recipient(name: str | None) -> str:
@@ -211,16 +216,20 @@ def forward(
     delay_milli: int | None = None,
     mix: Mix | None = None,
     noise: int = 0,
+    held: bool = False,
 ) -> bytes:
     """The plaintext of a forward: `envelope` is for `recipient` (a DID, a key id, a verkey), and `to` is the mediator.
 
     The envelope is put in as it is, not read and written again. `noise`: so many bytes more, which mean nothing.
+    `held`: ask for the mediator's word that it keeps it.
     """
     body: dict[str, Any] = {"next" if profile == "didcomm/v2" else "to": recipient}
     if mix is not None:
         body[_MIX] = {"hop_chance": mix.hop_chance, "hop_decay": mix.hop_decay, "noise_chance": mix.noise_chance}
     if noise:
         body[_NOISE] = b64url(random(noise * 3 // 4))
+    if held:
+        body[_HELD] = True
     message = Message(
         type=FORWARD if profile == "didcomm/v2" else FORWARD_V1,
         id=new_id(random),
@@ -246,11 +255,13 @@ def wrap(
     expires_time: int | None = None,
     delay_milli: int | None = None,
     mix: Mix | None = None,
+    held: bool = False,
 ) -> bytes:
     """The envelope with a layer for every mediator on a route, which leads to the recipient `to` (its DID; or a
     verkey, in v1). Without routing keys it stays as it is.
 
-    The wishes (delay, mix) are for the mediator next to the recipient, which is the innermost; the expiry is for all.
+    The wishes (delay, mix, held) are for the mediator next to the recipient, which is the innermost; the expiry is for
+    all.
     A route whose `uri` is a DID has been made one with an address before (`service.deliverables`). Raises Malformed for
     keys that cannot be used or resolved, and for an onion that would be too long.
     """
@@ -269,9 +280,10 @@ def wrap(
             expires_time=expires_time,
             delay_milli=delay_milli,
             mix=mix,
+            held=held,
         )
         envelope = packer.anoncrypt(plain, recipient=hop, random=random)
-        recipient, delay_milli, mix = _named(packer, name, resolve), None, None
+        recipient, delay_milli, mix, held = _named(packer, name, resolve), None, None, False
     return envelope
 
 

@@ -11,6 +11,7 @@ from zerochat.group.state.files import FileState, Haul, Holding
 from zerochat.group.state.groups import (
     Conduct,
     Contradiction,
+    Custody,
     Group,
     GroupState,
     Offer,
@@ -23,7 +24,7 @@ from zerochat.group.state.groups import (
 from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second, Unheard
 from zerochat.group.state.joins import Claim, Join, JoinState, OpenInvitation
 from zerochat.group.state.ledger import Ended, Log, Mine, Wanted
-from zerochat.group.state.outside import Connection, Fault, Letter, Question, Whom
+from zerochat.group.state.outside import Connection, Fault, Letter, Posted, Question, Whom
 from zerochat.group.state.streams import Asking, Early, OwnStream, Stream, Subscriber
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Conduct",
     "Connection",
     "Contradiction",
+    "Custody",
     "Difference",
     "Early",
     "Ended",
@@ -58,6 +60,7 @@ __all__ = [
     "OwnStream",
     "Past",
     "Peer",
+    "Posted",
     "Profile",
     "Question",
     "Regain",

@@ -57,6 +57,15 @@ class Conduct(Struct, frozen=True, eq=False):
         return 0
 
 
+class Custody(Struct, frozen=True):
+    """What a member's mediator has signed that it keeps until the member fetches it (`custody.py`)."""
+
+    upto: int = 0
+    """All of our events that the member has not acknowledged, up to this position; 0: nothing is known of that."""
+    until: int = 0
+    """UTC ms: the first of them is thrown away then."""
+
+
 class Peer(Struct, frozen=True):
     """What we know and owe of one other member."""
 
@@ -105,6 +114,8 @@ class Peer(Struct, frozen=True):
     it has not yet. For people alone: it changes nothing else."""
     read: int = 0
     """It says that it has read whatever has this Lamport time or a lower one (`ephemeral.py`). For people alone."""
+    custody: Custody = Custody()
+    """What its mediator keeps for it. For people alone: we repeat what it has not acknowledged itself."""
 
 
 class Offer(Struct, frozen=True):

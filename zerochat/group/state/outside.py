@@ -59,6 +59,18 @@ class Fault(Struct, frozen=True):
     """Leave it alone before this time, UTC ms."""
 
 
+class Posted(Struct, frozen=True):
+    """Events of ours in an envelope that went to a member's mediator, whose receipt for it may come (`custody.py`)."""
+
+    group: str
+    member: str
+    first: int
+    upto: int
+    """Their positions in our chain."""
+    mediator: str
+    """The DID of whoever is to say that it keeps it."""
+
+
 class Whom(Struct, frozen=True):
     """One peer: a member of a group, or a connection."""
 

@@ -79,7 +79,7 @@ def publish(turn: Turn, name: str, events: Sequence[Event]) -> None:
         key, chain = moved_on(own.chain)
         body = outbox.events_body(turn.group(name), portion)
         turn.edit(name, stream=replace(own, chain=chain, number=own.number + 1))
-        _say(turn, name, partial(seal_content, key, body), portion[-1].seq, key)
+        _say(turn, name, partial(seal_content, key, body), portion[-1].seq, key, portion[0].seq)
 
 
 def _is_worn(turn: Turn, own: OwnStream) -> bool:
@@ -113,8 +113,9 @@ def _listeners(group: Group) -> list[tuple[str, Relationship]]:
     return [(did, one) for did, one in found if one is not None and one.established]
 
 
-def _say(turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key: bytes) -> None:
-    """Say what is sealed behind the heading of a message, which leads up to this place of our chain."""
+def _say(turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key: bytes, first: int = 0) -> None:
+    """Say what is sealed behind the heading of a message, which leads up to this place of our chain, from `first` on if
+    there are events in it."""
     group, own = turn.group(name), current(turn, name)
     time = max(1, turn.now, own.time + 1)
     head = heading(time, ed25519_public(group.seed), own.alias)
@@ -135,10 +136,10 @@ def _say(turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key
         turn.say(Publish(data_queue(name, group.me), written, tuple(near.values())))
     for did in group.subscribers:  # a difference of sets would have another order in every process
         if did not in near:
-            _send(turn, name, did, written)
+            _send(turn, name, did, written, (first, upto) if first else None)
 
 
-def _send(turn: Turn, name: str, member: str, written: bytes) -> None:
+def _send(turn: Turn, name: str, member: str, written: bytes, span: mail.Span | None = None) -> None:
     """To one member alone: over its link as it is, over a mediator in an envelope. Whoever was put out can be reached
     for some seconds more, and is sent none of it: it may have the key still (`rotation.py`)."""
     group = turn.group(name)
@@ -151,7 +152,7 @@ def _send(turn: Turn, name: str, member: str, written: bytes) -> None:
         mail.send(turn, name, member, written)
         return
     message = Message(type=SIGNED, id=new_id(turn.moment.random), body={"message": b64url(written)})
-    mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+    mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random), span)
 
 
 # --- saying again ---------------------------------------------------------------------------------------------------

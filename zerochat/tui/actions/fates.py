@@ -25,7 +25,7 @@ from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.feed import LogNews
 from zerochat.tui.state.hints import NO_GROUP
 
-SIGNS = {"delivered": "✓", "sent": "→", "queued": "…"}
+SIGNS = {"delivered": "✓", "sent": "→", "held": "◎", "queued": "…"}
 
 
 def whole(found: Completeness) -> Printable:
@@ -158,6 +158,9 @@ def state_of(one: MemberDelivery) -> str:
     match one.state:
         case "sent":
             return "  on its way over a mediator" + again if one.via == "mediator" else f"  on its way{again}"
+        case "held":
+            until = f" until {clock_of(one.held_until)}" if one.held_until else ""
+            return f"  held by its mediator{until}; {heard}"
         case "queued":
             return f"  queued; {heard}"
         case _:
