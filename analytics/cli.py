@@ -22,6 +22,8 @@ from zerochat.terminal import printable, printable_line
 if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
 
+NAME = "zerochat-analytics"
+SHELLS = ("bash", "zsh", "fish")
 SMALL_BYTES = 64 * 2**20
 """Exports of less than this are done before Java's second compiler has paid for itself."""
 WITHIN_S = 30
@@ -49,12 +51,16 @@ EXAMPLES = {
     "notebook": """\
   zerochat-analytics notebook --in exports --out study
   zerochat-analytics notebook --out study                    on the sample that comes with the project""",
+    "completion": """\
+  zerochat-analytics completion bash >~/.local/share/bash-completion/completions/zerochat-analytics
+  zerochat-analytics completion zsh >~/.zfunc/_zerochat-analytics
+  zerochat-analytics completion fish >~/.config/fish/completions/zerochat-analytics.fish""",
 }
 
 
 def parser() -> argparse.ArgumentParser:
     top = _add(None, "", "What became of messages, from exports of zerochat's telemetry (`zerochat telemetry export`).")
-    top.add_argument("--version", action="version", version=f"zerochat-analytics {__version__}")
+    top.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     run = _add(verbs, "run", "Make the tables of a study from exports, with Spark.")
     run.add_argument("--in", dest="exports", required=True, metavar="PATH", help="an export, or a folder with exports")
@@ -81,6 +87,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--cores", type=_cores, default=0, metavar="N", help="processors for Spark (all)")
     for verb in (run, notebook):
         verb.add_argument("--quiet", action="store_true", help="no progress")
+    completion = _add(verbs, "completion", "Print what makes a shell complete this program's words.")
+    completion.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS), help="which shell")
     return top
 
 
@@ -92,7 +100,7 @@ def _add(verbs: "Verbs | None", name: str, about: str) -> argparse.ArgumentParse
         "allow_abbrev": False,
     }
     if verbs is None:
-        return argparse.ArgumentParser(prog="zerochat-analytics", **settings)
+        return argparse.ArgumentParser(prog=NAME, **settings)
     return verbs.add_parser(name, help=about, **settings)
 
 
@@ -113,7 +121,7 @@ def _whole(text: str, most: int, what: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser().parse_args(arguments)
     try:
-        {"run": run, "summary": summary, "thesis": thesis, "report": report, "notebook": notebook}[asked.verb](asked)
+        VERBS[asked.verb](asked)
     except ZerochatError as error:
         print(printable_line(error.sentence()), file=sys.stderr)
         return REFUSED
@@ -262,3 +270,20 @@ def notebook(asked: argparse.Namespace) -> None:
     progress.say(f"Whole in {time.monotonic() - begun:.1f} s.")
     print(folder / SOURCE.name)
     print(folder / "report.html")
+
+
+def completion(asked: argparse.Namespace) -> None:
+    from zerochat.cli.outline import outline
+    from zerochat.cli.shells import script
+
+    print(script(asked.shell, outline(parser()), NAME), end="")
+
+
+VERBS = {
+    "run": run,
+    "summary": summary,
+    "thesis": thesis,
+    "report": report,
+    "notebook": notebook,
+    "completion": completion,
+}

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from ast import literal_eval
 from types import SimpleNamespace
 
 import pytest
@@ -109,6 +110,40 @@ def test_a_shell_completes_what_is_typed(world, shell):
         one.type("exit\r")
     assert not (world.folder / "never").exists()
     assert "\x1b[2Jevil" not in one.shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_words_of_the_analysis_are_completed_too(world, shell):
+    """By a script of the same making, beside that of zerochat."""
+    if why := why_not(shell):
+        pytest.skip(why)
+    (world.folder / "exports").mkdir()
+    stub = world.folder / "bin" / "zerochat-analytics"
+    stub.write_text((world.folder / "bin" / "zerochat").read_text())
+    stub.chmod(0o755)
+    made = world.folder / f"analysis.{shell}"
+    program = [sys.executable, "-m", "analytics", "completion", shell]
+    made.write_bytes(subprocess.run(program, env=world.environment, capture_output=True, check=True).stdout)
+    typed = {
+        "zerochat-analytics ru\t--in expor\t --out study --wi\t10": ["run", "--in", "exports", "--out", "study", "10"],
+        "zerochat-analytics completion fi\t": ["completion", "fish"],
+        "zerochat statu\t": ["status"],
+    }
+    with terminal(world, program=SHELLS[shell]) as one:
+        one.type(f"cd {world.folder}\r")
+        one.type(BEGINNING[shell].format(script=f"{script(world, shell)}; {source(shell)} {made}") + "\r")
+        one.shows("ready")
+        for number, (line, words) in enumerate(typed.items(), 1):
+            one.type(f"{line}\r")
+            until(lambda number=number: world.called.exists() and lines(world) >= number, f"{line!r} in {one.shown!r}")
+            given = [word.rstrip("/") for word in literal_eval(world.called.read_text().splitlines()[-1])]
+            assert [word for word in given if word != "--within"] == words, one.shown[-3000:]
+        one.type("exit\r")
+
+
+def source(shell):
+    return "source" if shell == "fish" else "."
 
 
 def lines(world):

@@ -12,7 +12,7 @@ Kind: TypeAlias = Literal["", "words", "groups", "profiles", "posted", "files"]
 """What a value can be completed from: nothing, its own choices, or what there is now; `posted`: the files that were
 sent in the group that stands before it."""
 
-KINDS: dict[str, Kind] = {"GROUP": "groups", "FILE": "files", "PATH": "files"}
+KINDS: dict[str, Kind] = {"GROUP": "groups", "FILE": "files", "PATH": "files", "FOLDER": "files", "DIR": "files"}
 """By metavar."""
 
 
