@@ -449,8 +449,10 @@ def test_from_the_question_to_the_export_and_to_nothing_again(run, tmp_path, par
     assert "off" in run("status")[1]
     code, out, err = run("on", typed="y\n")
     assert code == 0 and "on" in out and "30 days" in err
-    code, out, _ = run("show", "-n", "3")
-    assert code == 0 and "view" in out and "roster=[" in out and "checksum=" in out and "t_us=" in out
+    code, out, err = run("show", "-n", "3")
+    assert code == 0 and "roster=[" in out and "checksum=" in out
+    assert re.search(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z  view      observer=\d+ group=\d+ ", out, re.MULTILINE)
+    assert "view: Who is in a group, when recording began and whenever that changes." in err
     code, out, err = run("export", "--dry-run")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and rows[-1]["file"] == "manifest.json" and "nothing was" in err

@@ -3,14 +3,15 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from zerochat.agent.schema.telemetry import TelemetryStatus
+from zerochat.agent.stamp import timestamp
 from zerochat.agent.telemetry import collecting
 from zerochat.agent.telemetry.consent import ConsentNeeded, TelemetryForbidden, forbidden
-from zerochat.agent.telemetry.rows import Fact
+from zerochat.agent.telemetry.rows import Fact, columns, time_field
 from zerochat.cli.agents import NobodyToAsk, attached, places_of
 from zerochat.cli.asked import NotConfirmed, agreed
 from zerochat.cli.exits import ExitCode
@@ -129,11 +130,27 @@ def _show(options: Options, out: Output) -> ExitCode:
         rows = collecting.newest(agent.client.call, options.count or SHOWN)
     for row in rows:
         kind, kept = type(row).__name__.lower(), collecting.as_kept(row)
-        fields = " ".join(f"{name}={_shown(value)}" for name, value in kept.items())
-        out.data({"row": kind, **kept}, [f"{kind:<8} {fields}"])
+        out.data({"row": kind, **kept}, [f"{_moment(kept[time_field(type(row))])}  {kind:<8}  {_fields(row, kept)}"])
     if not rows:
         narrate("Nothing is recorded.")
+    elif not out.jsonl:
+        for kind_of in dict.fromkeys(map(type, rows)):
+            narrate(f"{kind_of.__name__.lower()}: {(kind_of.__doc__ or '').splitlines()[0]}")
+        narrate("Groups and members are numbers here, which an export replaces by pseudonyms; `_us` are microseconds.")
     return ExitCode.OK
+
+
+def _fields(row: Fact, kept: Mapping[str, Any]) -> str:
+    """Every field but the one that stands before them."""
+    first = time_field(type(row))
+    times = {column.name for column in columns(type(row)) if column.is_time}
+    told = {name: _moment(value) if name in times else _shown(value) for name, value in kept.items() if name != first}
+    return " ".join(f"{name.removesuffix('_us') if name in times else name}={text}" for name, text in told.items())
+
+
+def _moment(us: int) -> str:
+    """A time as it was recorded, in UTC."""
+    return f"{timestamp(us // 1000).removesuffix('Z')}{us % 1000:03}Z"
 
 
 def _shown(value: object) -> str:
