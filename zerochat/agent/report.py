@@ -54,7 +54,7 @@ from zerochat.group.event import (
 from zerochat.group.event import Event as Record
 from zerochat.group.history import regain
 from zerochat.group.joining import revoking, seating
-from zerochat.group.membership import add_of, genesis_of, label_of, remove_of, role_of, terms_of, vote_of
+from zerochat.group.membership import add_of, genesis_of, label_of, may_post, remove_of, role_of, terms_of, vote_of
 from zerochat.group.outside.mediators import live_uri
 from zerochat.group.saying import Delete, Edit, Post, React, Topic, saying_of
 from zerochat.group.standing import Standing
@@ -143,8 +143,15 @@ def event(
         late=row.late,
         vouched=Author(vouched, names.get(vouched, "")) if vouched else None,
         refuted=row.refuted,
+        void=_is_void(group, record),
         delivery=counted(group, record.author, record.seq, record.lamport),
     )
+
+
+def _is_void(group: Group, record: Record) -> bool:
+    """Whether something that is said does not count, as the group stands now."""
+    known = group.view.known(record.author) is not None
+    return known and not record.is_control and not may_post(group.view, record.author, record.seq)
 
 
 def late(event: Event) -> schema.LateNews:
@@ -472,6 +479,7 @@ def news(
             | notices.Forked()
             | notices.Confirmed()
             | notices.Refuted()
+            | notices.Recounted()
             | notices.Differs()
             | notices.HistoryFetched()
         ):
@@ -497,6 +505,7 @@ def _log_news(
     | notices.Forked
     | notices.Confirmed
     | notices.Refuted
+    | notices.Recounted
     | notices.Differs
     | notices.HistoryFetched,
     agent: Agent,
@@ -529,6 +538,17 @@ def _log_news(
                 upto=upto,
             )
             return "refuted", refuted
+        case notices.Recounted(group, author, after, upto, counts):
+            recounted = schema.RecountedNews(
+                group=group,
+                author=author,
+                nick=nick(group, author),
+                mine=author == agent.groups[group].me,
+                after=after,
+                upto=upto,
+                counts=counts,
+            )
+            return "recounted", recounted
         case notices.Differs(group, author, seq, member, by):
             return "differs", differs(agent.groups[group], author, seq, member, by, partial(nick, group))
         case notices.HistoryFetched(group, got, left, done):

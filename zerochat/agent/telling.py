@@ -20,11 +20,14 @@ from zerochat.agent.schema import (
     Heard,
     LateNews,
     MemberDelivery,
+    RecountedNews,
     RefutedNews,
 )
 
 Name: TypeAlias = Callable[[str], str]
 Clock: TypeAlias = Callable[[str], str]
+
+VOID: Final = "Whoever heard of that first is not shown them, a ✓ or not, and newcomers do not get them."
 
 NAMES_MAX = 4
 """More members than these are counted and not named."""
@@ -82,7 +85,15 @@ def _names(members: list[Heard], name: Name) -> str:
 
 
 LogNews: TypeAlias = (
-    GapNews | LateNews | ForkNews | CompleteNews | ConfirmedNews | RefutedNews | DiffersNews | EarlierNews
+    GapNews
+    | LateNews
+    | ForkNews
+    | CompleteNews
+    | ConfirmedNews
+    | RefutedNews
+    | RecountedNews
+    | DiffersNews
+    | EarlierNews
 )
 
 
@@ -121,6 +132,13 @@ def news(item: LogNews, name: Name, clock: Clock) -> str:
         case RefutedNews():
             who, by = name(item.nick), name(item.by_nick)
             return f"Careful: {by} has handed over words of {who} that {who} has not said. They are not shown any more."
+        case RecountedNews(mine=True, counts=False):
+            return f"You could not write here any more when you said your last words. {VOID}"
+        case RecountedNews(counts=False):
+            return f"{name(item.nick)} could not write here any more when it said its last words. {VOID}"
+        case RecountedNews():
+            who = "you have" if item.mine else f"{name(item.nick)} has"
+            return f"What {who} said last counts after all: whoever has left it out gets it again."
         case DiffersNews():
             who, other = name(item.nick), name(item.member_nick)
             if item.by:
@@ -167,6 +185,11 @@ def sentences(fate: Fate, nicks: dict[str, str], name: Name, clock: Clock) -> li
     come = "" if event.self else f"; it came here at {clock(event.received_at)}"
     late = ", and it came to this log after what stands below it" if event.late else ""
     said = [f"{who} {wrote} at {clock(event.sent_at)}{come}{late}.", *_word(fate, who, name), *_place(fate, who)]
+    if event.void:
+        said.append(
+            f"It does not count: {who} could not write here any more by then, and had not heard that yet. Whoever "
+            "heard of that first is not shown it, a ✓ or not, and newcomers do not get it."
+        )
     if fate.forked:
         said.append(f"Careful: {who} has said two different things in one place.")
     said += [news(one, name, clock) for one in fate.differs]

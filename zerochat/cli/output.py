@@ -332,6 +332,7 @@ class EventText:
         marks += "  (late)" if event.late else ""
         if event.vouched is not None:
             marks += f"  (from {name_of(event.vouched.nick)}, not confirmed)"
+        marks += "  (void: not everybody is shown it)" if event.void else ""
         if event.self and event.replayed and event.delivery.of:
             marks += f"  ✓{event.delivery.delivered}/{event.delivery.of}"
         return marks

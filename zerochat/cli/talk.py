@@ -18,6 +18,7 @@ from zerochat.agent.schema import (
     GapNews,
     GroupInfo,
     LateNews,
+    RecountedNews,
     RefutedNews,
     RemovedNews,
     RequestNews,
@@ -217,6 +218,7 @@ def tail(options: Options, out: Output) -> ExitCode:
                     | CompleteNews()
                     | ConfirmedNews()
                     | RefutedNews()
+                    | RecountedNews()
                     | DiffersNews()
                     | EarlierNews() as told
                 ):

@@ -37,11 +37,12 @@ from zerochat.group.membership import (
     heads_of,
     may_post,
     missing,
+    recounted,
     remove_of,
     resolve_view,
 )
 from zerochat.group.modes import MODES
-from zerochat.group.notices import Delivered, Forked, ViewChanged
+from zerochat.group.notices import Delivered, Forked, Recounted, ViewChanged
 from zerochat.group.saying import target_of
 from zerochat.group.state import Chain, Group, Limbo, Profile, Spot, Waiting
 from zerochat.group.streams import own, subscribing
@@ -335,6 +336,9 @@ def _take_effect(turn: Turn, name: str, event: Event) -> None:
     if view.ledger:
         adopting.adopt(turn, name, before.view)
     turn.say(Notify(ViewChanged(name)))
+    for did, chain in before.chains.items():
+        for after, upto, counts in recounted(before.view, view, did, chain.seq):
+            turn.say(Notify(Recounted(name, did, after, upto, counts)))
     for did in sorted(view.members.keys() - before.view.members.keys() - {before.me}):
         peers.meet(turn, name, did)
     for did in sorted(before.view.members.keys() - view.members.keys() - {before.me}):

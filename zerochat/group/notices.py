@@ -226,6 +226,17 @@ class Refuted(Struct, frozen=True):
     upto: int
 
 
+class Recounted(Struct, frozen=True):
+    """What an author has said after place `after` of its chain, up to `upto`, does not count any more, or does again:
+    it turns out to have been allowed to read only by then (or not), which it could not know when it said that."""
+
+    group: str
+    author: str
+    after: int
+    upto: int
+    counts: bool
+
+
 class Differs(Struct, frozen=True):
     """A member has something else than we in this place of an author's chain: the author has said two things, or
     somebody says what is not so."""
@@ -340,6 +351,7 @@ Notice: TypeAlias = (
     | Completed
     | Confirmed
     | Refuted
+    | Recounted
     | Differs
     | HistoryFetched
     | Regained

@@ -48,6 +48,7 @@ from zerochat.agent.schema.completeness import (
     GapState,
     Heard,
     LateNews,
+    RecountedNews,
     RefutedNews,
 )
 from zerochat.agent.schema.connections import (
@@ -342,6 +343,7 @@ __all__ = [
     "Reaction",
     "ReadParams",
     "ReceiptNews",
+    "RecountedNews",
     "RefutedNews",
     "RemoveParams",
     "RemovedNews",

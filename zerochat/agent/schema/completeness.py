@@ -136,6 +136,21 @@ class RefutedNews(Struct, frozen=True, kw_only=True):
     """The positions after `after`, up to this one."""
 
 
+class RecountedNews(Struct, frozen=True, kw_only=True):
+    """What an author has said does not count any more, or does again (`Event.void`): it turns out to have been allowed
+    to read only by then (or not), which it could not know when it said that."""
+
+    type: Literal["recounted"] = "recounted"
+    group: str
+    author: str
+    nick: str
+    mine: bool
+    after: int
+    upto: int
+    """The positions after `after`, up to this one."""
+    counts: bool
+
+
 class DiffersNews(Struct, frozen=True, kw_only=True):
     """A member has something else of an author than I, from this position on: the author has said two things, or
     somebody says what is not so. That proves nothing to anybody."""

@@ -92,6 +92,9 @@ class Event(Struct, frozen=True, kw_only=True):
     """Who has handed it over, as long as its author has not confirmed it; None: it is the author's own word."""
     refuted: bool = False
     """True when its author has said something else in this place: it is nobody's word."""
+    void: bool = False
+    """True when it does not count: its author was put out, or allowed to read only, by somebody who had not heard it.
+    Whoever heard of that first is not shown it, and newcomers do not get it."""
     delivery: Delivery
 
 

@@ -143,6 +143,7 @@ NEWS: dict[str, type[Struct]] = {
     "complete": completeness.CompleteNews,
     "confirmed": completeness.ConfirmedNews,
     "refuted": completeness.RefutedNews,
+    "recounted": completeness.RecountedNews,
     "differs": completeness.DiffersNews,
     "earlier": completeness.EarlierNews,
     "log_kept": logs.LogKeptNews,

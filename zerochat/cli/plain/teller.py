@@ -21,6 +21,7 @@ from zerochat.agent.schema import (
     LogKeptNews,
     LogSplitNews,
     LogStalledNews,
+    RecountedNews,
     RefutedNews,
     RemovedNews,
     RequestNews,
@@ -84,6 +85,7 @@ class Teller:
                 | CompleteNews()
                 | ConfirmedNews()
                 | RefutedNews()
+                | RecountedNews()
                 | DiffersNews()
                 | EarlierNews() as news
             ):

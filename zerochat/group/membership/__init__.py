@@ -64,6 +64,7 @@ from zerochat.group.membership.view import (
     may_vote,
     names,
     quorum_met,
+    recounted,
     votes_needed,
 )
 
@@ -111,6 +112,7 @@ __all__ = [
     "names",
     "policy_of",
     "quorum_met",
+    "recounted",
     "remove_of",
     "resolve_view",
     "role_of",

@@ -1,7 +1,8 @@
 """The members as one member believes them, and what each of them may do: the questions that the rights check asks, and
 that a face asks before it tries."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct
@@ -115,6 +116,19 @@ def may_post(view: View, author: str, seq: int) -> bool:
     if member is None or (member.until is not None and seq > member.until):
         return False
     return member.role_at(seq) != READER
+
+
+def recounted(before: View, after: View, author: str, upto: int) -> Iterator[tuple[int, int, bool]]:
+    """Which of the places in an author's chain, up to `upto`, count or do not count since the view has changed: each
+    time those after a first one, up to a last one, and whether they do."""
+    known = [member for view in (before, after) if (member := view.known(author)) is not None]
+    if len(known) < 2 or (known[0].roles, known[0].until) == (known[1].roles, known[1].until):
+        return
+    cuts = {place for member in known for place in (*(at for at, _ in member.roles), member.until or 0)}
+    cuts = {0, upto} | {place for place in cuts if 0 < place < upto}
+    for first, last in pairwise(sorted(cuts)):
+        if (counts := may_post(after, author, last)) != may_post(before, author, last):
+            yield first, last, counts
 
 
 def label_free(view: View, label: str, but: str = "") -> bool:

@@ -15,6 +15,7 @@ from zerochat.agent.schema import (
     ForkNews,
     GapNews,
     MemberDelivery,
+    RecountedNews,
     RefutedNews,
 )
 from zerochat.terminal import Printable, printable, printable_line
@@ -56,6 +57,10 @@ def show(chat: Board, news: LogNews) -> None:
                 _alarm(chat, conversation, did, sentence)
             elif here:
                 chat.flash(sentence)
+        case RecountedNews(author=did):
+            if conversation.recount(did, news.after, news.upto, counts=news.counts):
+                chat.rows_changed(conversation, None)
+                _alarm(chat, conversation, did, sentence)
         case DiffersNews() if not here:  # there the banner says it, until it is dismissed
             chat.tell(Printable(f"{conversation.name}: {sentence}"), trouble=True)
         case GapNews(state="lost") | CompleteNews() if here:

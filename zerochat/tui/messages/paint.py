@@ -97,6 +97,8 @@ def note(text: str, width: int, style: Style) -> list[Strip]:
 
 def mark_of(row: Row) -> tuple[str, str]:
     """(text, label of its style) of what stands in the right margin."""
+    if row.void:
+        return "void", "mark"
     if row.own:
         if row.delivered == 0:
             return f"0/{row.of}", "mark"

@@ -22,7 +22,7 @@ TEXT_CELLS_MAX = 110
 WHOLE_CHARS_MAX = 1 << 18
 """More than a post of 64 KiB can become by being made printable (a tab is four spaces)."""
 MARGIN = 8
-"""Cells on the right of the last line of rows with a mark: "✓12/24", "late", "vouched"."""
+"""Cells on the right of the last line of rows with a mark: "✓12/24", "late", "vouched", "void"."""
 QUOTE_CHARS_MAX = 160
 """Of the text that a post answers: a line at the widest."""
 EMOJI_CELLS_MAX = 8
@@ -84,6 +84,8 @@ class Row:
     late: bool = False
     vouched: bool = False
     """Somebody else has handed it over, and its author has not confirmed it yet."""
+    void: bool = False
+    """It does not count: its author could not write any more by then."""
     position: int = 0
     delivered: int = 0
     of: int = 0
@@ -112,7 +114,7 @@ class Row:
     @property
     def marked(self) -> bool:
         """Whether something stands in the right margin."""
-        return self.kind == "post" and (self.late or self.vouched or (self.own and self.of > 0))
+        return self.kind == "post" and (self.late or self.vouched or self.void or (self.own and self.of > 0))
 
 
 @lru_cache(maxsize=4_096)
@@ -145,6 +147,7 @@ def row_of(event: Event, line: int, group: str = "", me: str = "") -> Row | None
         own=event.self,
         late=event.late,
         vouched=event.vouched is not None,
+        void=event.void,
         position=event.position,
         delivered=event.delivery.delivered,
         of=event.delivery.of,

@@ -17,6 +17,7 @@ from zerochat.tui.writing.commands import COMMANDS
 LEGEND = (
     ("✓2/3, 0/3", "2 of the 3 others have your message; nobody yet"),
     ("late, vouched", "came after what stands below; not confirmed by its author"),
+    ("void", "its author could not write any more by then: not everybody is shown it"),
     ("│ bob: …", "above a message: what it answers; g goes there"),
     ("👍 2, [🎉 1]", "what others answered with; yours in brackets"),
     ("┃ ▌", "left of a message: it calls you by name; it is selected"),

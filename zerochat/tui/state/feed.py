@@ -40,6 +40,7 @@ from zerochat.agent.schema import (
     PongNews,
     ProblemNews,
     ReceiptNews,
+    RecountedNews,
     RefutedNews,
     RemovedNews,
     RequestNews,
@@ -78,7 +79,9 @@ KeepingNews: TypeAlias = LogKeptNews | LogStalledNews | LogSplitNews
 """Who keeps the log of a group that is accountable, and what is wrong with it."""
 GroupNews: TypeAlias = RequestNews | SeatingNews | RemovedNews | TrustNews | DisagreementNews
 """What happens to the members of a group, and to those who want to be."""
-LogNews: TypeAlias = GapNews | ForkNews | CompleteNews | ConfirmedNews | RefutedNews | DiffersNews | EarlierNews
+LogNews: TypeAlias = (
+    GapNews | ForkNews | CompleteNews | ConfirmedNews | RefutedNews | RecountedNews | DiffersNews | EarlierNews
+)
 """What is missing of a group's log, has come, or contradicts itself."""
 
 
@@ -441,7 +444,7 @@ class Feed:
             case RequestNews() | SeatingNews() | RemovedNews() | TrustNews() | DisagreementNews() as about:
                 self.stale = True
                 self.watcher.group_told(about)
-            case ConfirmedNews() | RefutedNews() as about:
+            case ConfirmedNews() | RefutedNews() | RecountedNews() as about:
                 # It can be about an event of the same bite, as a receipt can.
                 self._arrive(about.group, arrived.pop(about.group, []), changed)
                 self.stale = self.stale or isinstance(about, RefutedNews)
