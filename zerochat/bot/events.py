@@ -136,6 +136,8 @@ class Event:
     """1 for the first time that its handler is called, 2 for the next one."""
     vouched: bool = False
     """Another member has handed it over for its author, who has not confirmed it yet: it may be made up."""
+    void: bool = False
+    """It does not count: its author could not write any more by then, and not everybody is shown it."""
     _voice: "Voice" = field(repr=False, compare=False)
 
 
@@ -254,6 +256,7 @@ def event_of(item: Item | schema.Event, group: Group, voice: "Voice", bots: Coll
         "complete": getattr(item, "complete", True),
         "redelivered": getattr(item, "redelivered", False),
         "vouched": item.vouched is not None,
+        "void": item.void,
         "_voice": voice,
     }
     match item.type:

@@ -126,6 +126,7 @@ class Item(Struct, frozen=True, kw_only=True):
     attachments: list[Attachment] = field(default_factory=list)
     vouched: Author | None = None
     refuted: bool = False
+    void: bool = False
     delivery: Delivery | None = None
 
 
