@@ -285,6 +285,8 @@ def test_nobody_can_be_made_to_have_asked_for_what_not_all_may_ask(who):
     go = bot._commands.known["go"]
     assert go.refused(own, "admin", 0.0) is None and not own.vouched
     assert handed.vouched and "Say it again" in (go.refused(handed, "admin", 0.0) or "")
+    void = event_of(item("message", **asked, void=True), Group("g", "friends", NOBODY), NOBODY)
+    assert go.refused(void, "admin", 0.0) == "", "whoever could not write has asked for nothing"
 
 
 def test_keys_are_what_the_agent_takes():
