@@ -36,6 +36,7 @@ from zerochat.sim.episode import (
     FULL,
     JOIN,
     REMARK,
+    ROTATE,
     SAY,
     Act,
     script_of,
@@ -82,7 +83,7 @@ def test_seed_704_whoever_is_told_alone_is_told_in_one_order():
 
 def test_the_scripts_have_everything_in_them():
     seen = {act.kind for seed in range(300) for act in script(seed)}
-    assert seen == {SAY, REMARK, ATTACH, FEUD, *DEEDS, *FAULTS}
+    assert seen == {SAY, REMARK, ATTACH, FEUD, ROTATE, *DEEDS, *FAULTS}
     assert all(act.sentence() for seed in range(300) for act in script(seed))
 
 

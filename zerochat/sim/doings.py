@@ -33,6 +33,7 @@ from zerochat.group.stimuli import (
     CreateInvitation,
     LeaveGroup,
     RemoveMember,
+    RotateDid,
     Say,
     SendPost,
 )
@@ -193,6 +194,12 @@ class People:
         ]
         if wanted:
             self._ask(name, ChangeRole(group.id, *self.dice.choice(wanted)))
+
+    def rotate(self, name: str, other: str) -> None:
+        """This one takes a new DID towards another member."""
+        group, theirs = self.world.group(name), self.world.group(other)
+        if theirs.me in group.view.members:
+            self._ask(name, RotateDid(f"{group.id}/{theirs.me}"))
 
     def put_out(self, name: str) -> None:
         """This one and some others want somebody out."""

@@ -32,6 +32,8 @@ FEUDS = 0.05
 """How often two act against each other at the same time, so that others hear of it in one order or the other."""
 ATTACHED, FILE_BYTES_MAX = 0.1, 64 * 1024
 """How often somebody posts a file in an episode, of up to three parts."""
+ROTATIONS = 0.1
+"""How often somebody takes a new DID towards one of the others, and perhaps that one at the same time."""
 YEAR_MS = 365 * 24 * 3_600_000
 RIGHT_MS_MAX = 8_000
 """A clock that was set while no process ran is right again within so long after the next one has begun."""
@@ -40,6 +42,7 @@ REBOOTS_MS = 240_000
 
 SAY, REMARK, ATTACH = "say", "remark", "attach"
 RENAME, ROLE, PUT_OUT, GO, JOIN, FEUD = "rename", "role", "put out", "go", "join", "feud"
+ROTATE = "rotate"
 CUT, CUT_ONE_WAY, APART, SPLIT = "cut", "cut one way", "apart", "split"
 CLOG, SLOW, GARBLE, RESET = "clog", "slow", "garble", "reset"
 KILL, CRASH, FULL, CLOCK, CLOCK_OFF = "kill", "crash", "full", "clock", "clock off"
@@ -72,6 +75,7 @@ class Act(Struct, frozen=True):
             GO: f"{self.who} leaves",
             JOIN: f"{self.who} begins to join",
             FEUD: f"{self.who} wants {self.to} to say nothing any more, and {self.to} wants {self.who} out",
+            ROTATE: f"{self.who} takes a new DID towards {self.to}",
             CUT: f"the line between {self.who} and {self.to} is cut {seconds}",
             CUT_ONE_WAY: f"nothing gets from {self.who} to {self.to} {seconds}",
             APART: f"{self.who} is cut off from everybody {seconds}",
@@ -126,6 +130,11 @@ def script_of(seed: int, names: Sequence[str], outsider: str) -> tuple[Act, ...]
     if apart.random() < FEUDS:
         who, to = apart.sample(names, 2)
         acts.append(Act(apart.randint(0, LASTS_MS), FEUD, who, to))
+    apart = random.Random(f"rotate {seed}")
+    if apart.random() < ROTATIONS:
+        who, to = apart.sample(names, 2)
+        for one, other in ((who, to), (to, who))[: apart.randint(1, 2)]:
+            acts.append(Act(apart.randint(0, LASTS_MS), ROTATE, one, other))
     return tuple(sorted(acts, key=lambda act: (act.at_ms, act.kind, act.who)))
 
 
@@ -207,6 +216,8 @@ def perform(world: Ordeal, people: People, act: Act) -> None:
             people.put_out(act.who)
         case "go":
             people.go(act.who)
+        case "rotate":
+            people.rotate(act.who, act.to)
         case "feud" if act.to in people.active() and not world.machines[act.to].off:
             people.feud(act.who, act.to)
 
