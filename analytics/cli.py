@@ -16,6 +16,7 @@ from analytics.progress import Progress
 from analytics.results import MANIFEST, apart, local, open_results
 from analytics.session import MEMORY_DEFAULT, Wanted, on_a_cluster, started
 from zerochat import __version__
+from zerochat.cli.shells import SHELLS, script
 from zerochat.errors import ZerochatError, quoted
 from zerochat.terminal import printable, printable_line
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]
 
 NAME = "zerochat-analytics"
-SHELLS = ("bash", "zsh", "fish")
 SMALL_BYTES = 64 * 2**20
 """Exports of less than this are done before Java's second compiler has paid for itself."""
 WITHIN_S = 30
@@ -274,7 +274,6 @@ def notebook(asked: argparse.Namespace) -> None:
 
 def completion(asked: argparse.Namespace) -> None:
     from zerochat.cli.outline import outline
-    from zerochat.cli.shells import script
 
     print(script(asked.shell, outline(parser()), NAME), end="")
 

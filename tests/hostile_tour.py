@@ -300,7 +300,7 @@ class Tour(Scene):
             ("gap", schema.GapNews(**gap, state="lost")),
             ("fork", schema.ForkNews(group="g1", author=author, nick=LINE, position=1)),
             ("refuted", schema.RefutedNews(**gap, by=author, by_nick=LINE)),
-            ("recounted", schema.RecountedNews(**gap, mine=False, counts=False)),
+            ("recounted", schema.RecountedNews(**gap, mine=False, out=False, counts=False)),
             ("confirmed", schema.ConfirmedNews(**gap)),
             ("trust", schema.TrustNews("h1", author, LINE, "changed")),
             ("trust", schema.TrustNews("g1", author, LINE, "changed")),

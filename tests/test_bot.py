@@ -1,9 +1,11 @@
 """The parts of a bot that need no agent: arguments, times, what may be acknowledged, who may ask, what is kept."""
 
+import asyncio
 import contextlib
 import random
 import stat
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -16,10 +18,12 @@ from zerochat.agent.schema.stream import Item
 from zerochat.bot.arguments import BadArguments, BadHandler, parameters_of, read_arguments, usage_of
 from zerochat.bot.bot import BadBot, NotRunning
 from zerochat.bot.events import Event, Group, event_of
+from zerochat.bot.handlers import Call
 from zerochat.bot.intake import Intake
 from zerochat.bot.store import DEAD_MAX, BadValue, DeadLetter, Store, StoreUnusable
 from zerochat.bot.times import Rate, schedule_of, seconds_of
 from zerochat.bot.voice import shortened
+from zerochat.bot.work import Work
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 
@@ -285,8 +289,15 @@ def test_nobody_can_be_made_to_have_asked_for_what_not_all_may_ask(who):
     go = bot._commands.known["go"]
     assert go.refused(own, "admin", 0.0) is None and not own.vouched
     assert handed.vouched and "Say it again" in (go.refused(handed, "admin", 0.0) or "")
-    void = event_of(item("message", **asked, void=True), Group("g", "friends", NOBODY), NOBODY)
-    assert go.refused(void, "admin", 0.0) == "", "whoever could not write has asked for nothing"
+
+
+def test_who_could_not_write_is_given_no_answer_by_a_command():
+    """Not even how it is used, or that it was a while ago."""
+    bot = Bot()
+    bot.command("go", max_age="1m")(maybe)
+    void = event_of(item("message", body={"text": "!go"}, void=True), Group("g", "friends", NOBODY), NOBODY)
+    nothing = SimpleNamespace()  # it has nothing to answer with, nor anything to do
+    asyncio.run(Work._call(nothing, bot._commands.known["go"], Call(void, answer="Usage: !go")))
 
 
 def test_keys_are_what_the_agent_takes():

@@ -1,5 +1,6 @@
 """Held receipts: a mediator says that it keeps something, to whoever may know, and people alone go by it."""
 
+import json
 import time
 from random import Random
 
@@ -17,16 +18,19 @@ from zerochat.crypto.encoding import b64url, compact_json, did_key, strict_json
 from zerochat.crypto.keys import SecretKey
 from zerochat.crypto.primitives import ed25519_public
 from zerochat.didcomm import PACKERS, jws
+from zerochat.didcomm.attachment import Attachment
 from zerochat.didcomm.did import new_peer2, new_peer4, resolve
 from zerochat.didcomm.layers import MediaType
 from zerochat.didcomm.message import Message, dump
 from zerochat.didcomm.protocols import held, mediation, pickup, routing
-from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
-from zerochat.group import custody
-from zerochat.group.effects import Measure
+from zerochat.errors import Malformed, RemoteError, Unauthentic
+from zerochat.group import custody, peers, sync
+from zerochat.group.effects import Measure, Post
 from zerochat.group.engine import step
-from zerochat.group.state import Custody, Posted
+from zerochat.group.state import Awaited, Custody, Fault
 from zerochat.group.stimuli import CreateGroup, Mailed, Moment
+from zerochat.group.turn import Turn
+from zerochat.group.wire.messages import ReachBody
 from zerochat.tui.actions import fates
 
 random = Random(44).randbytes
@@ -35,11 +39,9 @@ ENVELOPE = b'{"an":"envelope"}'
 UNTIL = NOW // 1000 + 86_400
 
 
-def known(digest: bytes):
-    """Of a sender that has posted ENVELOPE to MEDIATOR, and nothing else."""
-    if digest != held.digest_of(ENVELOPE):
-        raise Refused(why="not posted")
-    return resolve(MEDIATOR.did)
+def read(receipt: bytes, by=MEDIATOR) -> held.Held:
+    """As whoever has posted something to this mediator."""
+    return held.check(held.read(receipt), resolve(by.did))
 
 
 # --- the receipt ----------------------------------------------------------------------------------------------------
@@ -48,7 +50,7 @@ def known(digest: bytes):
 def test_a_receipt_names_the_envelope_and_the_time():
     receipt = held.receipt(ENVELOPE, UNTIL, MEDIATOR, random)
     assert held.may_be(receipt) and not held.may_be(letter(new_peer4(random, []), "hello"))
-    assert held.read(receipt, known) == held.Held(held.digest_of(ENVELOPE), UNTIL)
+    assert read(receipt) == held.Held(held.digest_of(ENVELOPE), UNTIL)
 
 
 def test_a_receipt_says_nothing_of_whom_it_is_for():
@@ -65,12 +67,10 @@ def signed(body: dict, kind: str = held.HELD, by=MEDIATOR, says=MEDIATOR) -> byt
 def test_only_the_mediator_that_was_handed_it_can_say_so():
     body = {"sha256": b64url(held.digest_of(ENVELOPE)), "until": UNTIL}
     other = new_peer2(random, [])
-    assert held.read(signed(body), known).until == UNTIL
+    assert read(signed(body)).until == UNTIL
     for forged in (signed(body, by=other, says=other), signed(body, by=other), signed(body, says=other)):
         with pytest.raises((Unauthentic, Malformed)):
-            held.read(forged, known)
-    with pytest.raises(Refused):
-        held.read(held.receipt(b"{}", UNTIL, MEDIATOR, random), known)
+            read(forged)
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_only_the_mediator_that_was_handed_it_can_say_so():
     ],
 )
 def test_what_is_no_receipt_is_refused(body):
-    with pytest.raises(RemoteError):
-        held.read(signed(body), known)
+    with pytest.raises(Malformed):
+        held.read(signed(body))
 
 
 def test_a_receipt_of_another_type_or_too_long_is_refused():
     body = {"sha256": b64url(held.digest_of(ENVELOPE)), "until": UNTIL}
     with pytest.raises(Malformed):
-        held.read(signed(body, kind="https://zerochat.org/mediation/1.0/told"), known)
+        held.read(signed(body, kind="https://zerochat.org/mediation/1.0/told"))
     with pytest.raises(Malformed):
-        held.read(signed(body | {"more": "x" * held.BYTES_MAX}), known)
+        held.read(signed(body | {"more": "x" * held.BYTES_MAX}))
 
 
 def test_no_byte_of_a_receipt_can_be_changed():
@@ -104,7 +104,7 @@ def test_no_byte_of_a_receipt_can_be_changed():
         broken = bytearray(receipt)
         broken[place] ^= 1
         try:
-            found = held.read(bytes(broken), known)
+            found = read(bytes(broken))
         except RemoteError:
             continue
         assert found == held.Held(held.digest_of(ENVELOPE), UNTIL), "or it changes nothing"
@@ -136,7 +136,7 @@ class Mailbox:
 
     def forwarded(self, envelope: bytes, *, asks: bool = True, **wishes) -> bytes:
         mediator = self.site.identity.did
-        plain = routing.forward(envelope, self.did, to=mediator, random=random, held=asks, **wishes)
+        plain = routing.forward(envelope, self.did, to=mediator, random=random, wants_receipt=asks, **wishes)
         return V2.anoncrypt(plain, recipient=V2.their_key(resolve(mediator), mediator), random=random)
 
 
@@ -144,17 +144,26 @@ def test_a_mediator_says_that_it_keeps_what_is_for_a_proven_key(site):
     box, envelope = Mailbox(site), letter(MEDIATOR, "hello")
     outcome = site.hear(box.forwarded(envelope))
     assert (outcome.what, outcome.media_type) == ("kept", MediaType.SIGNED)
-    found = held.read(outcome.answer or b"", lambda _: resolve(site.identity.did))
+    found = read(outcome.answer or b"", site.identity)
     assert found == held.Held(held.digest_of(envelope), NOW // 1000 + site.mediator.limits.age_s)
-    again = site.hear(box.forwarded(envelope))
-    assert again.what == "dropped.twice", "whoever has not heard it asks again"
-    assert held.read(again.answer or b"", lambda _: resolve(site.identity.did)) == found
+
+
+def test_nobody_can_tell_by_asking_again_when_something_was_fetched(site):
+    """Not by the same bytes, nor by the same envelope in another forward, nor is anything said of it twice."""
+    box, envelope = Mailbox(site), letter(MEDIATOR, "hello")
+    posted = box.forwarded(envelope)
+    assert site.hear(posted).answer is not None
+    site.restart()
+    waiting = [site.hear(one) for one in (posted, box.forwarded(envelope))]
+    box.bob.connect()
+    box.bob.acknowledge()
+    assert waiting == [site.hear(one) for one in (posted, box.forwarded(envelope))] == [Outcome("dropped.twice")] * 2
 
 
 def test_a_receipt_tells_the_earlier_end_that_was_asked_for(site):
     box, soon = Mailbox(site), NOW // 1000 + 60
     outcome = site.hear(box.forwarded(letter(MEDIATOR, "hello"), expires_time=soon))
-    assert held.read(outcome.answer or b"", lambda _: resolve(site.identity.did)).until == soon
+    assert read(outcome.answer or b"", site.identity).until == soon
 
 
 def test_a_mediator_says_nothing_where_nobody_asks_or_nobody_may(site):
@@ -169,10 +178,12 @@ def test_a_mediator_says_nothing_where_nobody_asks_or_nobody_may(site):
 def test_a_mediator_says_nothing_of_what_it_does_not_keep(site):
     box = Mailbox(site)
     envelope = letter(MEDIATOR, "hello")
-    assert site.hear(box.forwarded(envelope)).answer is not None
-    box.bob.connect()
-    box.bob.acknowledge()
-    assert site.hear(box.forwarded(envelope)) == Outcome("dropped.twice"), "it was fetched: its reader says so itself"
+    two = Message(routing.FORWARD, "1", {"next": box.did, "org.zerochat.receipt": True})
+    both = tuple(Attachment(json=json.loads(one)) for one in (envelope, letter(MEDIATOR, "and this")))
+    key = V2.their_key(resolve(site.identity.did), site.identity.did)
+    assert site.hear(V2.anoncrypt(dump(replace(two, attachments=both)), recipient=key, random=random)) == Outcome(
+        "kept"
+    )
     assert site.hear(box.forwarded(letter(MEDIATOR, "later"), delay_milli=60_000)) == Outcome("delayed")
     assert site.hear(box.forwarded(letter(MEDIATOR, "over"), expires_time=NOW // 1000 - 1)) == Outcome(
         "dropped.expired"
@@ -187,20 +198,13 @@ def test_a_mediator_says_nothing_of_what_it_has_no_room_for(tmp_path):
     site.store.close()
 
 
-def test_a_receipt_is_given_once_it_is_on_disk_and_survives_a_restart(site):
-    box, envelope = Mailbox(site), letter(MEDIATOR, "hello")
-    site.hear(box.forwarded(envelope))
-    site.restart()
-    assert site.hear(box.forwarded(envelope)).answer is not None
-
-
 def test_a_large_envelope_has_the_same_name_on_both_sides(site):
     """What cannot be delivered in base64 is written again before it is kept; its receipt is for what came."""
     box = Mailbox(site)
     envelope = letter(MEDIATOR, "x" * 150_000)
     assert compact_json(strict_json(envelope, len(envelope))) == envelope, "as every packer of ours writes it"
     outcome = site.hear(box.forwarded(envelope))
-    assert held.read(outcome.answer or b"", lambda _: resolve(site.identity.did)).digest == held.digest_of(envelope)
+    assert read(outcome.answer or b"", site.identity).digest == held.digest_of(envelope)
     assert pickup.deliverable(envelope)
 
 
@@ -210,8 +214,8 @@ def test_a_large_envelope_has_the_same_name_on_both_sides(site):
 class Keyed(Behind):
     """Three, of whom two only dial out, in a group with such keys."""
 
-    def __init__(self, keys: str, envelope: str) -> None:
-        super().__init__(3, hidden=("n1", "n2"), envelope=envelope)
+    def __init__(self, keys: str, envelope: str, members: int = 3, hidden: tuple[str, ...] = ("n1", "n2")) -> None:
+        super().__init__(members, hidden=hidden, envelope=envelope)
         self.keys = keys
 
     def found(self, name="n0"):
@@ -250,8 +254,9 @@ def test_who_is_away_has_it_held(envelope, keys):
     assert not state_of(world, "n1", "n2", position), "it has it, which is more"
 
 
-def test_several_in_a_row_are_held_as_far_as_all_are():
-    world = Behind(2, hidden=("n0", "n1"))
+@pytest.mark.parametrize("keys", ["pairwise-multi", "sender-key"])
+def test_several_in_a_row_are_held_as_far_as_all_are(keys):
+    world = Keyed(keys, "didcomm/v2", 2, ("n0", "n1"))
     group = world.everybody()
     absent(world, "n1")
     first = world.group("n0").seq + 1
@@ -277,14 +282,14 @@ def test_over_two_mediators_nobody_is_asked():
     absent(world, "n1")
     world.post(group, "n0", "over two")
     world.run(for_ms=3_000)
-    assert not world.nodes["n0"].agent.posted and not state_of(world, "n0", "n1", world.group("n0").seq)
+    assert not world.nodes["n0"].agent.awaited and not state_of(world, "n0", "n1", world.group("n0").seq)
 
 
-def posted(world: Behind) -> tuple[bytes, Posted]:
+def posted(world: Behind) -> tuple[bytes, Awaited]:
     """What n0 has posted last, before any receipt for it has come."""
     agent = world.nodes["n0"].agent
-    digest = next(reversed(agent.posted))
-    return digest, agent.posted[digest]
+    digest = next(reversed(agent.awaited))
+    return digest, agent.awaited[digest]
 
 
 @pytest.fixture
@@ -295,7 +300,7 @@ def waiting():
     absent(world, "n1")
     mediator = world.web.mediators["m0"]
     forward = mediator._forward
-    mediator._forward = lambda wanted: forward(replace(wanted, held=False))  # type: ignore[method-assign]
+    mediator._forward = lambda wanted: forward(replace(wanted, wants_receipt=False))  # type: ignore[method-assign]
     world.post(group, "n0", "anything")
     world.run(for_ms=1_000)
     return world
@@ -319,6 +324,8 @@ def test_a_forged_receipt_changes_nothing(waiting):
     for junk in (receipt_for(waiting, by=new_peer2(random, [])), b'{"payload":', b'{"payload":"e30","signatures":[]}'):
         after, effects = told(waiting, junk)
         assert after == before and [type(one) for one in effects] == [Measure]
+    unasked = held.receipt(ENVELOPE, UNTIL, waiting.web.mediators["m0"]._identity, random)
+    assert told(waiting, unasked) == (before, []), "of something in which nothing was said, or of long ago"
 
 
 def test_a_receipt_counts_once_and_as_long_as_it_says(waiting):
@@ -329,8 +336,7 @@ def test_a_receipt_counts_once_and_as_long_as_it_says(waiting):
     [member] = group.peers
     assert custody.until(group, member, group.seq, waiting.now) == until * 1000
     assert not custody.until(group, member, group.seq, until * 1000)
-    again, dropped = step(after, Mailed(receipt_for(waiting, until)), Moment(waiting.now, random), PACKERS)
-    assert again == after and [type(one) for one in dropped] == [Measure]
+    assert step(after, Mailed(receipt_for(waiting, until)), Moment(waiting.now, random), PACKERS) == (after, [])
 
 
 def test_a_receipt_that_is_over_when_it_comes_counts_for_nothing(waiting):
@@ -353,20 +359,108 @@ def test_receipts_change_nothing_of_what_is_repeated(waiting):
 
 
 def test_only_so_many_receipts_are_awaited(waiting, monkeypatch):
-    monkeypatch.setattr(custody, "POSTED_MAX", 3)
+    monkeypatch.setattr(custody, "AWAITED_MAX", 3)
     group = next(iter(waiting.nodes["n0"].agent.groups))
     for number in range(5):
         waiting.post(group, "n0", f"word {number}")
         waiting.run(for_ms=100)
-    assert len(waiting.nodes["n0"].agent.posted) == 3
+    assert len(waiting.nodes["n0"].agent.awaited) == 3
     assert posted(waiting)[1].upto == waiting.group("n0").seq
 
 
+def test_no_receipt_is_awaited_for_long(waiting):
+    group = next(iter(waiting.nodes["n0"].agent.groups))
+    old = set(waiting.nodes["n0"].agent.awaited)
+    waiting.now += custody.AWAITED_MS + 1
+    waiting.post(group, "n0", "much later")
+    waiting.run(for_ms=10)
+    assert waiting.nodes["n0"].agent.awaited and not old & set(waiting.nodes["n0"].agent.awaited)
+
+
+def test_one_member_takes_nobody_else_s_place(waiting, monkeypatch):
+    monkeypatch.setattr(custody, "AWAITED_EACH_MAX", 3)
+    node = waiting.nodes["n0"]
+    _, one = posted(waiting)
+    theirs = {bytes([9, number]): replace(one, member="somebody else") for number in range(5)}
+    node.agent = replace(node.agent, awaited={**theirs, **node.agent.awaited})
+    group = next(iter(node.agent.groups))
+    for number in range(6):
+        waiting.post(group, "n0", f"word {number}")
+        waiting.run(for_ms=100)
+    found = [one.member for one in node.agent.awaited.values()]
+    assert found.count("somebody else") == 5 and len(found) == 8
+
+
+def test_whatever_is_sent_asks_alike():
+    """Else whoever sees sizes and answers could tell what somebody has said from all that is said in between."""
+    world = Behind(2, hidden=("n0", "n1"))
+    seen: list[tuple[str, bool, bool]] = []
+    mediator = world.web.mediators["m0"]
+    forward = mediator._forward
+
+    def look(wanted):
+        seen.append(("forward", wanted.wants_receipt, wanted.next in mediator.mailboxes))
+        return forward(wanted)
+
+    mediator._forward = look  # type: ignore[method-assign]
+    perform = world.web.perform
+
+    def watched(node, effect):
+        if isinstance(effect, Post) and effect.uri == mediator.http:  # the other is the mediator's own ear
+            seen.append(("post", effect.return_route, True))
+        perform(node, effect)
+
+    world.web.perform = watched  # type: ignore[method-assign]
+    group = world.everybody()
+    world.post(group, "n0", "a word")
+    world.run(for_ms=60_000)
+    boxes = [one for one in seen if one[0] == "forward" and one[2]]
+    assert len(boxes) > 10 and all(asked for _, asked, _ in boxes), "joining, states and words"
+    assert all(asked for kind, asked, _ in seen if kind == "post")
+
+
+def test_what_a_member_has_lost_is_held_by_nobody(waiting):
+    """It begins anew with us, or says that it has less: what its mediator had is fetched, and gone with the rest."""
+    node = waiting.nodes["n0"]
+    node.agent, _ = told(waiting, receipt_for(waiting))
+    name, group = next(iter(node.agent.groups.items()))
+    [member] = group.peers
+    assert group.peers[member].custody.upto
+    turn = Turn(node.agent, Moment(waiting.now, random), PACKERS)
+    turn.edit_peer(name, member, acked={group.me: group.seq}, less_at=1, said_at=0)
+    view, at = group.view.checksum, waiting.now + 1
+    sync.note_loss(turn, name, member, view, [0] * len(group.view.members), at)
+    assert turn.group(name).peers[member].custody == Custody() and not turn.agent.awaited
+
+
+def test_another_mediator_holds_nothing_of_the_one_before(waiting):
+    node = waiting.nodes["n0"]
+    node.agent, _ = told(waiting, receipt_for(waiting))
+    name, group = next(iter(node.agent.groups.items()))
+    [member] = group.peers
+    turn = Turn(node.agent, Moment(waiting.now, random), PACKERS)
+    body = ReachBody(pair="", queue="", at=waiting.now)
+    peers.moved(turn, name, member, body)
+    assert turn.group(name).peers[member].custody == Custody()
+
+
+def test_whoever_has_left_is_told_nothing_by_late_receipts(waiting):
+    node = waiting.nodes["n0"]
+    receipt = receipt_for(waiting)
+    agent = replace(node.agent, groups={})
+    _, effects = step(agent, Mailed(receipt), Moment(waiting.now, random), PACKERS)
+    assert Measure not in map(type, effects)
+    [(name, group)] = node.agent.groups.items()
+    agent = replace(node.agent, groups={name: replace(group, me="did:key:zAnother")})
+    found, _ = step(agent, Mailed(receipt), Moment(waiting.now, random), PACKERS)
+    assert all(peer.custody == Custody() for peer in found.groups[name].peers.values()), "it has another chain now"
+
+
 def test_a_start_awaits_nothing(waiting):
-    assert waiting.nodes["n0"].agent.posted
+    assert waiting.nodes["n0"].agent.awaited
     waiting.web.take_down("m0")
     waiting.restart("n0")
-    assert not waiting.nodes["n0"].agent.posted
+    assert not waiting.nodes["n0"].agent.awaited
 
 
 # --- what people are told -------------------------------------------------------------------------------------------
@@ -379,10 +473,13 @@ def test_a_report_says_who_has_it_held_and_until_when(waiting):
     event = test_cli.event(group.seq, group.me, "n0", self=True)
     [one] = delivery.report(agent, group, row, [], {}, event).members
     assert (one.state, one.delivered) == ("held", False) and one.held_until
-    assert "its mediator has signed that it keeps it until 12:04; not heard from" in telling._one(
+    assert "its mediator has signed that it holds it until 12:04; not heard from" in telling._one(
         replace(one, nick="bob"), {}, str, lambda _: "12:04"
     )
-    assert fates.sign_of(one) == "◎" and "held by its mediator until" in fates.state_of(one)
+    assert fates.sign_of(one) == "⇥" and "held by its mediator until" in fates.state_of(one)
+    lost = replace(agent, faults={"http://m0.example/": Fault(1, time.time_ns())})
+    [away] = delivery.report(lost, group, row, [], {}, event).members
+    assert (away.state, away.via) == ("held", ""), "also where its mediator cannot be reached just now"
     linked = replace(agent, up=frozenset({next(iter(group.peers.values())).link}))
     [one] = delivery.report(linked, linked.groups[group.id], row, [], {}, event).members
     assert (one.state, one.held_until) == ("sent", None), "on its way to the member itself"
@@ -420,9 +517,9 @@ def test_what_is_held_is_a_row_without_a_gap(waiting, known, span, after):
     agent = replace(
         agent,
         groups={name: replace(group, peers={member: peer})},
-        posted={digest: replace(one, first=span[0], upto=span[1])},
+        awaited={digest: replace(one, first=span[0], upto=span[1])},
     )
     receipt = receipt_for(waiting, now // 1000 + 50)
     found, _ = step(agent, Mailed(receipt), Moment(now, random), PACKERS)
-    assert not found.posted
+    assert not found.awaited
     assert found.groups[name].peers[member].custody == (held_by(after) if after else held_by(known))

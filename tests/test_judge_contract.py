@@ -184,8 +184,8 @@ def tried(seeds, gas: dict[str, list[int]]) -> dict[str, int]:
     return counted
 
 
-def chunk(seeds: range) -> tuple[dict[str, int], dict[str, list[int]]]:
-    """What both judges came to in these histories, and what that has cost; in a process of its own."""
+def judged(seeds: range) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """What both judges came to in these histories, and what that has cost."""
     gas: dict[str, list[int]] = defaultdict(list)
     return dict(tried(seeds, gas)), dict(gas)
 
@@ -193,12 +193,12 @@ def chunk(seeds: range) -> tuple[dict[str, int], dict[str, list[int]]]:
 def searched(seeds: range) -> tuple[dict[str, int], dict[str, list[int]]]:
     """The same with all processors, where there is more to do than one does in a slice."""
     if len(seeds) <= SLICE:
-        return chunk(seeds)
+        return judged(seeds)
     counted: dict[str, int] = defaultdict(int)
     gas: dict[str, list[int]] = defaultdict(list)
     pieces = [seeds[at : at + SLICE // 4] for at in range(0, len(seeds), SLICE // 4)]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        for found, used in pool.map(chunk, pieces):
+        for found, used in pool.map(judged, pieces):
             for name, number in found.items():
                 counted[name] += number
             for name, amounts in used.items():
@@ -223,10 +223,12 @@ def test_the_contract_comes_to_the_same_verdicts():
 
 
 @pytest.mark.sim
-def test_sixty_histories_are_judged_alike(budget, figures):
+def test_many_histories_are_judged_alike(budget, figures):
     """With a budget of 167 these are ten thousand."""
-    counted, gas = searched(range(1000, 1000 + budget(SLICE)))
-    figures(f"{dict(counted)}, judged alike\n{shown(gas)}")
+    seeds = range(1000, 1000 + budget(SLICE))
+    counted, gas = searched(seeds)
+    figures(f"{len(seeds):,} histories: {dict(counted)}, judged alike\n{shown(gas)}")
+    assert len(gas["deploy"]) == len(seeds)
     assert counted.keys() == EVERYTHING
 
 

@@ -26,6 +26,7 @@ from zerochat.agent.telemetry.export import ExportThere, Name, NoParquet, Nothin
 from zerochat.agent.telemetry.pseudonyms import BadPhrase, Pseudonyms, new_phrase
 from zerochat.agent.telemetry.rows import KINDS, Ack, Fact, Join, Queue, Span, View, columns
 from zerochat.cli import main
+from zerochat.cli.telemetry import meaning
 from zerochat.crypto.words import dictionary
 
 people = test_agent.people
@@ -453,6 +454,8 @@ def test_from_the_question_to_the_export_and_to_nothing_again(run, tmp_path, par
     assert code == 0 and "roster=[" in out and "checksum=" in out
     assert re.search(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z  view      observer=\d+ group=\d+ ", out, re.MULTILINE)
     assert "view: Who is in a group, when recording began and whenever that changes." in err
+    for kind in KINDS.values():
+        assert 20 < len(meaning(kind)) < 120 and meaning(kind).endswith("."), "a whole sentence"
     code, out, err = run("export", "--dry-run")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and rows[-1]["file"] == "manifest.json" and "nothing was" in err

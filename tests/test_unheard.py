@@ -15,10 +15,10 @@ from zerochat.group.stimuli import AcceptInvitation, ChangeRole, CreateGroup, Cr
 RULES = Policy(remove="anyone", quorum=0, roles="admins")
 
 
-def feud(keys=None, members=4):
+def feud(keys=None, members=4, kind=Cut):
     """n0 has n1 only read, of which n1 has not heard when it says something and puts n0 out; the others hear of the
     role first, and n0 is gone."""
-    world = Cut(members, RULES)
+    world = kind(members, RULES)
     if keys:
         world.id = world.ask("n0", CreateGroup("others", "n0", world.envelope, keys, RULES)).result.group
     world.bring_in(*list(world.nodes)[1:])

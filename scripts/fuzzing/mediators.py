@@ -17,7 +17,7 @@ from zerochat.agent.mediator.mediator import Mediator
 from zerochat.agent.mediator.session import Session
 from zerochat.agent.mediator.store import Store
 from zerochat.crypto.keys import SecretKey, sign
-from zerochat.didcomm.did import Document, new_peer2, new_peer4, resolve
+from zerochat.didcomm.did import new_peer2, new_peer4, resolve
 from zerochat.didcomm.jwe import JwePacker
 from zerochat.didcomm.layers import open_layers
 from zerochat.didcomm.message import MESSAGE_BYTES_MAX, Message, dump, parse
@@ -157,13 +157,11 @@ class Held:
         return tree.put("signature", Bytes(sign(SecretKey("Ed25519", MEDIATOR.signing_seed), signed)))
 
     def parse(self, data: bytes) -> object:
-        def mediator_of(digest: bytes) -> Document:
-            if digest != self._DIGEST:
-                raise Refused(why="not posted")
-            return resolve(MEDIATOR.did)
-
-        found = held.read(data, mediator_of)
-        assert found.digest == self._DIGEST and 0 <= found.until <= held.TIME_S_MAX
+        claim = held.read(data)
+        if claim.held.digest != self._DIGEST:
+            raise Refused(why="not posted")
+        found = held.check(claim, resolve(MEDIATOR.did))
+        assert 0 <= found.until <= held.TIME_S_MAX
         return found
 
 

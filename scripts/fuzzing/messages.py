@@ -221,7 +221,9 @@ class Forward:
         random, inner = dice(self.name), envelope()
         wish = mix.Mix(0.5, 0.5, 0.1)
         near = MEDIATOR.short
-        v2 = routing.forward(inner, BOB.short, to=near, random=random, delay_milli=-500, mix=wish, noise=9, held=True)
+        v2 = routing.forward(
+            inner, BOB.short, to=near, random=random, delay_milli=-500, mix=wish, noise=9, wants_receipt=True
+        )
         packed = Message(
             type=routing.FORWARD, id="1", body={"next": BOB.did}, attachments=(Attachment(base64=b64url(inner)),) * 2
         )

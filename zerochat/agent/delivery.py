@@ -120,7 +120,8 @@ def _one(agent: Agent, group: Group, row: Row, member: str, receipt: Held | None
         return MemberDelivery(member, nick, False, "unknown", None, "", connection, heard)
     tries = peer.tries if peer is not None else 0
     again = timestamp(peer.retry_at) if peer is not None and way and peer.retry_at else None
-    until = custody.until(group, member, row.position, int(time.time() * 1000)) if way != "link" else 0
+    now = int(time.time() * 1000) - agent.leap
+    until = custody.until(group, member, row.position, now) if way != "link" else 0
     state: schema.DeliveryState = "held" if until else "sent" if way else "queued"
     found = MemberDelivery(member, nick, False, state, None, way, connection, heard, tries, again)
     return replace(found, held_until=timestamp(until)) if until else found

@@ -532,6 +532,7 @@ class Desk:
         told_anyway = (notices.JoinProgress, notices.ViewChanged)
         news = [one for one in news if isinstance(one, told_anyway) or getattr(one, "group", "") in here]
         news = [one for one in news if not isinstance(one, notices.Typing) or self._is_new(one)]
+        news = [one for one in news if not isinstance(one, notices.Recounted) or self._says(one)]
         self._names = {group: names for group, names in self._names.items() if group in here}
         told = [item for notice in news if (item := report.news(notice, agent, self._labels)) is not None]
         self._joins |= {item.join: item for _, _, item in told if isinstance(item, schema.JoinStatus)}
@@ -544,10 +545,17 @@ class Desk:
         """Whether the faces have not been told of it just now."""
         return self._pace.allows(TYPING_HEARD_S, time.monotonic(), "heard", typing.group, typing.member)
 
+    def _says(self, recounted: notices.Recounted) -> bool:
+        """Whether anything stands there that people are shown."""
+        with suppress(LocalError):  # the status says why
+            return self.log.says(recounted)
+        return False
+
     def _amended(self, news: Iterable[notices.Notice], agent: Agent) -> Iterator[tuple[str, str, schema.Amended]]:
-        """The messages that stand otherwise, because what was said about them is confirmed, or was never said."""
+        """The messages that stand otherwise, because they, or what was said about them, are confirmed, were never said,
+        or count otherwise."""
         for notice in news if self.stream.listeners("amended", "") else ():
-            if isinstance(notice, notices.Confirmed | notices.Refuted):
+            if isinstance(notice, notices.Confirmed | notices.Refuted | notices.Recounted):
                 group = agent.groups[notice.group]
                 with suppress(LocalError):  # the status says why
                     for event in self.log.settled(group, notice, self._labels(group)):

@@ -83,8 +83,8 @@ class Postman:
     def perform(self, effect: WebEffect) -> None:
         """Do it, or drop and count it. Never blocks."""
         match effect:
-            case Post(uri, envelope, media_type, asks):
-                self._post(uri, envelope, media_type, asks or not self.uris)
+            case Post(uri, envelope, media_type, return_route):
+                self._post(uri, envelope, media_type, return_route or not self.uris)
             case Answered(handle, envelope, media_type):
                 if self._web is None or not self._web.answer(handle, envelope, media_type):
                     self.counts["dropped.answer"] += 1

@@ -544,6 +544,7 @@ def _log_news(
                 author=author,
                 nick=nick(group, author),
                 mine=author == agent.groups[group].me,
+                out=author not in agent.groups[group].view.members,
                 after=after,
                 upto=upto,
                 counts=counts,

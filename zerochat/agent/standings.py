@@ -15,9 +15,9 @@ from zerochat.agent.schema import Author, Event, Quote
 from zerochat.errors import LocalError, Malformed
 from zerochat.group.announcement import Announcement
 from zerochat.group.effects import Forget, Refute, Remember, Remembered
-from zerochat.group.event import ANNOUNCE, EDIT, POST, TOPIC, VERDICT
+from zerochat.group.event import ANNOUNCE, CONTROL, EDIT, POST, TOPIC, VERDICT
 from zerochat.group.event import Event as Record
-from zerochat.group.notices import Confirmed, Refuted
+from zerochat.group.notices import Confirmed, Recounted, Refuted
 from zerochat.group.saying import Post, Topic, saying_of
 from zerochat.group.standing import Remark, Standing, announcement_spans, named_before, standing, topic_spans
 from zerochat.group.state import Group
@@ -175,11 +175,24 @@ class Standings:
         for row in rows:
             yield Fed(row, events.get(row.id), tuple(after.get(row.id, ())))
 
-    def settled(self, group: Group, notice: Confirmed | Refuted, names: Names) -> list[Event]:
-        """The messages that stand otherwise now, because what was said about them is confirmed, or was never said."""
+    def settled(self, group: Group, notice: Confirmed | Refuted | Recounted, names: Names) -> list[Event]:
+        """The messages that stand otherwise now, because what was said about them is confirmed, was never said, or
+        counts otherwise; as they may themselves."""
         stretch = notice.author, notice.after, notice.upto
         found = self.journal.targets(group.id, *stretch, AMENDED_MAX, refuted=isinstance(notice, Refuted))
+        if isinstance(notice, Recounted):
+            posts = (row.id for row in self._said(notice) if row.type == POST)
+            found = [*dict.fromkeys((*posts, *found))]
         return [event for _, event in self._told(group, found, names)]
+
+    def says(self, notice: Recounted) -> bool:
+        """Whether anything is here that was said there, and no membership event."""
+        return bool(self._said(notice))
+
+    def _said(self, notice: Recounted) -> list[Row]:
+        stretch = notice.author, notice.after, notice.upto
+        rows = self.journal.stretch(notice.group, *stretch, 0, AMENDED_MAX)
+        return [row for row in rows if row.type not in CONTROL]
 
     def _told(self, group: Group, ids: Iterable[str], names: Names) -> list[tuple[Row, Event]]:
         posts = [row for row in self.journal.named(group.id, ids) if row.type == POST]

@@ -27,7 +27,7 @@ from zerochat.agent.schema import (
 Name: TypeAlias = Callable[[str], str]
 Clock: TypeAlias = Callable[[str], str]
 
-VOID: Final = "Whoever heard of that first is not shown them, a ✓ or not, and newcomers do not get them."
+NOT_FOR_ALL: Final = "Not everybody is shown them, and newcomers do not get them."
 
 NAMES_MAX = 4
 """More members than these are counted and not named."""
@@ -35,7 +35,7 @@ NAMES_MAX = 4
 STATES: Final = {
     "delivered": "delivered",
     "sent": "sent",
-    "held": "with its mediator",
+    "held": "held by its mediator",
     "queued": "queued",
     "left": "left without it",
     "unknown": "unknown",
@@ -132,13 +132,14 @@ def news(item: LogNews, name: Name, clock: Clock) -> str:
         case RefutedNews():
             who, by = name(item.nick), name(item.by_nick)
             return f"Careful: {by} has handed over words of {who} that {who} has not said. They are not shown any more."
-        case RecountedNews(mine=True, counts=False):
-            return f"You could not write here any more when you said your last words. {VOID}"
         case RecountedNews(counts=False):
-            return f"{name(item.nick)} could not write here any more when it said its last words. {VOID}"
+            whose = "Your last words here do" if item.mine else f"What {name(item.nick)} said last here does"
+            became = "put out" if item.out else "made a reader"
+            who = "you were" if item.mine else "it was"
+            return f"{whose} not count: {who} {became} as of before that. {NOT_FOR_ALL}"
         case RecountedNews():
-            who = "you have" if item.mine else f"{name(item.nick)} has"
-            return f"What {who} said last counts after all: whoever has left it out gets it again."
+            who = "you" if item.mine else name(item.nick)
+            return f"What {who} said last here counts after all."
         case DiffersNews():
             who, other = name(item.nick), name(item.member_nick)
             if item.by:
@@ -186,9 +187,10 @@ def sentences(fate: Fate, nicks: dict[str, str], name: Name, clock: Clock) -> li
     late = ", and it came to this log after what stands below it" if event.late else ""
     said = [f"{who} {wrote} at {clock(event.sent_at)}{come}{late}.", *_word(fate, who, name), *_place(fate, who)]
     if event.void:
+        whom, ticked = ("you", ", even where it has a ✓,") if event.self else (who, "")
         said.append(
-            f"It does not count: {who} could not write here any more by then, and had not heard that yet. Whoever "
-            "heard of that first is not shown it, a ✓ or not, and newcomers do not get it."
+            f"It does not count: somebody has put {whom} out, or made a reader, as of before that. Not everybody is "
+            f"shown it{ticked} and newcomers do not get it."
         )
     if fate.forked:
         said.append(f"Careful: {who} has said two different things in one place.")
@@ -277,7 +279,7 @@ def _one(one: MemberDelivery, nicks: dict[str, str], name: Name, clock: Clock) -
         case "held":
             until = f" until {clock(one.held_until)}" if one.held_until else ""
             return (
-                f"{who} has not said so yet: its mediator has signed that it keeps it{until}; not heard from {heard}."
+                f"{who} has not said so yet: its mediator has signed that it holds it{until}; not heard from {heard}."
             )
         case "queued":
             return f"{who} has not: not connected, and not heard from {heard}. It goes out as soon as there is a way."

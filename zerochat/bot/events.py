@@ -137,7 +137,7 @@ class Event:
     vouched: bool = False
     """Another member has handed it over for its author, who has not confirmed it yet: it may be made up."""
     void: bool = False
-    """It does not count: its author could not write any more by then, and not everybody is shown it."""
+    """It does not count: its author was put out, or made a reader, as of before it. Not everybody is shown it."""
     _voice: "Voice" = field(repr=False, compare=False)
 
 

@@ -148,8 +148,6 @@ class Command(Handler):
         arrived = event.at.timestamp()
         if self.max_age_s and moment - arrived > self.max_age_s:
             return f"That was a while ago. Say {self.commands.prefix}{self.word} again if you still want it."
-        if event.void:
-            return ""
         if event.vouched and (self.role is not None or self.allow or self.verified):
             return "Somebody else has handed that over, and I cannot tell whether you have said it. Say it again."
         if self.allow and event.author.did not in self.allow:

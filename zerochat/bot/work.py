@@ -287,6 +287,8 @@ class Work:
 
     async def _call(self, handler: Handler, call: Call) -> None:
         if isinstance(handler, Command):
+            if call.event.void:
+                return  # whoever could not write has asked for nothing
             refusal: str | None = call.answer or None
             if refusal is None:
                 role = await self._role(call.event) if handler.role is not None else ""

@@ -41,15 +41,18 @@ def delivery_table(members: Sequence[MemberDelivery], nicks: dict[str, str]) -> 
         if one.connection == "self":
             rows.append((f"{name_of(one.nick)} (you)", "here", local_time(one.at) if one.at else "-", "-", "-", ""))
             continue
-        again = f"repeated {one.tries}x" if one.tries else ""
+        notes = [f"held until {local_time(one.held_until)}"] if one.held_until else []
+        notes += [f"repeated {one.tries}x"] if one.tries else []
+        notes += [f"next {local_time(one.next_try)}"] if one.tries and one.next_try else []
         rows.append(
             (
                 name_of(one.nick),
-                (telling.STATES[one.state] if not one.delivered else "delivered") + ", signed" * one.signed,
+                ("delivered" if one.delivered else "held" if one.held_until else telling.STATES[one.state])
+                + ", signed" * one.signed,
                 local_time(one.at) if one.at else "-",
                 telling.way_of(one, nicks, name_of) or "-",
                 local_time(one.last_heard) if one.last_heard else "never",
-                again + (f", next {local_time(one.next_try)}" if one.tries and one.next_try else ""),
+                ", ".join(notes),
             )
         )
     return table(rows) if members else []

@@ -50,6 +50,7 @@ REMEMBERED_MAX = 1_000
 """Messages by whose words we can say what somebody reacts to."""
 FILE = "  > "
 """Before a file that comes with a message: no line of a message stands so far to the left."""
+VOID = "  (void: not everybody is shown it)"
 INDENT = "    "
 """Before the second and further lines of a message, so that no message can look like two."""
 
@@ -261,7 +262,8 @@ class EventText:
             case "message_edited":
                 first, *rest = printable(str(event.body.get("text", "")).rstrip("\n")).split("\n")
                 what = self._messages.get(str(event.body.get("of")), "an earlier message")
-                return [f"{when}  * {author} edited {what}: {first}", *(INDENT + line for line in rest)]
+                edited = f"{when}  * {author} edited {what}: {first}{VOID * event.void}"
+                return [edited, *(INDENT + line for line in rest)]
             case "message_deleted":
                 what = "deleted a message"
             case "reacted":
@@ -296,7 +298,7 @@ class EventText:
                 what = f"is called {self.nick(event.author.did, str(event.body.get('nick', '')))} now"
             case _:
                 return []
-        return [f"{when}  * {author} {what}"]
+        return [f"{when}  * {author} {what}{VOID * event.void}"]
 
     def _message(self, event: Event, when: str, author: str) -> list[str]:
         """A message as it stands now; what it answers stands above it."""
@@ -332,7 +334,7 @@ class EventText:
         marks += "  (late)" if event.late else ""
         if event.vouched is not None:
             marks += f"  (from {name_of(event.vouched.nick)}, not confirmed)"
-        marks += "  (void: not everybody is shown it)" if event.void else ""
+        marks += VOID * event.void
         if event.self and event.replayed and event.delivery.of:
             marks += f"  ✓{event.delivery.delivered}/{event.delivery.of}"
         return marks

@@ -11,7 +11,8 @@ def add_log(verbs: "Verbs[Parser]") -> None:
         "delivery",
         "say who has a message",
         "Who has a message, since when, over which way that is known, and when the others were last heard from.\n"
-        "queued: goes out as soon as there is a way; sent: on its way, and not acknowledged yet.",
+        "queued: goes out as soon as there is a way; sent: on its way, and not acknowledged yet; held: the\n"
+        "mediator of that member has signed that it keeps it for it.",
         """
 zerochat delivery hikers last
 zerochat delivery hikers Yk3v

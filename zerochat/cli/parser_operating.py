@@ -3,8 +3,8 @@
 import argparse
 
 from zerochat.cli.grammar import Parser, Verbs, add_verb
+from zerochat.cli.shells import SHELLS
 
-SHELLS = ("bash", "zsh", "fish")
 COMPLETED = ("groups", "profiles", "posted")
 LOG_FORMATS = ("text", "json")
 

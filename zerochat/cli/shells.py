@@ -10,6 +10,8 @@ from typing import Final
 
 from zerochat.cli.outline import Value, Verb
 
+SHELLS: Final = ("bash", "zsh", "fish")
+
 
 def script(shell: str, tree: Verb, program: str) -> str:
     """What completes this program in this shell (bash, zsh, fish)."""
@@ -161,7 +163,7 @@ _{{me}}() {
     esac
 }
 
-if [[ $funcstack[1] == _{{me}} ]]; then _{{me}} "$@"; else compdef _{{me}} {{program}}; fi
+if [[ $funcstack[1] == _{{program}} ]]; then _{{me}} "$@"; else compdef _{{me}} {{program}}; fi
 """
 
 

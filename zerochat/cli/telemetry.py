@@ -135,9 +135,14 @@ def _show(options: Options, out: Output) -> ExitCode:
         narrate("Nothing is recorded.")
     elif not out.jsonl:
         for kind_of in dict.fromkeys(map(type, rows)):
-            narrate(f"{kind_of.__name__.lower()}: {(kind_of.__doc__ or '').splitlines()[0]}")
+            narrate(f"{kind_of.__name__.lower()}: {meaning(kind_of)}")
         narrate("Groups and members are numbers here, which an export replaces by pseudonyms; `_us` are microseconds.")
     return ExitCode.OK
+
+
+def meaning(kind: type[Fact]) -> str:
+    """What a kind of rows is, in a sentence: the first of its description."""
+    return " ".join((kind.__doc__ or "").split()).partition(". ")[0].removesuffix(".") + "."
 
 
 def _fields(row: Fact, kept: Mapping[str, Any]) -> str:

@@ -93,7 +93,7 @@ class Post(Struct, frozen=True):
     uri: str
     envelope: bytes
     media_type: str
-    asks: bool = False
+    return_route: bool = False
     """Whether something may come back over the same connection; it comes as `Mailed`."""
 
 

@@ -175,7 +175,7 @@ def _refusal(error: RemoteError) -> LocalError:
 
 def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
     """The sockets are there: let everybody in who may, and dial everybody whom we know."""
-    turn.change(reach=reach, web=web, up=frozenset(), web_up=frozenset(), faults={}, posted={}, questions={}, calls={})
+    turn.change(reach=reach, web=web, up=frozenset(), web_up=frozenset(), faults={}, awaited={}, questions={}, calls={})
     for name, one in list(turn.agent.connections.items()):
         connection.await_answer(turn, name)
         if one.mediation is not None:

@@ -192,7 +192,8 @@ Via: TypeAlias = Literal["web", "mediator"] | mail.Owner
 def hear_mail(
     turn: Turn, envelope: bytes, handle: int | None, via: Via = "web", depth: int = routing.UNWRAP_DEPTH_MAX
 ) -> None:
-    """An envelope that came over the web: whose it is, its key ids say; or a mediator's receipt. Raises RemoteError."""
+    """An envelope that came over the web: whose it is, its key ids say. Or a mediator's held receipt. Raises
+    RemoteError."""
     if via == "web" and held.may_be(envelope):
         custody.hear(turn, envelope)
         return

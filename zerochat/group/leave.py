@@ -7,7 +7,7 @@ admins any more, and a group without any keeps its roles as they are for good (`
 from msgspec.structs import replace
 
 from zerochat.errors import LocalError, NotAMember
-from zerochat.group import log, peers, sync
+from zerochat.group import custody, log, peers, sync
 from zerochat.group.effects import Forget, Hangup, Notify
 from zerochat.group.event import ADD, LEAVE
 from zerochat.group.joining import invite, requests
@@ -97,6 +97,7 @@ def forget(turn: Turn, group: Group) -> str:
         groups={name: one for name, one in turn.agent.groups.items() if name != group.id},
         joins={k: one for k, one in joins if k not in over},
     )
+    custody.forget(turn, group.id)
     turn.say(Forget(group.id), Notify(ViewChanged(group.id)))
     return group.id
 

@@ -18,7 +18,7 @@ from zerochat.crypto.keys import PublicKey, SecretKey
 from zerochat.crypto.primitives import ed25519_public, ed25519_to_x25519_secret
 from zerochat.didcomm.did import Identity, resolve, short_form
 from zerochat.didcomm.packer import Packer
-from zerochat.didcomm.protocols import held, routing
+from zerochat.didcomm.protocols import routing
 from zerochat.didcomm.service import Route, deliverables, routes
 from zerochat.errors import Malformed, Refused, RemoteError, Unauthentic
 from zerochat.group import custody
@@ -33,7 +33,7 @@ from zerochat.group.contact import (
 )
 from zerochat.group.effects import Dispatch, Measure, Post
 from zerochat.group.relationship import own_keys
-from zerochat.group.state import Agent, Fault, Group, Posted
+from zerochat.group.state import Agent, Awaited, Fault, Group
 from zerochat.group.turn import Turn
 
 ENVELOPE = "didcomm/v2"
@@ -147,8 +147,8 @@ def by_mail(turn: Turn, name: str, member: str) -> bool:
 
 
 def send(turn: Turn, name: str, member: str, envelope: bytes, span: Span | None = None) -> None:
-    """Send an envelope to one member, over its link if that is up, by mail otherwise. `span`: the events of ours in it,
-    for which a mediator is asked for its receipt."""
+    """Send an envelope to one member, over its link if that is up, by mail otherwise. `span`: the events of ours in
+    it."""
     peer = turn.group(name).peers[member]
     way = None if peer.link in turn.agent.up else way_to(turn, name, member)
     if way is None:
@@ -158,29 +158,34 @@ def send(turn: Turn, name: str, member: str, envelope: bytes, span: Span | None 
     relationship = group.relationships.get(member)
     known = relationship is not None and relationship.established
     recipient = relationship.theirs if relationship is not None and known else group.view.members[member].contact
-    # Only what the first who opens it keeps itself can be answered over the connection that brings it.
-    asks = span is not None and len(way.routing_keys) == 2
-    post(turn, way, recipient, envelope, Posted(name, member, *span, way.routing_keys[0]) if span and asks else None)
+    kept = post(turn, way, recipient, envelope)
+    if kept is not None and span is not None:
+        mediator = way.routing_keys[0].partition("#")[0]
+        custody.expect(turn, kept, Awaited(name, group.me, member, *span, mediator, turn.now))
 
 
-def post(turn: Turn, way: Route, recipient: str, envelope: bytes, posted: Posted | None = None) -> None:
-    """Wrap an envelope for everybody on the way to this DID, and hand it over to the first. `posted`: what is in it,
-    where the mediator's receipt is wanted and the way leads over one mediator to a mailbox.
+def post(turn: Turn, way: Route, recipient: str, envelope: bytes) -> bytes | None:
+    """Wrap an envelope for everybody on the way to this DID, and hand it over to the first. What the mediator keeps of
+    it where it is asked for its receipt; None: it is not asked.
 
-    What does not go into the wrappings that the recipient has asked for (they grow by a third each) is lost to it.
+    It is asked wherever it could answer, which is over the connection that brings it: on a way over one mediator to a
+    mailbox there. What does not go into the wrappings that the recipient has asked for (they grow by a third each) is
+    lost to it.
     """
-    whole, to = way.routing_keys, short_form(recipient)
-    inner, outer = (whole[1:], whole[:1]) if posted is not None else (whole, ())
+    asks, to = len(way.routing_keys) == 2, short_form(recipient)
     wrap = partial(routing.wrap, resolve=resolve, random=turn.moment.random)
     try:
-        kept = wrap(envelope, replace(way, routing_keys=inner), to)
-        wrapped = wrap(kept, replace(way, routing_keys=outer), inner[0], held=True) if posted is not None else kept
+        if asks:
+            near, box = way.routing_keys
+            kept = wrap(envelope, replace(way, routing_keys=(box,)), to)
+            wrapped = wrap(kept, replace(way, routing_keys=(near,)), box, wants_receipt=True)
+        else:
+            kept = wrapped = wrap(envelope, way, to)
     except RemoteError:
         turn.say(Measure("dropped", "CannotWrap"))
-        return
-    if posted is not None:
-        custody.note(turn, held.digest_of(kept), posted)
-    turn.say(Post(way.uri, wrapped, turn.packer(ENVELOPE).media_type, asks=posted is not None))
+        return None
+    turn.say(Post(way.uri, wrapped, turn.packer(ENVELOPE).media_type, return_route=asks))
+    return kept if asks else None
 
 
 def way_of_did(turn: Turn, did: str) -> Route | None:

@@ -227,8 +227,8 @@ class Refuted(Struct, frozen=True):
 
 
 class Recounted(Struct, frozen=True):
-    """What an author has said after place `after` of its chain, up to `upto`, does not count any more, or does again:
-    it turns out to have been allowed to read only by then (or not), which it could not know when it said that."""
+    """What an author may have said after place `after` of its chain, up to `upto`, does not count any more, or does
+    again: somebody has put it out, or made it a reader, as of an earlier place (or that does not count itself)."""
 
     group: str
     author: str

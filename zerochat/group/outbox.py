@@ -79,10 +79,10 @@ def send(turn: Turn, name: str, member: str, events: Sequence[Event]) -> None:
 
 
 def span_of(group: Group, events: Sequence[Event]) -> mail.Span | None:
-    """The positions of those of these events that are our own; None: there are none, or
-    one between them is lacking."""
+    """The positions of those of these events that are our own; None: there are none, or one between them is not among
+    them."""
     own = [event.seq for event in events if event.author == group.me]
-    return (own[0], own[-1]) if own and own[-1] - own[0] + 1 == len(own) else None
+    return (own[0], own[-1]) if own and own == [*range(own[0], own[-1] + 1)] else None
 
 
 def events_body(group: Group, events: Sequence[Event]) -> dict[str, Any]:

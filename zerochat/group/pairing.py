@@ -16,7 +16,7 @@ from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols import exchange
 from zerochat.didcomm.rotation import Prior
 from zerochat.errors import Malformed, Refused
-from zerochat.group import sync
+from zerochat.group import custody, sync
 from zerochat.group.contact import (
     Reach,
     check_proof,
@@ -236,6 +236,7 @@ def taken_up(turn: Turn, name: str, relationship: Relationship) -> bool:
     later = offers[place + 1 :]
     turn.edit(name, offers={**rest, member: later} if later else rest)
     turn.edit_peer(name, member, acked={}, less_at=0)
+    custody.lose(turn, name, member)
     established(turn, name, relationship)
     return True
 
@@ -264,6 +265,7 @@ def _learn_reach(turn: Turn, name: str, member: str, did: str) -> None:
     before = reach_of_member(group, member)
     if (found := replace(found, server_key=before.server_key or found.server_key)) != before:
         turn.edit_peer(name, member, reach=found)
+        custody.lose(turn, name, member)
 
 
 def established(turn: Turn, name: str, relationship: Relationship, *, first: bool = True) -> None:

@@ -6,7 +6,7 @@ from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.protocols import empty
 from zerochat.didcomm.service import Route
 from zerochat.errors import Malformed
-from zerochat.group import outbox, pairing, sync
+from zerochat.group import custody, outbox, pairing, sync
 from zerochat.group.contact import (
     WAYS_CHARS_MAX,
     Reach,
@@ -121,6 +121,8 @@ def moved(turn: Turn, name: str, member: str, body: ReachBody) -> None:
     reach = Reach(b64url_bytes(body.key) or before.server_key, pair, queue, ways)
     if reach != before:
         turn.edit_peer(name, member, reach=reach, reach_at=body.at)
+        if ways != before.mail:
+            custody.lose(turn, name, member)
         if pair is None and before.pair is not None:
             turn.say(Hangup(group.peers[member].link))
         dial(turn, name, member)

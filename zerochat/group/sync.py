@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.message import Message, new_id
-from zerochat.group import agreement, effects, mail, outbox
+from zerochat.group import agreement, custody, effects, mail, outbox
 from zerochat.group.effects import Notify, Recall
 from zerochat.group.event import load_event
 from zerochat.group.history.tips import tips
@@ -24,7 +24,7 @@ from zerochat.group.membership import missing
 from zerochat.group.notices import Receipt, ViewChanged
 from zerochat.group.outbox import have
 from zerochat.group.relationship import pack
-from zerochat.group.state import Custody, Group
+from zerochat.group.state import Group
 from zerochat.group.streams import own, terms
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import HEIGHTS_MAX, STATUS, SYNC
@@ -83,9 +83,8 @@ def note_loss(turn: Turn, name: str, member: str, view: str, theirs: Sequence[in
     upto = dict(zip(group.view.members, theirs, strict=False)).get(group.me, 0)
     less = upto < peer.acked.get(group.me, 0)
     if less and peer.less_at and turn.now >= peer.less_at + LOSS_MS:
-        turn.edit_peer(
-            name, member, said_at=at, less_at=0, acked={group.me: upto}, tries=0, retry_at=turn.now, custody=Custody()
-        )
+        turn.edit_peer(name, member, said_at=at, less_at=0, acked={group.me: upto}, tries=0, retry_at=turn.now)
+        custody.lose(turn, name, member)
         repair(turn, name)
     else:
         turn.edit_peer(name, member, said_at=at, less_at=(peer.less_at or turn.now) if less else 0)

@@ -133,8 +133,8 @@ def script_of(seed: int, names: Sequence[str], outsider: str) -> tuple[Act, ...]
     apart = random.Random(f"rotate {seed}")
     if apart.random() < ROTATIONS:
         who, to = apart.sample(names, 2)
-        for one, other in ((who, to), (to, who))[: apart.randint(1, 2)]:
-            acts.append(Act(apart.randint(0, LASTS_MS), ROTATE, one, other))
+        at_ms = apart.randint(0, LASTS_MS)
+        acts += [Act(at_ms, ROTATE, one, other) for one, other in ((who, to), (to, who))[: apart.randint(1, 2)]]
     return tuple(sorted(acts, key=lambda act: (act.at_ms, act.kind, act.who)))
 
 

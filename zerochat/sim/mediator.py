@@ -49,6 +49,8 @@ class SimulatedMediator:
             via.behind[self.did] = self
         self.mailboxes: dict[str, str] = {}
         """Whose a registered DID is: the short form of its recipient's."""
+        self.proven: set[str] = set()
+        """Registered DIDs of which their recipient has shown that they are its own."""
         self.waiting: dict[str, dict[str, bytes]] = {}
         """What is kept for each recipient, by parcel id."""
         self._long: dict[str, str] = {}
@@ -114,13 +116,14 @@ class SimulatedMediator:
                 self.dropped += 1
             else:
                 self.keep(recipient, envelope)
-        if recipient is None or not wanted.held:
+        if wanted.next not in self.proven or not wanted.wants_receipt or len(wanted.envelopes) > 1:
             return [], []
-        return [held.receipt(one, held.TIME_S_MAX, self._identity, self._random) for one in wanted.envelopes], []
+        return [held.receipt(wanted.envelopes[0], held.TIME_S_MAX, self._identity, self._random)], []
 
     def forget(self) -> None:
         """Nobody is known here any more."""
         self.mailboxes.clear()
+        self.proven.clear()
         self.waiting.clear()
         self._long.clear()
 
@@ -163,6 +166,8 @@ class SimulatedMediator:
         for change in mediation.read_update(message):
             if change.action == "add":
                 self.mailboxes.setdefault(change.did, me)
+                if mediation.is_proven(change, me, self.did, self._resolve):
+                    self.proven.add(change.did)
             elif self.mailboxes.get(change.did) == me:
                 del self.mailboxes[change.did]
             changed.append(Changed(change.did, change.action, "success"))

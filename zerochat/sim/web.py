@@ -62,12 +62,12 @@ class SimulatedWeb:
 
     def perform(self, node: str, effect: WebEffect) -> None:
         match effect:
-            case Post(uri, envelope):
+            case Post(uri, envelope, return_route=return_route):
                 socket = self.sockets.get((node, uri))
                 if socket is not None:
                     self._up(socket, envelope)
                 else:
-                    self._post(node, uri, envelope)
+                    self._post(node, uri, envelope, return_route)
             case Answered(handle, envelope, _):
                 if handle in self._handles:
                     self._up(self._handles[handle], envelope)
@@ -156,7 +156,7 @@ class SimulatedWeb:
 
     # --- POST -------------------------------------------------------------------------------------------------------
 
-    def _post(self, node: str, uri: str, envelope: bytes) -> None:
+    def _post(self, node: str, uri: str, envelope: bytes, return_route: bool) -> None:
         fails = self._world.dice.random() < self._loss
         too_late = fails and self._world.dice.random() < 0.5  # it was taken, but nobody hears that
 
@@ -164,7 +164,8 @@ class SimulatedWeb:
             mediator = self._at(uri)
             is_there = mediator is not None and mediator.up
             if mediator is not None and is_there and (too_late or not fails):
-                for answer in self._taken(mediator, envelope, Session()):
+                answers = self._taken(mediator, envelope, Session())
+                for answer in answers if return_route else ():
                     self._world.after(self._some_time(), lambda answer=answer: self._answered(node, answer))  # type: ignore[misc]
             if fails or not is_there:
                 self._world.after(1, lambda: self._world.hear(node, PostFailed(uri)))

@@ -2,8 +2,8 @@
 
 Whoever posts a forward is anonymous, and learns nothing: whether the recipient exists, whether its queue is full,
 whether the envelope could be read, the answer is always the same. So every refusal here is a count and no more. Only
-whoever knows a key that its recipient has proven to be its own (and tells nobody but those who may write there) can ask
-to be told that something is kept for it (`held.py`).
+whoever knows a key that its recipient has proven to be its own can ask for a receipt for what is kept for it (`held.py`
+has what that tells).
 
     with store.turn():                     everything that came in together
         outcome = mediator.hear(…)         … is heard, and written
@@ -190,17 +190,18 @@ class Mediator:
         outcomes = [self._take(envelope, place, wanted, now_ms) for envelope in wanted.envelopes]
         for what in outcomes[1:]:
             self.counts[what] += 1
-        asked = wanted.held and place.proven and outcomes in (["kept"], ["dropped.twice"])
-        receipt = self._receipt(wanted.envelopes[0], place) if asked else None
-        return Outcome(outcomes[0]) if receipt is None else Outcome(outcomes[0], receipt, MediaType.SIGNED)
-
-    def _receipt(self, envelope: bytes, place: Place) -> bytes | None:
-        """Our word that this is kept; None: it has been fetched."""
-        until = self.store.kept_until(place, pickup.deliverable(envelope))
-        if until is None:
-            return None
+        # Of what was here before we say nothing: whether it is there still, its recipient alone need know.
+        if not wanted.wants_receipt or not place.proven or outcomes != ["kept"]:
+            return Outcome(outcomes[0])
         self.counts["receipts"] += 1
-        return held.receipt(envelope, until, self.identity, self._random)
+        until = self._expires(wanted, now_s)
+        receipt = held.receipt(wanted.envelopes[0], until, self.identity, self._random)
+        return Outcome("kept", receipt, MediaType.SIGNED)
+
+    def _expires(self, wanted: Forward, now_s: int) -> int:
+        """When what came in a forward is thrown away, UTC seconds."""
+        latest = now_s + self.limits.age_s
+        return latest if wanted.expires_time is None else min(latest, wanted.expires_time)
 
     def _unwrapped(self, wanted: Forward, session: Session, now_ms: int, depth: int) -> Outcome:
         """A forward for ourselves holds what we had sent on a detour, or what another mediator has wrapped again."""
@@ -226,9 +227,7 @@ class Mediator:
         due = routing.ready_at(wanted, now_ms, self._random)
         if not self._has_room(place.recipient, len(envelope), is_delayed=due > now_ms):
             return "dropped.full"
-        expires = now_s + self.limits.age_s
-        if wanted.expires_time is not None:
-            expires = min(expires, wanted.expires_time)
+        expires = self._expires(wanted, now_s)
         detour = mix.detour(wanted.mix, self.mix_nodes, self._random, self._noise_chance)
         if detour is not None:
             around = self._around(envelope, place, detour, expires)

@@ -239,11 +239,6 @@ class Store:
         )
         return bool(self._rows(query, (digest,)))
 
-    def kept_until(self, place: Place, envelope: bytes) -> int | None:
-        """When this is thrown away if nobody has fetched it by then, UTC seconds; None: it does not wait here."""
-        rows = self._rows("SELECT expires FROM messages WHERE digest = ?", (digest_of(place, envelope),))
-        return rows[0][0] if rows else None
-
     def keep(self, place: Place, name: str, envelope: bytes, now_s: int, expires: int) -> None:
         """Put an envelope, which is not known, into the recipient's queue, as the message `name`."""
         self._write(

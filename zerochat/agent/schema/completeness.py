@@ -137,14 +137,17 @@ class RefutedNews(Struct, frozen=True, kw_only=True):
 
 
 class RecountedNews(Struct, frozen=True, kw_only=True):
-    """What an author has said does not count any more, or does again (`Event.void`): it turns out to have been allowed
-    to read only by then (or not), which it could not know when it said that."""
+    """What an author has said does not count any more, or does again (`Event.void`). An `amended` follows for each
+    message that stands otherwise by that."""
 
     type: Literal["recounted"] = "recounted"
     group: str
     author: str
     nick: str
     mine: bool
+    """Whether the author is who asks."""
+    out: bool
+    """Whether the author is no member any more."""
     after: int
     upto: int
     """The positions after `after`, up to this one."""

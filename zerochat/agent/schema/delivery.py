@@ -20,10 +20,10 @@ class MemberDelivery(Struct, frozen=True):
     nick: str
     delivered: bool
     state: DeliveryState = "unknown"
-    """`delivered`: it has said so itself. `sent`: it can be reached, and has not said so yet. `held`: nor has it, but
-    its mediator has signed that it keeps the event for it. `queued`: it cannot be reached, and gets the event as soon
-    as it can be. `left`: it went before it had said so. `unknown`: the event is somebody else's, who repeats it and not
-    we, and this member has told us nothing of it."""
+    """`delivered`: it has said so itself. `sent`: it can be reached, and has not said so yet. `held`: the same, but its
+    mediator has signed that it keeps the event for it (in the answers of `delivery` and `why`). `queued`: it cannot be
+    reached, and gets the event as soon as it can be. `left`: it went before it had said so. `unknown`: the event is
+    somebody else's, who repeats it and not we, and this member has told us nothing of it."""
     at: str | None = None
     """Since when it is known to have it; None: it is not, or that was not kept."""
     via: str = ""

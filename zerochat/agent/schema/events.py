@@ -93,8 +93,8 @@ class Event(Struct, frozen=True, kw_only=True):
     refuted: bool = False
     """True when its author has said something else in this place: it is nobody's word."""
     void: bool = False
-    """True when it does not count: its author was put out, or allowed to read only, by somebody who had not heard it.
-    Whoever heard of that first is not shown it, and newcomers do not get it."""
+    """True when it does not count: somebody has put its author out, or made it a reader, as of an earlier place of its
+    chain. Not everybody is shown it, and newcomers do not get it."""
     delivery: Delivery
 
 

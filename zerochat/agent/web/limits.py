@@ -10,6 +10,8 @@ HEADER_BYTES_MAX = 4_096
 REDIRECTS_MAX = 3
 REDIRECT_BODY_BYTES_MAX = 4_096
 """What is read of a response that nobody asked for, so that its connection can be used again."""
+REPLY_BYTES_MAX = 16 * 1024
+"""Of a signed response: a held receipt, which has the mediator's DID in it twice."""
 INVITATION_BYTES_MAX = 64 * 1024
 """What a short link may lead to. An invitation with three endpoints has 4 KiB."""
 SHORT_LINKS_MAX = 256

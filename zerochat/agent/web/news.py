@@ -25,8 +25,9 @@ ENVELOPE_TYPES = frozenset(
     }
 )
 """What may be posted. Which kind of envelope it is, only its content says."""
-REPLY_TYPES = ENVELOPE_TYPES | {"application/didcomm-signed+json"}
-"""What may come back: a mediator's receipt is signed and no secret."""
+SIGNED = "application/didcomm-signed+json"
+REPLY_TYPES = ENVELOPE_TYPES | {SIGNED}
+"""What may come back: a mediator's held receipt is signed and no secret."""
 
 
 class Arrived(Veiled, frozen=True):

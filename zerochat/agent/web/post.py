@@ -13,8 +13,8 @@ from yarl import URL
 
 from zerochat.agent.web.caller import TROUBLE, callable_url, reason, redirected
 from zerochat.agent.web.inbox import Inbox
-from zerochat.agent.web.limits import REDIRECT_BODY_BYTES_MAX, REDIRECTS_MAX
-from zerochat.agent.web.news import REPLY_TYPES, Arrived, Parcel, Settled
+from zerochat.agent.web.limits import REDIRECT_BODY_BYTES_MAX, REDIRECTS_MAX, REPLY_BYTES_MAX
+from zerochat.agent.web.news import REPLY_TYPES, SIGNED, Arrived, Parcel, Settled
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 
 BUSY = frozenset({429, 502, 503, 504})
@@ -92,7 +92,7 @@ class Poster:
         """Take an envelope out of the response if one was asked for. It was delivered, whatever is in here."""
         media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         wanted = parcel.return_route and media_type in REPLY_TYPES and self._inbox.has_room()
-        limit = ENVELOPE_BYTES_MAX if wanted else REDIRECT_BODY_BYTES_MAX
+        limit = (REPLY_BYTES_MAX if media_type == SIGNED else ENVELOPE_BYTES_MAX) if wanted else REDIRECT_BODY_BYTES_MAX
         body = bytearray()
         try:
             while len(body) <= limit and (chunk := await response.content.read(limit + 1 - len(body))):

@@ -327,7 +327,8 @@ def _delivery(chat: "Chat", rest: str) -> None:
 def _has(one: MemberDelivery) -> str:
     if one.delivered:
         return f"{name_of(one.nick)} has it{f' since {near_time(one.at)}' if one.at else ''}."
-    return f"{name_of(one.nick)} does not have it, as far as is known: {telling.STATES[one.state]}."
+    how = f"held by its mediator until {near_time(one.held_until)}" if one.held_until else telling.STATES[one.state]
+    return f"{name_of(one.nick)} does not have it, as far as is known: {how}."
 
 
 def _me(chat: "Chat", rest: str) -> None:

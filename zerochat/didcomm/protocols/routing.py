@@ -45,7 +45,7 @@ DELAY_MS_MAX: Final = 7 * 86_400_000
 
 _MIX = "org.zerochat.mix"
 _NOISE = "org.zerochat.noise"
-_HELD = "org.zerochat.held"
+_RECEIPT = "org.zerochat.receipt"
 """Members of the body that only zerochat writes, and that everybody else ignores."""
 
 
@@ -65,7 +65,7 @@ class Forward(Veiled, frozen=True):
     mix: Mix | None = None
     not_before: int | None = None
     """UTC seconds; only the draft has that (`wait_until_time`), and where there is a delay too, the later counts."""
-    held: bool = False
+    wants_receipt: bool = False
     """Whether the sender would like to have the mediator's word that it keeps it (`held.py`)."""
 
 
@@ -79,7 +79,7 @@ class _Body(msgspec.Struct):
     to: str | None = None
     msg: dict[str, Any] | str | None = None
     mix: dict[str, Any] | None = msgspec.field(name=_MIX, default=None)
-    held: bool = msgspec.field(name=_HELD, default=False)
+    wants_receipt: Any = msgspec.field(name=_RECEIPT, default=False)
 
 
 class _MixBody(msgspec.Struct):
@@ -153,7 +153,7 @@ def read_forward(message: Message) -> Forward:
         payloads = [attachment_bytes(attachment) for attachment in message.attachments]
     recipient = _recipient(body.to if body.next is None else body.next)
     wishes = message.delay_milli, message.expires_time, _mix(body.mix)
-    return Forward(recipient, _checked(payloads), *wishes, held=body.held)
+    return Forward(recipient, _checked(payloads), *wishes, wants_receipt=body.wants_receipt is True)
 
 
 def _recipient(name: str | None) -> str:
@@ -216,20 +216,20 @@ def forward(
     delay_milli: int | None = None,
     mix: Mix | None = None,
     noise: int = 0,
-    held: bool = False,
+    wants_receipt: bool = False,
 ) -> bytes:
     """The plaintext of a forward: `envelope` is for `recipient` (a DID, a key id, a verkey), and `to` is the mediator.
 
     The envelope is put in as it is, not read and written again. `noise`: so many bytes more, which mean nothing.
-    `held`: ask for the mediator's word that it keeps it.
+    `wants_receipt`: ask for the mediator's word that it keeps it.
     """
     body: dict[str, Any] = {"next" if profile == "didcomm/v2" else "to": recipient}
     if mix is not None:
         body[_MIX] = {"hop_chance": mix.hop_chance, "hop_decay": mix.hop_decay, "noise_chance": mix.noise_chance}
     if noise:
         body[_NOISE] = b64url(random(noise * 3 // 4))
-    if held:
-        body[_HELD] = True
+    if wants_receipt:
+        body[_RECEIPT] = True
     message = Message(
         type=FORWARD if profile == "didcomm/v2" else FORWARD_V1,
         id=new_id(random),
@@ -255,15 +255,14 @@ def wrap(
     expires_time: int | None = None,
     delay_milli: int | None = None,
     mix: Mix | None = None,
-    held: bool = False,
+    wants_receipt: bool = False,
 ) -> bytes:
     """The envelope with a layer for every mediator on a route, which leads to the recipient `to` (its DID; or a
     verkey, in v1). Without routing keys it stays as it is.
 
-    The wishes (delay, mix, held) are for the mediator next to the recipient, which is the innermost; the expiry is for
-    all.
-    A route whose `uri` is a DID has been made one with an address before (`service.deliverables`). Raises Malformed for
-    keys that cannot be used or resolved, and for an onion that would be too long.
+    The wishes (delay, mix, receipt) are for the mediator next to the recipient, which is the innermost; the expiry is
+    for all. A route whose `uri` is a DID has been made one with an address before (`service.deliverables`). Raises
+    Malformed for keys that cannot be used or resolved, and for an onion that would be too long.
     """
     if len(route.routing_keys) > HOPS_MAX:
         raise Malformed(why="a route with too many mediators")
@@ -280,10 +279,10 @@ def wrap(
             expires_time=expires_time,
             delay_milli=delay_milli,
             mix=mix,
-            held=held,
+            wants_receipt=wants_receipt,
         )
         envelope = packer.anoncrypt(plain, recipient=hop, random=random)
-        recipient, delay_milli, mix, held = _named(packer, name, resolve), None, None, False
+        recipient, delay_milli, mix, wants_receipt = _named(packer, name, resolve), None, None, False
     return envelope
 
 

@@ -126,9 +126,13 @@ def recounted(before: View, after: View, author: str, upto: int) -> Iterator[tup
         return
     cuts = {place for member in known for place in (*(at for at, _ in member.roles), member.until or 0)}
     cuts = {0, upto} | {place for place in cuts if 0 < place < upto}
+    changed: list[tuple[int, int, bool]] = []
     for first, last in pairwise(sorted(cuts)):
         if (counts := may_post(after, author, last)) != may_post(before, author, last):
-            yield first, last, counts
+            joined = bool(changed) and changed[-1][1:] == (first, counts)
+            begin = changed.pop()[0] if joined else first
+            changed.append((begin, last, counts))
+    yield from changed
 
 
 def label_free(view: View, label: str, but: str = "") -> bool:

@@ -24,12 +24,13 @@ from zerochat.group.state.groups import (
 from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second, Unheard
 from zerochat.group.state.joins import Claim, Join, JoinState, OpenInvitation
 from zerochat.group.state.ledger import Ended, Log, Mine, Wanted
-from zerochat.group.state.outside import Connection, Fault, Letter, Posted, Question, Whom
+from zerochat.group.state.outside import Awaited, Connection, Fault, Letter, Question, Whom
 from zerochat.group.state.streams import Asking, Early, OwnStream, Stream, Subscriber
 
 __all__ = [
     "Agent",
     "Asking",
+    "Awaited",
     "Chain",
     "Claim",
     "Comparison",
@@ -60,7 +61,6 @@ __all__ = [
     "OwnStream",
     "Past",
     "Peer",
-    "Posted",
     "Profile",
     "Question",
     "Regain",

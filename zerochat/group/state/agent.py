@@ -8,7 +8,7 @@ from zerochat.group.rotation import Rotation
 from zerochat.group.sharing import Sharing
 from zerochat.group.state.groups import Group
 from zerochat.group.state.joins import Join, OpenInvitation
-from zerochat.group.state.outside import Connection, Fault, Posted, Question
+from zerochat.group.state.outside import Awaited, Connection, Fault, Question
 
 
 class Agent(Struct, frozen=True):
@@ -30,7 +30,7 @@ class Agent(Struct, frozen=True):
     """The WebSockets of ours that are open right now."""
     faults: dict[str, Fault] = field(default_factory=dict)
     """By URI: those that did not take what we posted."""
-    posted: dict[bytes, Posted] = field(default_factory=dict)
+    awaited: dict[bytes, Awaited] = field(default_factory=dict)
     """By the digest of an envelope, the latest ones for which a mediator may give a receipt; as short-lived as the
     connections that they went over."""
     questions: dict[str, Question] = field(default_factory=dict)

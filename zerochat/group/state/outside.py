@@ -59,16 +59,20 @@ class Fault(Struct, frozen=True):
     """Leave it alone before this time, UTC ms."""
 
 
-class Posted(Struct, frozen=True):
-    """Events of ours in an envelope that went to a member's mediator, whose receipt for it may come (`custody.py`)."""
+class Awaited(Struct, frozen=True):
+    """Events of ours in an envelope that went to a member's mediator, whose held receipt may come (`custody.py`)."""
 
     group: str
+    me: str
+    """Whose chain it is: who left and came back has another one."""
     member: str
     first: int
     upto: int
-    """Their positions in our chain."""
+    """Their positions in that chain."""
     mediator: str
     """The DID of whoever is to say that it keeps it."""
+    at: int
+    """When it was posted, UTC ms."""
 
 
 class Whom(Struct, frozen=True):

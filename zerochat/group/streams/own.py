@@ -79,7 +79,14 @@ def publish(turn: Turn, name: str, events: Sequence[Event]) -> None:
         key, chain = moved_on(own.chain)
         body = outbox.events_body(turn.group(name), portion)
         turn.edit(name, stream=replace(own, chain=chain, number=own.number + 1))
-        _say(turn, name, partial(seal_content, key, body), portion[-1].seq, key, portion[0].seq)
+        _say(
+            turn,
+            name,
+            partial(seal_content, key, body),
+            portion[-1].seq,
+            key,
+            outbox.span_of(turn.group(name), portion),
+        )
 
 
 def _is_worn(turn: Turn, own: OwnStream) -> bool:
@@ -113,9 +120,11 @@ def _listeners(group: Group) -> list[tuple[str, Relationship]]:
     return [(did, one) for did, one in found if one is not None and one.established]
 
 
-def _say(turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key: bytes, first: int = 0) -> None:
-    """Say what is sealed behind the heading of a message, which leads up to this place of our chain, from `first` on if
-    there are events in it."""
+def _say(
+    turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key: bytes, span: mail.Span | None = None
+) -> None:
+    """Say what is sealed behind the heading of a message, which leads up to this place of our chain. `span`: the events
+    in it, if there are any."""
     group, own = turn.group(name), current(turn, name)
     time = max(1, turn.now, own.time + 1)
     head = heading(time, ed25519_public(group.seed), own.alias)
@@ -136,7 +145,7 @@ def _say(turn: Turn, name: str, sealed: Callable[[bytes], bytes], upto: int, key
         turn.say(Publish(data_queue(name, group.me), written, tuple(near.values())))
     for did in group.subscribers:  # a difference of sets would have another order in every process
         if did not in near:
-            _send(turn, name, did, written, (first, upto) if first else None)
+            _send(turn, name, did, written, span)
 
 
 def _send(turn: Turn, name: str, member: str, written: bytes, span: mail.Span | None = None) -> None:
@@ -180,7 +189,10 @@ def repeat(turn: Turn, name: str, member: str, events: Sequence[Event], messages
         outbox.send(turn, name, member, [event for event in events if event.is_control])
         return 0
     outbox.send(turn, name, member, [event for event in events if event.is_control or event.seq <= subscriber.after])
-    for _, written in messages:
-        _send(turn, name, member, written)
+    said = [event for event in events if not event.is_control and event.seq > subscriber.after]
+    for upto, written in messages:
+        within = [event for event in said if event.seq <= upto]
+        said = said[len(within) :]
+        _send(turn, name, member, written, outbox.span_of(turn.group(name), within))
     last = events[-1].seq if events else 0
     return min(last, messages[-1][0]) if messages else last

@@ -26,7 +26,7 @@ from zerochat.tui.state.conversation import Conversation
 from zerochat.tui.state.feed import LogNews
 from zerochat.tui.state.hints import NO_GROUP
 
-SIGNS = {"delivered": "✓", "sent": "→", "held": "◎", "queued": "…"}
+SIGNS = {"delivered": "✓", "sent": "→", "held": "⇥", "queued": "…"}
 
 
 def whole(found: Completeness) -> Printable:
@@ -57,10 +57,10 @@ def show(chat: Board, news: LogNews) -> None:
                 _alarm(chat, conversation, did, sentence)
             elif here:
                 chat.flash(sentence)
-        case RecountedNews(author=did):
-            if conversation.recount(did, news.after, news.upto, counts=news.counts):
-                chat.rows_changed(conversation, None)
-                _alarm(chat, conversation, did, sentence)
+        case RecountedNews(mine=True, counts=False):
+            chat.tell(sentence if here else Printable(f"{conversation.name}: {sentence}"), trouble=True)
+        case RecountedNews() if here:
+            chat.flash(sentence)
         case DiffersNews() if not here:  # there the banner says it, until it is dismissed
             chat.tell(Printable(f"{conversation.name}: {sentence}"), trouble=True)
         case GapNews(state="lost") | CompleteNews() if here:
@@ -165,7 +165,7 @@ def state_of(one: MemberDelivery) -> str:
             return "  on its way over a mediator" + again if one.via == "mediator" else f"  on its way{again}"
         case "held":
             until = f" until {clock_of(one.held_until)}" if one.held_until else ""
-            return f"  held by its mediator{until}; {heard}"
+            return f"  held by its mediator{until}"
         case "queued":
             return f"  queued; {heard}"
         case _:

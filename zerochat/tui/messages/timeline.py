@@ -351,13 +351,6 @@ class Timeline:
                 self.rows[at] = replace(self.rows[at], vouched=False)
                 self._remeasure(at)
 
-    def recount(self, keys: Iterable[Key], *, counts: bool) -> None:
-        """What these rows say counts, or does not."""
-        for key in keys:
-            if (at := self.index(key)) is not None:
-                self.rows[at] = replace(self.rows[at], void=not counts)
-                self._remeasure(at)
-
     def forget(self, keys: Sequence[Key]) -> None:
         """Take rows out wherever they stand."""
         for key in keys:

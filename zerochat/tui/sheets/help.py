@@ -17,7 +17,8 @@ from zerochat.tui.writing.commands import COMMANDS
 LEGEND = (
     ("✓2/3, 0/3", "2 of the 3 others have your message; nobody yet"),
     ("late, vouched", "came after what stands below; not confirmed by its author"),
-    ("void", "its author could not write any more by then: not everybody is shown it"),
+    ("void", "does not count: its author was put out, or made a reader, as of before"),
+    ("F9: → ⇥ …", "on its way; held by that member's mediator; no way to it now"),
     ("│ bob: …", "above a message: what it answers; g goes there"),
     ("👍 2, [🎉 1]", "what others answered with; yours in brackets"),
     ("┃ ▌", "left of a message: it calls you by name; it is selected"),
@@ -25,7 +26,7 @@ LEGEND = (
     ("3 missing", "known to be said, not here yet; F12 says whose"),
     ("2/3 connected", "of the others, how many are connected now"),
     ("● ◐ ○", "a member is connected, connecting, unreachable"),
-    ("◎ mail 14:03", "a mediator keeps what is for it; only when it was last heard tells if it is there"),
+    ("◎ mail 14:03", "reached over a mediator; only when it was last heard tells if it is there"),
     ("≈ before a name", "mixes scripts, or looks like another's: compare the end of the key"),
     ("✓ ! before a key", "you verified it; you verified somebody else so named"),
     ("§ behind a name", "was convicted, of withholding a message say: its sheet says of what"),

@@ -152,13 +152,6 @@ class Conversation(Struct):
         """Show no more what somebody else has said in this author's name."""
         self.timeline.forget(self._vouched(author, after, upto))
 
-    def recount(self, author: str, after: int, upto: int, *, counts: bool) -> bool:
-        """What this author has said there counts, or does not; whether any of it is shown."""
-        rows = (row for row in self.timeline.rows if row.author == author and row.kind == "post" and not row.local)
-        keys = [row.key for row in rows if after < row.position <= upto]
-        self.timeline.recount(keys, counts=counts)
-        return bool(keys)
-
     def _vouched(self, author: str, after: int, upto: int) -> list[Key]:
         rows = (row for row in self.timeline.rows if row.author == author and row.vouched and not row.local)
         return [row.key for row in rows if after < row.position <= upto]
