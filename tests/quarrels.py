@@ -279,12 +279,14 @@ class Story:
         listener.ended[digest] = close, receipt, posted_ms
 
     def owes(self, listener: Listener, said: Data) -> bool:
-        """Whether the publisher still has to deliver this; if not, the subscription is over for it."""
+        """Whether the publisher still has to deliver this; if not, nor anything later, the subscription is over for it.
+        What is dated ahead is not owed any more, and what comes after that may be."""
         if listener.subscription is None:
             return False
         ended = listener.ended.get(listener.subscription.accept.digest)
         if ended is not None and said.time > ended[2]:
-            listener.subscription = None
+            if self.clock() > ended[2]:
+                listener.subscription = None
             return False
         return True
 

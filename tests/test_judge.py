@@ -80,6 +80,11 @@ def test_many_histories_are_judged_as_they_were(budget, figures):
     assert upheld
 
 
+def test_seed_8335_owes_what_is_dated_before_its_end_and_sent_after_one_that_is_dated_ahead():
+    upheld, found = tried([8335])
+    assert upheld and found > 4
+
+
 @pytest.mark.slow
 def test_another_process_comes_to_the_same_from_the_file_alone(tmp_path):
     quarrels = [quarrel for seed in range(12) for quarrel in Story(seed).play()]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from zerochat.group import agreement
 from zerochat.group.contact import member_link
-from zerochat.group.effects import Admit, Dial, Dispatch, Effect, Notify, Publish, Refuse, Reply
+from zerochat.group.effects import Admit, Dial, Dispatch, Effect, Notify, Publish, Refuse, Remember, Reply
 from zerochat.group.engine import NotPossible
 from zerochat.group.event import ADD, REMOVE, Event, load_event
 from zerochat.group.history import regain
@@ -339,7 +339,13 @@ class Arena(Fragile):
             believed = (kept | group.control.keys()) - self.made  # chance may have somebody really say the same
             if not believed.isdisjoint(spoils.events):
                 raise Violation(f"seed {self.seed}: {name} believes what was forged: {attack}")
-            if not kept.isdisjoint(spoils.unshown):
+            if any(row.id in spoils.unshown and not _counts(group, row) for row in node.log):
                 raise Violation(f"seed {self.seed}: {name} shows what does not count: {attack}")
             if not (group.view.members.keys() - set(group.quarantine)).isdisjoint(spoils.strangers):
                 raise Violation(f"seed {self.seed}: {name} takes a stranger for a member: {attack}")
+
+
+def _counts(group: Group, row: Remember) -> bool:
+    """Whether something that was said counts, as this group stands now: a role that its author gave itself may have
+    turned out not to count."""
+    return may_post(group.view, row.author, row.seq)

@@ -152,9 +152,14 @@ class Checks:
             for row in self.nodes[name].log:
                 if row.type in CONTROL or row.author not in honest - owner.keys() or row.id not in self.made:
                     continue
+                author = next((one for one in self.nodes.values() if row.id in one.audiences), None)
                 for other, group in active.items():
                     me = group.view.members.get(group.me)
-                    meant = me is not None and me.joined <= row.lamport and may_post(group.view, row.author, row.seq)
+                    if me is None or me.joined > row.lamport or not may_post(group.view, row.author, row.seq):
+                        continue
+                    # What was said when its author had not heard of this one was said before its time.
+                    told = author is not None and group.me in author.audiences[row.id]
+                    meant = told or (group.view.policy.history, me.history) == ("all", "all")
                     if meant and row.id not in kept[other] and row.author not in group.needs:
                         yield f"{other} lacks what {name} has of somebody who is gone"
 

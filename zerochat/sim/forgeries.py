@@ -17,6 +17,7 @@ from zerochat.group.membership import (
     heads_of,
     may_change_role,
     may_remove,
+    voters_for,
     votes_for,
 )
 from zerochat.group.membership.view import View
@@ -134,7 +135,8 @@ def without_the_right(one: Adversary) -> Spoils | None:
     if group is None or not group.others:
         return None
     target = one.dice.choice(group.others)
-    votes = votes_for(group.control, group.view, target)
+    # One for whom enough have voted is in order; how much their votes count, is seen when it takes effect.
+    votes = voters_for(group.control, group.view, target)
     if one.dice.random() < 0.5 and not may_remove(group.view, group.me, target, votes):
         return spread(one, one.event(REMOVE, {"member": target, "after": 0}))
     role = one.dice.choice(("reader", "admin"))
