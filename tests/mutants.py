@@ -307,10 +307,10 @@ def _one_place_for_all(patch: Patch) -> None:
     """What is said in a stream always follows its beginning."""
     say = own._say
 
-    def again(turn, name, sealed, upto, key):
+    def again(turn, name, sealed, upto, key, span=None):
         stream = own.current(turn, name)
         turn.edit(name, stream=replace(stream, head=stream.start))
-        say(turn, name, sealed, upto, key)
+        say(turn, name, sealed, upto, key, span)
 
     patch.setattr(own, "_say", again)
 
