@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from ast import literal_eval
 from types import SimpleNamespace
 
 import pytest
@@ -99,15 +98,7 @@ def test_a_shell_completes_what_is_typed(world, shell):
     if shell == "bash":
         del typed["zerochat send odd\t-m x"]
         typed["zerochat --profile=wor\tstatu\t"] = ["--profile=work", "status"]
-    with terminal(world, program=SHELLS[shell]) as one:
-        one.type(f"cd {world.folder}\r")
-        one.type(BEGINNING[shell].format(script=script(world, shell)) + "\r")
-        one.shows("ready")
-        for number, (line, words) in enumerate(typed.items(), 1):
-            one.type(f"{line}\r")  # a shell reads it key by key, however fast it comes
-            until(lambda number=number: world.called.exists() and lines(world) >= number, f"{line!r} in {one.shown!r}")
-            assert world.called.read_text().splitlines()[-1] == str(words), one.shown[-3000:]
-        one.type("exit\r")
+    one = typed_in(world, shell, script(world, shell), typed)
     assert not (world.folder / "never").exists()
     assert "\x1b[2Jevil" not in one.shown
 
@@ -126,24 +117,32 @@ def test_the_words_of_the_analysis_are_completed_too(world, shell):
     program = [sys.executable, "-m", "analytics", "completion", shell]
     made.write_bytes(subprocess.run(program, env=world.environment, capture_output=True, check=True).stdout)
     typed = {
-        "zerochat-analytics ru\t--in expor\t --out study --wi\t10": ["run", "--in", "exports", "--out", "study", "10"],
+        "zerochat-analytics ru\t--in expor\t --out study --wi\t10": [
+            *("run", "--in", "exports/", "--out", "study", "--within", "10")
+        ],
         "zerochat-analytics completion fi\t": ["completion", "fish"],
         "zerochat statu\t": ["status"],
     }
-    with terminal(world, program=SHELLS[shell]) as one:
-        one.type(f"cd {world.folder}\r")
-        one.type(BEGINNING[shell].format(script=f"{script(world, shell)}; {source(shell)} {made}") + "\r")
-        one.shows("ready")
-        for number, (line, words) in enumerate(typed.items(), 1):
-            one.type(f"{line}\r")
-            until(lambda number=number: world.called.exists() and lines(world) >= number, f"{line!r} in {one.shown!r}")
-            given = [word.rstrip("/") for word in literal_eval(world.called.read_text().splitlines()[-1])]
-            assert [word for word in given if word != "--within"] == words, one.shown[-3000:]
-        one.type("exit\r")
+    typed_in(world, shell, f"{script(world, shell)}; {source(shell)} {made}", typed)
 
 
 def source(shell):
     return "source" if shell == "fish" else "."
+
+
+def typed_in(world, shell, sourced, typed):
+    """What is typed in a shell that has read these scripts, line by line: each calls a program with the words behind
+    it."""
+    with terminal(world, program=SHELLS[shell]) as one:
+        one.type(f"cd {world.folder}\r")
+        one.type(BEGINNING[shell].format(script=sourced) + "\r")
+        one.shows("ready")
+        for number, (line, words) in enumerate(typed.items(), 1):
+            one.type(f"{line}\r")  # a shell reads it key by key, however fast it comes
+            until(lambda number=number: world.called.exists() and lines(world) >= number, f"{line!r} in {one.shown!r}")
+            assert world.called.read_text().splitlines()[-1] == str(words), one.shown[-3000:]
+        one.type("exit\r")
+    return one
 
 
 def lines(world):

@@ -51,6 +51,7 @@ REMEMBERED_MAX = 1_000
 FILE = "  > "
 """Before a file that comes with a message: no line of a message stands so far to the left."""
 VOID = "  (void: not everybody is shown it)"
+"""Behind what does not count (`Event.void`)."""
 INDENT = "    "
 """Before the second and further lines of a message, so that no message can look like two."""
 
