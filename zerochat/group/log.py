@@ -426,6 +426,7 @@ def hear_shared(turn: Turn, name: str, sender: str, event: Event) -> None:
     if chain.seq == 0 and event.seq > 1 and not _came_after_us(group, author):
         begun = replace(Chain.after(event.seq - 1), own=Spot(), untold=True)
         turn.edit(name, chains={**group.chains, event.author: begun})
+        vouched.fetch_beginning(turn, name, event.author)
     if _is_next(turn.group(name), event):
         ours = event.author == group.me  # our mark is under it
         _take(turn, name, event, by="" if event.sig or ours else sender)

@@ -79,12 +79,15 @@ def fetch(turn: Turn, name: str) -> None:
         return
     chains = {author: past for author, past in _open(group).items() if not full(past)}
     if state.done and not state.asked >= chains.keys():
-        state = replace(state, done=False, tries=0)  # somebody has told us only now that there is more
+        state = replace(state, done=False, tries=0, asks={})  # somebody has told us only now that there is more
     elif state.done:
-        if not chains or not _whole(group) or state.late >= LATE_MAX:
+        if not chains or not _whole(group):
             return
-        round_ = min(len(group.peers), ASKED_MAX)
-        state = replace(state, late=state.late + 1, tries=max(0, _tries_max(group) - round_))
+        if state.tries >= _tries_max(group):
+            if state.late >= LATE_MAX:
+                return
+            round_ = min(len(group.peers), ASKED_MAX)
+            state = replace(state, late=state.late + 1, tries=max(0, _tries_max(group) - round_))
     if not chains:
         _settle(turn, name, replace(state, done=True))
         return
@@ -100,16 +103,28 @@ def fetch(turn: Turn, name: str) -> None:
         pages = 1 if mail.by_mail(turn, name, whom) else state.pages  # mail overtakes mail
         errands.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True, pages=pages)
         asked = state.asked | {author for author, _, _ in want}
-        turn.edit(name, fetching=replace(state, tries=state.tries + 1, asked=asked, waited=0))
+        asks = {did: times for did, times in state.asks.items() if did in group.peers}
+        asks[whom] = asks.get(whom, 0) + 1
+        turn.edit(name, fetching=replace(state, tries=state.tries + 1, asked=asked, asks=asks, waited=0))
     elif state.waited < WAITS_MAX or state != group.fetching:
         turn.edit(name, fetching=replace(state, waited=min(state.waited + 1, WAITS_MAX)))
     delay = min(AGAIN_MS << min(state.tries, 10), AGAIN_MS_MAX)
-    turn.timer("history", name, max(delay, NOBODY_MS) if whom is None and state.waited >= WAITS_MAX else delay)
+    if whom is None and state.waited >= WAITS_MAX:
+        delay = max(delay, NOBODY_MS)
+    elif whom is not None and state.done and state.tries + 1 >= _tries_max(group):  # the last one of this round
+        delay = LATER_MS << state.late
+    turn.timer("history", name, delay)
 
 
 def _tries_max(group: Group) -> int:
     """After so many answers in vain there is nothing more to be had, for now."""
-    return max(TRIES_MAX, 3 * min(len(group.peers), ASKED_MAX)) if _whole(group) else 2
+    able = min(len(group.peers), ASKED_MAX)
+    if _whole(group):
+        return max(TRIES_MAX, 3 * able)
+    # Whoever has gone tells nobody any more from where on it is for us, and each may have less of it than the next one.
+    gone = (group.chains[author] for author in group.view.former if author in group.chains)
+    open_ = any(chain.untold and chain.past is not None and chain.past.first > 1 for chain in gone)
+    return max(2, able) if open_ else 2
 
 
 def _whole(group: Group) -> bool:
@@ -118,9 +133,10 @@ def _whole(group: Group) -> bool:
 
 
 def _whom(turn: Turn, name: str, state: Fetching) -> str | None:
-    """Who is asked next: first those who keep the history, each in its turn; nobody by mail as long as there is a
-    link; and for a while nobody who knows of other members or roles, because what counts depends on these. Once all who
-    know of the same ones have been asked in vain, twice each, it is everybody's turn: those could be liars."""
+    """Who is asked next: whoever was asked least often, and of these first those who keep the history; nobody by mail
+    as long as there is a link; and for a while nobody who knows of other members or roles, because what counts depends
+    on these. Once all who know of the same ones have been asked in vain, twice each, it is everybody's turn: those
+    could be liars."""
     group = turn.group(name)
     keepers = group.view.keepers
     able = [member for member in group.peers if errands.free(turn, name, member)]
@@ -128,8 +144,8 @@ def _whom(turn: Turn, name: str, state: Fetching) -> str | None:
     if state.waited < WAITS_MAX and (not agreed or state.tries < 2 * len(agreed)):
         able = agreed
     near = [member for member in able if not mail.by_mail(turn, name, member)] or able
-    near.sort(key=lambda did: (did not in keepers, group.view.members[did].joined, did))
-    return near[state.tries % len(near)] if near else None
+    order = {did: (state.asks.get(did, 0), did not in keepers, group.view.members[did].joined, did) for did in near}
+    return min(near, key=order.__getitem__, default=None)
 
 
 # --- taking in ------------------------------------------------------------------------------------------------------
@@ -146,18 +162,20 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
         got += _prepend(turn, name, member, author, stretch)
     stuck = not got  # although there is more: else whoever says so, and has nothing to show, is asked for ever
     vain = not got and state.tries >= _tries_max(group)
-    done = not more and (vain or not _open(turn.group(name)))
+    over = not more and (vain or not _open(turn.group(name)))
     more_comes = member in group.errands
     pages = 1 if stuck else state.pages if more_comes else min(PAGES_MAX, state.pages * 2)
-    late = state.late if stuck else 0
-    state = replace(state, got=state.got + got, tries=state.tries if stuck else 0, done=done, pages=pages, late=late)
-    if late:
+    done = over or (state.done and stuck)  # nobody is told that we look once more
+    state = replace(state, got=state.got + got, done=done, pages=pages)
+    if not stuck:
+        state = replace(state, tries=0, asks={}, late=0)
+    if state.late:
         turn.edit(name, fetching=state)  # no news
     else:
         _settle(turn, name, state)
-    if done and _whole(group):
-        turn.timer("history", name, LATER_MS << late)
-    if not done and not (stuck and more):  # else ever more rarely, as `fetch` has said
+    if over and _whole(group):
+        turn.timer("history", name, LATER_MS << state.late)
+    if not over and not (stuck and more):  # else ever more rarely, as `fetch` has said
         turn.timer("history", name, AGAIN_MS if stuck or more_comes else 1)
 
 

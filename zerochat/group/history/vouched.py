@@ -13,7 +13,7 @@ from zerochat.group.event import Event
 from zerochat.group.files import keeping
 from zerochat.group.history import unheard
 from zerochat.group.notices import Confirmed, Refuted
-from zerochat.group.state import Chain, Group, Past, Spot
+from zerochat.group.state import Chain, Fetching, Group, Past, Spot
 from zerochat.group.turn import Turn
 
 AGAIN_MS = 1_000
@@ -117,6 +117,14 @@ def fetch_anew(turn: Turn, name: str, author: str) -> None:
     """There is more to fetch of this chain than we knew when we asked for it."""
     _ask_again(turn, name, author)
     turn.timer("history", name, AGAIN_MS)  # whatever else was to be looked for later
+
+
+def fetch_beginning(turn: Turn, name: str, author: str) -> None:
+    """What a member has of this chain, whose author has gone, begins in the middle: others may have more of it, and it
+    may be for us even in a group whose past is not for newcomers."""
+    if turn.group(name).fetching is None:
+        turn.edit(name, fetching=Fetching())
+    fetch_anew(turn, name, author)
 
 
 def _ask_again(turn: Turn, name: str, author: str) -> None:

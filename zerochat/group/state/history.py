@@ -118,6 +118,8 @@ class Fetching(Struct, frozen=True):
     """Events."""
     tries: int = 0
     """How often in a row nobody has answered, or with nothing new."""
+    asks: dict[str, int] = field(default_factory=dict)
+    """How often we have asked each member since the last answer with something new."""
     pages: int = 1
     """How many answers we ask for at once: ever more, as long as none is lost."""
     late: int = 0
