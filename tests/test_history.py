@@ -491,6 +491,80 @@ def test_whoever_had_nothing_is_asked_again_later(cut, monkeypatch):
     assert any(isinstance(one, HistoryFetched) and one.got for one in world.notices["n2"][told:])
 
 
+def test_nobody_is_passed_over_who_may_be_the_only_one_to_have_it(cut, monkeypatch):
+    """However many have nothing, and were asked for longer than the one who has: that one has its turn."""
+    monkeypatch.setattr(past, "TRIES_MAX", 2)
+    monkeypatch.setattr(past, "ASKED_MAX", 1)
+    world = cut(6)
+    world.bring_in("n1", "n2", "n3", "n4")
+    world.post("n0", "one", "two")
+    world.run(for_ms=5_000)
+    fetch, asked = Node.fetch, []
+
+    def only_one_has_it(node, wanted):
+        if wanted.back:
+            asked.append(node.name)
+        found = fetch(node, wanted)
+        return found if node.name == "n4" else replace(found, records=(), more=False)
+
+    monkeypatch.setattr(Node, "fetch", only_one_has_it)
+    world.bring_in("n5")
+    assert world.run(lambda: world.texts("n5") == ["one", "two"], for_ms=8 * past.LATER_MS)
+    assert asked[:5] == ["n0", "n1", "n2", "n3", "n4"], "each is asked before anybody is asked again"
+
+
+def test_who_does_not_answer_does_not_use_up_the_times_that_it_is_asked_for_again(cut, monkeypatch):
+    world = cut(4)
+    world.bring_in("n1", "n2")
+    world.post("n0", "one", "two")
+    world.run(for_ms=5_000)
+    fetch, perform, asked = Node.fetch, world._perform, []
+
+    def nothing_yet(node, wanted):
+        return replace(fetch(node, wanted), records=(), more=False)
+
+    def silent(node, effect):
+        if isinstance(effect, Fetch) and effect.back:
+            asked.append((node.name, world.now))
+            if node.name == "n0":
+                return
+        perform(node, effect)
+
+    world._perform = silent
+    with monkeypatch.context() as patch:
+        patch.setattr(Node, "fetch", nothing_yet)
+        world.bring_in("n3")
+        world.run(for_ms=3 * past.LATER_MS)
+        state = world.nodes["n3"].agent.groups[world.id].fetching
+        assert state.done and 0 < state.late < past.LATE_MAX
+    assert {name for name, _ in asked} == {"n0", "n1", "n2"}
+    assert world.run(lambda: world.texts("n3") == ["one", "two"], for_ms=4 * past.LATER_MS)
+
+
+def test_what_somebody_who_has_gone_said_to_us_is_asked_of_all_in_a_group_without_a_past(cut, monkeypatch):
+    """Whoever came later has only the end of it, and does not know that there was more for us."""
+    world = cut(4, Policy(history="none"))
+    world.bring_in("n1")
+    world.deaf.add(frozenset({"n1", "n2"}))
+    world.bring_in("n2")
+    world.post("n1", "one", "two")
+    world.run(for_ms=5_000)
+    assert world.texts("n0") == ["one", "two"]
+    world.bring_in("n3")
+    world.post("n1", "three")
+    world.run(for_ms=5_000)
+    assert world.texts("n3") == ["three"]
+    fetch = Node.fetch
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Node, "fetch", lambda node, it: replace(fetch(node, it), records=()) if node.name == "n0" else fetch(node, it)
+        )
+        world.ask("n1", LeaveGroup(world.id))
+        assert world.run(lambda: world.texts("n2") == ["three"], for_ms=60_000)
+    assert world.run(lambda: world.texts("n2") == ["one", "two", "three"], for_ms=60_000)
+    assert world.texts("n3") == ["three"], "who came later is not told what was said before"
+
+
 def test_history_that_its_author_contradicts_is_not_taken(cut):
     """Whoever keeps the history changes a word in it: the author has named the right one by its hash."""
     world = cut()
