@@ -12,7 +12,7 @@ from zerochat.errors import Malformed, Refused
 from zerochat.group import log, sync
 from zerochat.group.conduct import ENVELOPES_MAX
 from zerochat.group.effects import Confirm, Dispatch, Fetch, InvitationCreated, Publish, Remember
-from zerochat.group.event import POST, load_event
+from zerochat.group.event import LEAVE, POST, load_event
 from zerochat.group.history import errands, needs, past, vouched
 from zerochat.group.history.policy import Entry, floor_of, portion
 from zerochat.group.membership import Policy
@@ -20,6 +20,7 @@ from zerochat.group.notices import Gap, HistoryFetched, Refuted
 from zerochat.group.state import Chain, Errand, Fetching, Past, Spot
 from zerochat.group.stimuli import (
     AcceptInvitation,
+    ChangeLabel,
     CreateGroup,
     CreateInvitation,
     Fetched,
@@ -555,14 +556,72 @@ def test_what_somebody_who_has_gone_said_to_us_is_asked_of_all_in_a_group_withou
     world.run(for_ms=5_000)
     assert world.texts("n3") == ["three"]
     fetch = Node.fetch
+
+    def silent(node, asked):
+        return replace(fetch(node, asked), records=()) if node.name == "n0" else fetch(node, asked)
+
     with monkeypatch.context() as patch:
-        patch.setattr(
-            Node, "fetch", lambda node, it: replace(fetch(node, it), records=()) if node.name == "n0" else fetch(node, it)
-        )
+        patch.setattr(Node, "fetch", silent)
         world.ask("n1", LeaveGroup(world.id))
         assert world.run(lambda: world.texts("n2") == ["three"], for_ms=60_000)
     assert world.run(lambda: world.texts("n2") == ["one", "two", "three"], for_ms=60_000)
     assert world.texts("n3") == ["three"], "who came later is not told what was said before"
+
+
+def forging(monkeypatch, name, kinds=(POST,)):
+    """Have this node hand over other words, one after the other, in the place of all of these kinds."""
+    fetch = Node.fetch
+
+    def forged(records):
+        before = {}
+        for event in map(load_event, records):
+            if event.type in kinds:
+                pre = before.get(event.author, event.pre)
+                event = replace(event, type=POST, body={"text": "forged"}, sig="", pre=pre)
+                event = load_event(event.record)
+                before[event.author] = event.id
+            yield event.record
+
+    def lying(node, asked):
+        found = fetch(node, asked)
+        return replace(found, records=tuple(forged(found.records))) if node.name == name else found
+
+    monkeypatch.setattr(Node, "fetch", lying)
+
+
+def test_what_somebody_who_has_left_has_signed_speaks_against_what_others_hand_over(cut, monkeypatch):
+    """Its last word is signed, and names what was before it: there is nothing to make up in either place."""
+    world = cut()
+    world.bring_in("n1", "n2")
+    world.deaf.add(frozenset({"n0", "n2"}))
+    world.post("n0", "one")
+    with monkeypatch.context() as patch:
+        forging(patch, "n1", (POST, LEAVE))
+        world.ask("n0", LeaveGroup(world.id))
+        world.run(for_ms=30_000)
+        assert world.did("n0") in world.nodes["n2"].agent.groups[world.id].view.former
+        assert world.texts("n2") == []
+    assert world.run(lambda: world.texts("n2") == ["one"], for_ms=120_000)
+
+
+def test_what_was_handed_over_is_given_up_for_what_its_author_turns_out_to_have_signed(cut, monkeypatch):
+    world = cut()
+    world.bring_in("n1", "n2")
+    world.deaf.add(frozenset({"n0", "n2"}))
+    world.post("n0", "one")
+    with monkeypatch.context() as patch:
+        forging(patch, "n1")
+        world.run(for_ms=1_000)
+        world.kill("n0")
+        assert world.run(lambda: world.texts("n2") == ["forged"], for_ms=60_000)
+        world.ask("n0", ChangeLabel(world.id, "zero"))
+        signed = load_event(world.nodes["n0"].log[-1].record)
+        turn = world.turn("n2")
+        log.hear_event(turn, world.id, world.did("n1"), signed)
+        world.perform("n2", turn)
+        assert world.texts("n2") == []
+        assert any(isinstance(one, Refuted) for one in world.notices["n2"])
+    assert world.run(lambda: world.texts("n2") == ["one"], for_ms=120_000)
 
 
 def test_history_that_its_author_contradicts_is_not_taken(cut):

@@ -145,18 +145,19 @@ def news(item: LogNews, name: Name, clock: Clock) -> str:
             if item.by:
                 return (
                     f"Careful: what {name(item.by_nick)} has handed over of {who}'s chain is something else than what "
-                    f"{other} has in place {item.position}: one of these three shows what is not so, and nobody can "
-                    "prove which. Ask them all."
+                    f"{other} has in place {item.position}: one of these three, or whoever they have it from, shows "
+                    "what is not so, and nobody can prove which. Ask them all."
                 )
             if item.mine:
                 return (
                     f"Careful: {other} has something else than you from number {item.position} of your own chain on. "
-                    f"Either another copy of your profile has spoken, or {other} shows what is not so."
+                    f"Either another copy of your profile has spoken, or {other}, or whoever it has it from, shows "
+                    "what is not so."
                 )
             return (
                 f"Careful: {other} has something else than you from number {item.position} of {who}'s chain on. Either "
-                f"{who} has said two different things, or {other} shows what is not so: nobody can prove which. Ask "
-                "them both."
+                f"{who} has said two different things, or {other}, or whoever it has it from, shows what is not so: "
+                "nobody can prove which. Ask them both."
             )
         case EarlierNews():
             events = f"{item.got} event{'s' * (item.got != 1)}"

@@ -234,11 +234,12 @@ def differs_sentence(group: Group, found: Difference) -> str:
     if found.author == group.me:
         return (
             f"{member} has something else than you from number {found.seq} of your own chain on: either another copy "
-            f"of your profile has spoken, or {member} shows what is not so."
+            f"of your profile has spoken, or {member}, or whoever it has it from, shows what is not so."
         )
     return (
         f"{member} has something else than you from number {found.seq} of {author}'s chain on: either {author} has "
-        f"said two different things, or {member} shows what is not so, and nobody can prove which."
+        f"said two different things, or {member}, or whoever it has it from, shows what is not so, and nobody can "
+        "prove which."
     )
 
 

@@ -331,6 +331,10 @@ def _take_effect(turn: Turn, name: str, event: Event) -> None:
     view = resolve_view(control)
     heads = tuple(sorted({*before.heads, event.id}.difference(event.deps)))
     turn.edit(name, control=control, view=view, heads=heads, lamport=max(before.lamport, event.lamport))
+    if event.author != before.me:
+        vouched.hear_author(turn, name, event)
+        if turn.group(name).chain(event.author).seq < before.chain(event.author).seq:
+            turn.timer("need", name, sync.RETRY_MS, keep=True)
     remember(turn, name, event, late)
     agreement.accuse(turn, name, before.view.forked)
     if view.ledger:
@@ -418,12 +422,15 @@ def hear_shared(turn: Turn, name: str, sender: str, event: Event) -> None:
     if event.sig:
         event.check_signature()
         vouched.hear_author(turn, name, event)
+    elif vouched.contradicted(vouched.signed_by(group, event.author), event):
+        raise Refused(why="something else than what its author has signed")
     elif event.author != group.me:
         vouched.hear_voucher(turn, name, event)
     group = turn.group(name)
     chain = group.chain(event.author)
     # Whoever has gone does not tell us any more from where on it is for us; all of it is, if it has come after us.
-    if chain.seq == 0 and event.seq > 1 and not _came_after_us(group, author):
+    gone = event.author in group.view.former
+    if gone and chain.seq == 0 and event.seq > 1 and not _came_after_us(group, author):
         begun = replace(Chain.after(event.seq - 1), own=Spot(), untold=True)
         turn.edit(name, chains={**group.chains, event.author: begun})
         vouched.fetch_beginning(turn, name, event.author)

@@ -199,14 +199,28 @@ class Arena(Fragile):
             blamed = {notice.operator}
         elif isinstance(notice, Forked):
             blamed = {notice.author}
-        elif isinstance(notice, Differs):  # one of these, and nobody can say which
+        elif isinstance(notice, Differs):  # one of these, or who they have it from, and nobody can say which
             blamed = {notice.author, notice.member, *([notice.by] if notice.by else [])}
+            blamed |= self._sources(node.name, notice.author) | self._sources(self.owner(notice.member), notice.author)
         elif notice.member:
             blamed = {notice.member}
         else:  # one of these two, and nobody can say which
             group = node.agent.groups[notice.group]
             blamed = {group.control[group.entry].author, *group.disputed[-1:]}
         self._blame(node, blamed, str(notice))
+
+    def _sources(self, name: str, author: str) -> set[str]:
+        """The members by whose hands a node has come to what it has of this chain, where that is not its author's own
+        word."""
+        found: set[str] = set()
+        todo = [name]
+        while todo:
+            node = self.nodes.get(todo.pop())
+            rows = node.log if node is not None else []
+            by = {row.vouched for row in rows if row.author == author and row.vouched} - found
+            found |= by
+            todo += map(self.owner, by)
+        return found
 
     def _blame(self, node: Node, blamed: set[str], text: str) -> None:
         found = {self.owner(did) for did in blamed}

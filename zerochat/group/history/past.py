@@ -18,7 +18,7 @@ from zerochat.group.clock import AHEAD_MS_MAX
 from zerochat.group.effects import Measure, Notify, Remember
 from zerochat.group.event import Event
 from zerochat.group.history import errands, unheard
-from zerochat.group.history.vouched import VOUCHED_MAX, full
+from zerochat.group.history.vouched import VOUCHED_MAX, contradicted, full, signed_by
 from zerochat.group.membership import may_post
 from zerochat.group.notices import HistoryFetched
 from zerochat.group.saying import target_of
@@ -78,12 +78,17 @@ def fetch(turn: Turn, name: str) -> None:
     if state is None or group.me not in group.view.members:
         return
     chains = {author: past for author, past in _open(group).items() if not full(past)}
+    if "none" in _rules(group):
+        chains = {author: past for author, past in chains.items() if author in _cut_off(group)}
     if state.done and not state.asked >= chains.keys():
-        state = replace(state, done=False, tries=0, asks={})  # somebody has told us only now that there is more
+        state = replace(state, done=False, tries=0)  # somebody has told us only now that there is more
     elif state.done:
         if not chains or not _whole(group):
             return
         if state.tries >= _tries_max(group):
+            if 0 < state.due - turn.now <= LATER_MS << state.late:
+                turn.timer("history", name, state.due - turn.now)
+                return
             if state.late >= LATE_MAX:
                 return
             round_ = min(len(group.peers), ASKED_MAX)
@@ -95,7 +100,7 @@ def fetch(turn: Turn, name: str) -> None:
     if any(one.back for one in turn.group(name).errands.values()):
         turn.timer("history", name, AGAIN_MS)
         return
-    whom = _whom(turn, name, state)
+    whom, tries = _whom(turn, name, state), state.tries
     if whom is not None:
         authors = sorted(chains, key=lambda did: (chains[did].first == NEWEST, did))
         begin = state.tries * WANT_MAX % len(authors)
@@ -105,15 +110,14 @@ def fetch(turn: Turn, name: str) -> None:
         asked = state.asked | {author for author, _, _ in want}
         asks = {did: times for did, times in state.asks.items() if did in group.peers}
         asks[whom] = asks.get(whom, 0) + 1
-        turn.edit(name, fetching=replace(state, tries=state.tries + 1, asked=asked, asks=asks, waited=0))
+        state = replace(state, tries=state.tries + 1, asked=asked, asks=asks, waited=0)
+        if state.done and state.tries >= _tries_max(group):  # the last one of this round
+            state = replace(state, due=turn.now + (LATER_MS << state.late))
+        turn.edit(name, fetching=state)
     elif state.waited < WAITS_MAX or state != group.fetching:
         turn.edit(name, fetching=replace(state, waited=min(state.waited + 1, WAITS_MAX)))
-    delay = min(AGAIN_MS << min(state.tries, 10), AGAIN_MS_MAX)
-    if whom is None and state.waited >= WAITS_MAX:
-        delay = max(delay, NOBODY_MS)
-    elif whom is not None and state.done and state.tries + 1 >= _tries_max(group):  # the last one of this round
-        delay = LATER_MS << state.late
-    turn.timer("history", name, delay)
+    delay = min(AGAIN_MS << min(tries, 10), AGAIN_MS_MAX)
+    turn.timer("history", name, max(delay, NOBODY_MS) if whom is None and state.waited >= WAITS_MAX else delay)
 
 
 def _tries_max(group: Group) -> int:
@@ -121,15 +125,23 @@ def _tries_max(group: Group) -> int:
     able = min(len(group.peers), ASKED_MAX)
     if _whole(group):
         return max(TRIES_MAX, 3 * able)
-    # Whoever has gone tells nobody any more from where on it is for us, and each may have less of it than the next one.
-    gone = (group.chains[author] for author in group.view.former if author in group.chains)
-    open_ = any(chain.untold and chain.past is not None and chain.past.first > 1 for chain in gone)
-    return max(2, able) if open_ else 2
+    return max(2, 2 * able) if _cut_off(group) else 2
+
+
+def _cut_off(group: Group) -> set[str]:
+    """The authors who have gone, and of whose chains somebody had only the end: nobody tells us any more from where on
+    they are for us, and each may have less of them than the next one."""
+    found = {author: group.chains[author] for author in group.view.former if author in group.chains}
+    return {did for did, chain in found.items() if chain.untold and chain.past is not None and chain.past.first > 1}
+
+
+def _rules(group: Group) -> tuple[str, str]:
+    return group.view.policy.history, group.view.members[group.me].history
 
 
 def _whole(group: Group) -> bool:
     """Whether we may have all that was said before us."""
-    return (group.view.policy.history, group.view.members[group.me].history) == ("all", "all")
+    return _rules(group) == ("all", "all")
 
 
 def _whom(turn: Turn, name: str, state: Fetching) -> str | None:
@@ -157,22 +169,29 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
     state = group.fetching
     if state is None or group.me not in group.view.members:
         raise Refused(why="history that nobody waits for")
-    got = 0
+    got, own = 0, False
     for author, stretch in groupby(sorted(events, key=lambda e: (e.author, -e.seq)), key=lambda e: e.author):
-        got += _prepend(turn, name, member, author, stretch)
+        if count := _prepend(turn, name, member, author, stretch):
+            got += count
+            past = turn.group(name).chain(author).past
+            own = own or (past is not None and past.top is None)
     stuck = not got  # although there is more: else whoever says so, and has nothing to show, is asked for ever
     vain = not got and state.tries >= _tries_max(group)
     over = not more and (vain or not _open(turn.group(name)))
     more_comes = member in group.errands
     pages = 1 if stuck else state.pages if more_comes else min(PAGES_MAX, state.pages * 2)
-    done = over or (state.done and stuck)  # nobody is told that we look once more
+    done, news = over or (state.done and stuck), not (state.done and stuck)  # that we look once more is none
     state = replace(state, got=state.got + got, done=done, pages=pages)
     if not stuck:
-        state = replace(state, tries=0, asks={}, late=0)
-    if state.late:
-        turn.edit(name, fetching=state)  # no news
-    else:
+        state = replace(state, tries=0, late=0)
+    if own and state.asks.get(member):  # it has kept its turn; on its word alone nobody does
+        state = replace(state, asks={**state.asks, member: state.asks[member] - 1})
+    if over:
+        state = replace(state, due=turn.now + (LATER_MS << state.late))
+    if news:
         _settle(turn, name, state)
+    else:
+        turn.edit(name, fetching=state)
     if over and _whole(group):
         turn.timer("history", name, LATER_MS << state.late)
     if not over and not (stuck and more):  # else ever more rarely, as `fetch` has said
@@ -203,16 +222,15 @@ def _prepend(turn: Turn, name: str, member: str, author: str, events: Iterable[E
     top, anchored, now = past.top, past.anchored, turn.now
     first, before = past.first if chain.seq else 0, past.before
     known = author != group.me and group.view.known(author) is not None
-    signed = {event.seq: event for event in group.control.values() if event.author == author}
+    signed = signed_by(group, author)
     if not first and author in group.view.former and author not in group.view.removed:
         first = max(signed, default=-1) + 1  # whoever has left has signed its last word
     lamport = now + AHEAD_MS_MAX + 1
     for event in events:
         fault = _fault(group, first, before, event) if known else "HistoryOfOthers"
-        at, after = signed.get(event.seq, event), signed.get(event.seq + 1)
-        if at.id != event.id or (after is not None and after.pre != event.id) or event.lamport >= lamport:
+        if contradicted(signed, event) or event.lamport >= lamport:
             fault = fault or "HistoryContradicted"
-        anchored, lamport = anchored or after is not None, event.lamport
+        anchored, lamport = anchored or event.seq + 1 in signed, event.lamport
         if top is not None and not anchored and top.seq - event.seq >= VOUCHED_MAX:
             fault = "HistoryTooLong"
         if fault:

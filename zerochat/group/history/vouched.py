@@ -6,6 +6,8 @@ hash. So as soon as the author says anything that follows, or has signed anythin
 to it is its own word, whoever has handed it over; and what does not fit is refuted.
 """
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from zerochat.group.effects import Confirm, Notify, Refute
@@ -21,6 +23,18 @@ AGAIN_MS = 1_000
 VOUCHED_MAX = 16_384
 """So much of a chain others may hand over beyond what its author has said or signed itself: whoever makes up words of
 somebody who is not there any more shall not fill our disk with them."""
+
+
+def signed_by(group: Group, author: str) -> dict[int, Event]:
+    """The membership events of an author, by their places in its chain."""
+    return {event.seq: event for event in group.control.values() if event.author == author}
+
+
+def contradicted(signed: Mapping[int, Event], event: Event) -> bool:
+    """Whether an author that has signed these says something else in the place of this event, or as what comes right
+    before one of them."""
+    at, after = signed.get(event.seq, event), signed.get(event.seq + 1)
+    return at.id != event.id or (after is not None and after.pre != event.id)
 
 
 def hear_author(turn: Turn, name: str, event: Event) -> None:
@@ -99,7 +113,6 @@ def begun(turn: Turn, name: str, author: str, since: int) -> Chain:
     first = 1 if fetched is None else fetched.first
     if chain.untold and chain.own is None and chain.seq and first <= since + 1 <= chain.seq + 1:
         return replace(chain, untold=False)  # the author has confirmed it meanwhile
-    _ask_again(turn, name, author)  # that was for something else
     fresh = Chain.after(since)
     if chain.own is None:
         return fresh
@@ -115,22 +128,25 @@ def full(past: Past) -> bool:
 
 def fetch_anew(turn: Turn, name: str, author: str) -> None:
     """There is more to fetch of this chain than we knew when we asked for it."""
-    _ask_again(turn, name, author)
-    turn.timer("history", name, AGAIN_MS)  # whatever else was to be looked for later
+    state = turn.group(name).fetching
+    if state is None:
+        return
+    asked = author in state.asked
+    if state.done or asked:
+        tries = 0 if state.done else state.tries
+        turn.edit(name, fetching=replace(state, done=False, tries=tries, asked=state.asked - {author}))
+    # Whoever says so ever again, while nobody could be asked, does not put it off.
+    turn.timer("history", name, AGAIN_MS, keep=not (state.done or asked))
 
 
 def fetch_beginning(turn: Turn, name: str, author: str) -> None:
     """What a member has of this chain, whose author has gone, begins in the middle: others may have more of it, and it
     may be for us even in a group whose past is not for newcomers."""
-    if turn.group(name).fetching is None:
+    group = turn.group(name)
+    me = group.view.members.get(group.me)
+    if group.fetching is None and me is not None and "none" in (group.view.policy.history, me.history):
         turn.edit(name, fetching=Fetching())
     fetch_anew(turn, name, author)
-
-
-def _ask_again(turn: Turn, name: str, author: str) -> None:
-    state = turn.group(name).fetching
-    if state is not None and author in state.asked:
-        turn.edit(name, fetching=replace(state, asked=state.asked - {author}))
 
 
 def anchor(turn: Turn, name: str, author: str, seq: int, tip: str) -> None:

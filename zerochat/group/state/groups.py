@@ -230,7 +230,7 @@ class Group(Veiled, frozen=True):
     regain: Regain | None = None
     """None: as far as we have heard, nobody has more of what we have said than we have."""
     fetching: Fetching | None = None
-    """None: there is no history to fetch, or we may not have it."""
+    """None: nothing from before our time is to be fetched, or we may not have it."""
     owed: frozenset[str] = frozenset()
     """The authors who have not yet been told what we have of theirs."""
     verified: dict[str, str] = field(default_factory=dict)

@@ -119,8 +119,10 @@ class Fetching(Struct, frozen=True):
     tries: int = 0
     """How often in a row nobody has answered, or with nothing new."""
     asks: dict[str, int] = field(default_factory=dict)
-    """How often we have asked each member since the last answer with something new."""
+    """How often we have asked each member, but for where that has brought us its author's own word."""
     pages: int = 1
     """How many answers we ask for at once: ever more, as long as none is lost."""
     late: int = 0
     """How often we have asked again since then, because there should be more."""
+    due: int = 0
+    """When we do so next, UTC ms."""
