@@ -514,6 +514,26 @@ def test_nobody_is_passed_over_who_may_be_the_only_one_to_have_it(cut, monkeypat
     assert asked[:5] == ["n0", "n1", "n2", "n3", "n4"], "each is asked before anybody is asked again"
 
 
+def test_each_is_asked_for_all_that_is_missing(cut, monkeypatch):
+    world = cut(5)
+    world.bring_in("n1", "n2", "n3")
+    for name in ("n0", "n1", "n2"):
+        world.post(name, f"of {name}")
+    world.run(for_ms=5_000)
+    fetch, asked = Node.fetch, {}
+
+    def nothing(node, wanted):
+        if wanted.back:
+            asked.setdefault(node.name, []).append({author for author, _, _ in wanted.want})
+        return replace(fetch(node, wanted), records=(), more=False)
+
+    monkeypatch.setattr(Node, "fetch", nothing)
+    world.bring_in("n4")
+    world.run(for_ms=past.LATER_MS)
+    missing = {world.did(name) for name in ("n0", "n1", "n2")}
+    assert all(missing in asked[name] for name in ("n0", "n1", "n2", "n3"))
+
+
 def test_who_does_not_answer_does_not_use_up_the_times_that_it_is_asked_for_again(cut, monkeypatch):
     world = cut(4)
     world.bring_in("n1", "n2")

@@ -103,7 +103,8 @@ def fetch(turn: Turn, name: str) -> None:
     whom, tries = _whom(turn, name, state), state.tries
     if whom is not None:
         authors = sorted(chains, key=lambda did: (chains[did].first == NEWEST, did))
-        begin = state.tries * WANT_MAX % len(authors)
+        # All of them where they fit; else each member is asked for some of them after the others.
+        begin = state.asks.get(whom, 0) * WANT_MAX % len(authors) if len(authors) > WANT_MAX else 0
         want = [(author, 0, chains[author].first - 1) for author in authors[begin : begin + WANT_MAX]]
         pages = 1 if mail.by_mail(turn, name, whom) else state.pages  # mail overtakes mail
         errands.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True, pages=pages)
