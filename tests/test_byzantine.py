@@ -266,7 +266,7 @@ def test_it_would_notice_a_history_that_does_not_hang_together(monkeypatch):
 def test_it_would_notice_a_history_that_ends_with_whoever_has_nothing(monkeypatch):
     """If only one were asked for it."""
     whom = past._whom
-    monkeypatch.setattr(past, "_whom", lambda turn, name, state: whom(turn, name, replace(state, tries=0)))
+    monkeypatch.setattr(past, "_whom", lambda turn, name, state: whom(turn, name, replace(state, tries=0, asks={})))
     monkeypatch.setattr(past, "LATE_MAX", 0)
     with pytest.raises(Violation, match="lacks some of the history"):
         found_out("forged history", first=84)
