@@ -562,6 +562,57 @@ def test_who_does_not_answer_does_not_use_up_the_times_that_it_is_asked_for_agai
     assert world.run(lambda: world.texts("n3") == ["one", "two"], for_ms=4 * past.LATER_MS)
 
 
+def test_whoever_begins_anew_asks_no_sooner_for_what_nobody_had(cut, monkeypatch):
+    """Nor does it use up the times that it asks again."""
+    world = cut()
+    world.bring_in("n1")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    fetch, asked = Node.fetch, []
+
+    def nothing(node, wanted):
+        asked.append(wanted.back)
+        return replace(fetch(node, wanted), records=(), more=False)
+
+    monkeypatch.setattr(Node, "fetch", nothing)
+    world.bring_in("n2")
+
+    def state():
+        return world.nodes["n2"].agent.groups[world.id].fetching
+
+    assert world.run(lambda: state().done, for_ms=60_000)
+    count = sum(asked)
+    for _ in range(5):
+        world.restart("n2")
+        world.run(for_ms=10_000)
+    assert (state().late, sum(asked)) == (0, count)
+    assert world.run(lambda: state().late == 1, for_ms=past.LATER_MS)
+    assert world.run(lambda: sum(asked) == count + 2, for_ms=60_000)
+
+
+def test_whoever_tells_of_ever_more_does_not_put_off_what_is_fetched(cut):
+    world = cut(4)
+    world.bring_in("n1", "n2")
+    world.post("n0", "one", "two")
+    world.run(for_ms=5_000)
+    fetched, perform = [], world._perform
+
+    def counted(node, effect):
+        if isinstance(effect, Fetch) and effect.back:
+            fetched.append(world.now)
+        perform(node, effect)
+
+    world._perform = counted
+    world.bring_in("n3")
+    count = len(fetched)
+    for since in range(1, 100):
+        turn = world.turn("n3")
+        log.start_chain(turn, world.id, world.did("n1"), since)
+        world.perform("n3", turn)
+        world.run(for_ms=past.AGAIN_MS * 9 // 10)
+    assert len(fetched) > count + 3
+
+
 def test_what_somebody_who_has_gone_said_to_us_is_asked_of_all_in_a_group_without_a_past(cut, monkeypatch):
     """Whoever came later has only the end of it, and does not know that there was more for us."""
     world = cut(4, Policy(history="none"))
@@ -577,8 +628,17 @@ def test_what_somebody_who_has_gone_said_to_us_is_asked_of_all_in_a_group_withou
     assert world.texts("n3") == ["three"]
     fetch = Node.fetch
 
-    def silent(node, asked):
-        return replace(fetch(node, asked), records=()) if node.name == "n0" else fetch(node, asked)
+    asked, perform = [], world._perform
+
+    def counted(node, effect):
+        if isinstance(effect, Fetch) and effect.back:
+            asked.append((node.name, effect.want))
+        perform(node, effect)
+
+    def silent(node, wanted):
+        return replace(fetch(node, wanted), records=()) if node.name == "n0" else fetch(node, wanted)
+
+    world._perform = counted
 
     with monkeypatch.context() as patch:
         patch.setattr(Node, "fetch", silent)
@@ -586,6 +646,8 @@ def test_what_somebody_who_has_gone_said_to_us_is_asked_of_all_in_a_group_withou
         assert world.run(lambda: world.texts("n2") == ["three"], for_ms=60_000)
     assert world.run(lambda: world.texts("n2") == ["one", "two", "three"], for_ms=60_000)
     assert world.texts("n3") == ["three"], "who came later is not told what was said before"
+    wanted = [author for _, want in asked for author, _, _ in want]
+    assert set(wanted) == {world.did("n1")}, "nobody is asked for anything else from before our time"
 
 
 def forging(monkeypatch, name, kinds=(POST,)):
