@@ -331,10 +331,7 @@ def _take_effect(turn: Turn, name: str, event: Event) -> None:
     view = resolve_view(control)
     heads = tuple(sorted({*before.heads, event.id}.difference(event.deps)))
     turn.edit(name, control=control, view=view, heads=heads, lamport=max(before.lamport, event.lamport))
-    if event.author != before.me:
-        vouched.hear_author(turn, name, event)
-        if turn.group(name).chain(event.author).seq < before.chain(event.author).seq:
-            turn.timer("need", name, sync.RETRY_MS, keep=True)
+    vouched.hear_signed(turn, name, event)
     remember(turn, name, event, late)
     agreement.accuse(turn, name, before.view.forked)
     if view.ledger:

@@ -14,6 +14,7 @@ from zerochat.group import log
 from zerochat.group.effects import Outcome, Remember
 from zerochat.group.event import Event, foreign_event
 from zerochat.group.history import past, regain, seconds
+from zerochat.group.history.vouched import contradicted, signed_by
 from zerochat.group.membership import may_post
 from zerochat.group.state import Group
 from zerochat.group.turn import Turn
@@ -110,7 +111,8 @@ def _fault(group: Group, event: Event) -> Outcome | None:
         untold, begins = False, chain.seq == 0
     if untold or not (event.seq == chain.seq + 1 or begins):
         return "apart"
-    if chain.tip and event.pre != chain.tip and event.seq == chain.seq + 1 and not event.is_control:
+    follows = not chain.tip or event.pre == chain.tip or event.seq != chain.seq + 1
+    if not event.is_control and (not follows or contradicted(signed_by(group, event.author), event)):
         return "contradiction"
     return None
 

@@ -65,6 +65,15 @@ def _open(group: Group) -> dict[str, Past]:
     return found
 
 
+def _wanted(group: Group) -> dict[str, Past]:
+    """Those of which we may have more, and may take it."""
+    found = {author: past for author, past in _open(group).items() if not full(past)}
+    if "none" not in _rules(group):
+        return found
+    ours = _cut_off(group)
+    return {author: past for author, past in found.items() if author in ours}
+
+
 def left_of(group: Group) -> tuple[bool, int]:
     """Whether there may be more before what we have, and how many events of that are known of."""
     chains = _open(group)
@@ -77,11 +86,9 @@ def fetch(turn: Turn, name: str) -> None:
     state = group.fetching
     if state is None or group.me not in group.view.members:
         return
-    chains = {author: past for author, past in _open(group).items() if not full(past)}
-    if "none" in _rules(group):
-        chains = {author: past for author, past in chains.items() if author in _cut_off(group)}
+    chains = _wanted(group)
     if state.done and not state.asked >= chains.keys():
-        state = replace(state, done=False, tries=0)  # somebody has told us only now that there is more
+        state = state.reopened()  # somebody has told us only now that there is more
     elif state.done:
         if not chains or not _whole(group):
             return
@@ -104,13 +111,13 @@ def fetch(turn: Turn, name: str) -> None:
     if whom is not None:
         authors = sorted(chains, key=lambda did: (chains[did].first == NEWEST, did))
         # All of them where they fit; else each member is asked for some of them after the others.
-        begin = state.asks.get(whom, 0) * WANT_MAX % len(authors) if len(authors) > WANT_MAX else 0
+        asks = _asks(group, state)
+        begin = asks[whom] * WANT_MAX % len(authors) if len(authors) > WANT_MAX else 0
         want = [(author, 0, chains[author].first - 1) for author in authors[begin : begin + WANT_MAX]]
         pages = 1 if mail.by_mail(turn, name, whom) else state.pages  # mail overtakes mail
         errands.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True, pages=pages)
         asked = state.asked | {author for author, _, _ in want}
-        asks = {did: times for did, times in state.asks.items() if did in group.peers}
-        asks[whom] = asks.get(whom, 0) + 1
+        asks[whom] += 1
         state = replace(state, tries=state.tries + 1, asked=asked, asks=asks, waited=0)
         if state.done and state.tries >= _tries_max(group):  # the last one of this round
             state = replace(state, due=turn.now + (LATER_MS << state.late))
@@ -157,8 +164,15 @@ def _whom(turn: Turn, name: str, state: Fetching) -> str | None:
     if state.waited < WAITS_MAX and (not agreed or state.tries < 2 * len(agreed)):
         able = agreed
     near = [member for member in able if not mail.by_mail(turn, name, member)] or able
-    order = {did: (state.asks.get(did, 0), did not in keepers, group.view.members[did].joined, did) for did in near}
+    asks = _asks(group, state)
+    order = {did: (asks[did], did not in keepers, group.view.members[did].joined, did) for did in near}
     return min(near, key=order.__getitem__, default=None)
+
+
+def _asks(group: Group, state: Fetching) -> dict[str, int]:
+    """How often each was asked; whoever has come since does not have to make up for what the others were."""
+    known = {did: count for did, count in state.asks.items() if did in group.peers}
+    return dict.fromkeys(group.peers, min(known.values(), default=0)) | known
 
 
 # --- taking in ------------------------------------------------------------------------------------------------------
@@ -170,6 +184,9 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
     state = group.fetching
     if state is None or group.me not in group.view.members:
         raise Refused(why="history that nobody waits for")
+    if "none" in _rules(group):  # of whoever has gone, only what it said when we were there
+        joined = group.view.members[group.me].joined
+        events = [event for event in events if event.lamport >= joined]
     got, own = 0, False
     for author, stretch in groupby(sorted(events, key=lambda e: (e.author, -e.seq)), key=lambda e: e.author):
         if count := _prepend(turn, name, member, author, stretch):
@@ -178,14 +195,15 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
             own = own or (past is not None and past.top is None)
     stuck = not got  # although there is more: else whoever says so, and has nothing to show, is asked for ever
     vain = not got and state.tries >= _tries_max(group)
-    over = not more and (vain or not _open(turn.group(name)))
+    wanted = _wanted(turn.group(name))
+    over = not more and (not wanted or (vain and state.asked >= wanted.keys()))
     more_comes = member in group.errands
     pages = 1 if stuck else state.pages if more_comes else min(PAGES_MAX, state.pages * 2)
     done, news = over or (state.done and stuck), not (state.done and stuck)  # that we look once more is none
     state = replace(state, got=state.got + got, done=done, pages=pages)
     if not stuck:
         state = replace(state, tries=0, late=0)
-    if own and state.asks.get(member):  # it has kept its turn; on its word alone nobody does
+    if own and errand.page == 0 and state.asks.get(member):  # it has kept its turn; on its word alone nobody does
         state = replace(state, asks={**state.asks, member: state.asks[member] - 1})
     if over:
         state = replace(state, due=turn.now + (LATER_MS << state.late))

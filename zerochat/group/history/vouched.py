@@ -6,7 +6,7 @@ hash. So as soon as the author says anything that follows, or has signed anythin
 to it is its own word, whoever has handed it over; and what does not fit is refuted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -25,16 +25,46 @@ VOUCHED_MAX = 16_384
 somebody who is not there any more shall not fill our disk with them."""
 
 
-def signed_by(group: Group, author: str) -> dict[int, Event]:
-    """The membership events of an author, by their places in its chain."""
-    return {event.seq: event for event in group.control.values() if event.author == author}
+def signed_by(group: Group, author: str) -> dict[int, list[Event]]:
+    """The membership events of an author, by their places in its chain: mostly one in each."""
+    known = group.view.known(author)
+    found: dict[int, list[Event]] = {}
+    for event in group.control.values():
+        if event.author == author and (known is None or known.until is None or event.seq <= known.until):
+            found.setdefault(event.seq, []).append(event)
+    return found
 
 
-def contradicted(signed: Mapping[int, Event], event: Event) -> bool:
+def contradicted(signed: Mapping[int, Sequence[Event]], event: Event) -> bool:
     """Whether an author that has signed these says something else in the place of this event, or as what comes right
     before one of them."""
-    at, after = signed.get(event.seq, event), signed.get(event.seq + 1)
-    return at.id != event.id or (after is not None and after.pre != event.id)
+    at, after = signed.get(event.seq), signed.get(event.seq + 1)
+    return bool(
+        (at and event.id not in [one.id for one in at]) or (after and event.id not in [one.pre for one in after])
+    )
+
+
+def hear_signed(turn: Turn, name: str, event: Event) -> None:
+    """A membership event has become known, by whoever's hand: see what it means for what others have handed over of its
+    author's chain. None of that can lead past it, for a share that does brings it along."""
+    author = event.author
+    known = turn.group(name).view.known(author)
+    if author == turn.group(name).me or (known is not None and known.until is not None and event.seq > known.until):
+        return
+    before = turn.group(name).chain(author).seq
+    hear_author(turn, name, event)
+    chain = turn.group(name).chain(author)
+    if chain.seq < before:
+        turn.timer("need", name, AGAIN_MS, keep=True)
+    past = chain.past
+    if past is None or past.top is None or chain.untold or not past.first <= event.seq <= past.top.seq + 1:
+        return
+    if event.seq == past.top.seq + 1:
+        anchor(turn, name, author, past.top.seq, event.pre)
+        return
+    _refute(turn, name, author, past.by, past.first - 1, past.top.seq)
+    _put(turn, turn.group(name), author, replace(chain, past=Past(past.top.seq + 1)))
+    fetch_anew(turn, name, author)
 
 
 def hear_author(turn: Turn, name: str, event: Event) -> None:
@@ -72,6 +102,10 @@ def _go_back(turn: Turn, name: str, author: str, liar: str = "") -> None:
     assert chain.own is not None
     _refute(turn, name, author, liar, chain.own.seq, chain.seq)
     own = chain.own
+    if chain.untold and not own.seq:  # nothing of it was the author's own word, not even where it begins
+        turn.edit(name, chains={did: one for did, one in group.chains.items() if did != author})
+        fetch_anew(turn, name, author)
+        return
     back = replace(chain, seq=own.seq, tip=own.tip, lamport=own.lamport, own=None, by="")
     _put(turn, group, author, back)
 
@@ -133,8 +167,8 @@ def fetch_anew(turn: Turn, name: str, author: str) -> None:
         return
     asked = author in state.asked
     if state.done or asked:
-        tries = 0 if state.done else state.tries
-        turn.edit(name, fetching=replace(state, done=False, tries=tries, asked=state.asked - {author}))
+        now = state.reopened() if state.done else state
+        turn.edit(name, fetching=replace(now, asked=state.asked - {author}))
     # Whoever says so ever again, while nobody could be asked, does not put it off.
     turn.timer("history", name, AGAIN_MS, keep=not (state.done or asked))
 

@@ -1,8 +1,9 @@
 """What is asked for, compared and got back of the history (`group/history/`)."""
 
-from typing import Literal
+from typing import Literal, Self
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 
 class Need(Struct, frozen=True):
@@ -126,3 +127,7 @@ class Fetching(Struct, frozen=True):
     """How often we have asked again since then, because there should be more."""
     due: int = 0
     """When we do so next, UTC ms."""
+
+    def reopened(self) -> Self:
+        """The same where it has turned out that there is more."""
+        return replace(self, done=False, tries=0, asks={}, late=0)
