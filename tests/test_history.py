@@ -656,7 +656,7 @@ def forging(monkeypatch, name, kinds=(POST,)):
 
     def forged(records):
         before = {}
-        for event in map(load_event, records):
+        for event in sorted(map(load_event, records), key=lambda event: event.seq):
             if event.type in kinds:
                 pre = before.get(event.author, event.pre)
                 event = replace(event, type=POST, body={"text": "forged"}, sig="", pre=pre)
@@ -704,6 +704,53 @@ def test_what_was_handed_over_is_given_up_for_what_its_author_turns_out_to_have_
         assert world.texts("n2") == []
         assert any(isinstance(one, Refuted) for one in world.notices["n2"])
     assert world.run(lambda: world.texts("n2") == ["one"], for_ms=120_000)
+
+
+def test_what_is_not_its_authors_word_is_given_up_whole_and_asked_for_again(cut, monkeypatch):
+    """Of somebody who is away we had everything from others, and its last membership event shows that it is made up."""
+    world = cut()
+    world.bring_in("n1")
+    world.post("n1", "one", "two")
+    world.run(for_ms=5_000)
+    world.kill("n1")
+    with monkeypatch.context() as patch:
+        forging(patch, "n0")
+        world.bring_in("n2")
+        assert world.run(lambda: world.texts("n2") == ["forged", "forged"], for_ms=60_000)
+    world.ask("n1", ChangeLabel(world.id, "another"))
+    turn = world.turn("n2")
+    log.hear_event(turn, world.id, world.did("n0"), load_event(world.nodes["n1"].log[-1].record))
+    world.perform("n2", turn)
+    assert world.texts("n2") == []
+    assert world.run(lambda: world.texts("n2") == ["one", "two"], for_ms=60_000)
+
+
+def test_of_two_things_signed_in_one_place_neither_is_refused(cut):
+    """Else whoever has heard of one of them could never have what the other one follows from."""
+    world = cut()
+    world.bring_in("n1")
+    world.post("n1", "one")
+    first = world.ask("n1", ChangeLabel(world.id, "a")) and load_event(world.nodes["n1"].log[-1].record)
+    group = world.nodes["n1"].agent.groups[world.id]
+    other = replace(first, body={"label": "b"}, sig="").signed(group.seed)
+    before = load_event(next(row.record for row in world.nodes["n1"].log if row.type == POST))
+    both = replace(group, control={**group.control, other.id: other})
+    signed = vouched.signed_by(both, group.me)
+    assert [one.id for one in signed[first.seq]] == [first.id, other.id]
+    assert not any(vouched.contradicted(signed, event) for event in (first, other, before))
+    made_up = load_event(replace(before, body={"text": "forged"}).record)
+    assert vouched.contradicted(signed, made_up)
+    assert vouched.contradicted(signed, replace(made_up, seq=first.seq))
+    assert not vouched.contradicted(signed, replace(made_up, seq=first.seq + 7))
+
+
+def test_whoever_comes_while_others_are_asked_is_one_of_them(cut):
+    world = cut(4)
+    world.bring_in("n1", "n2", "n3")
+    group = world.nodes["n3"].agent.groups[world.id]
+    a, b, c = (world.did(name) for name in ("n0", "n1", "n2"))
+    assert past._asks(group, Fetching()) == {a: 0, b: 0, c: 0}
+    assert past._asks(group, Fetching(asks={a: 7, b: 5, "gone": 1})) == {a: 7, b: 5, c: 5}
 
 
 def test_history_that_its_author_contradicts_is_not_taken(cut):
