@@ -201,7 +201,7 @@ def test_it_would_notice_adds_without_consent(monkeypatch):
 def test_it_would_notice_events_that_anybody_has_signed(monkeypatch):
     monkeypatch.setattr(Event, "check_signature", lambda _: None)
     with pytest.raises(Violation):
-        found_out("somebody elses name")
+        found_out("another ones name")
 
 
 def test_it_would_notice_a_removal_without_the_right(monkeypatch):

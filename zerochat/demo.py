@@ -35,7 +35,7 @@ SCRIPT = (
     ("alice", "Welcome to zerochat: three agents, and no server between us."),
     ("bob", "Each of my messages is sealed once for every member, and goes to it directly."),
     ("carol", "And nobody else can open it, not even somebody on the same network?"),
-    ("alice", "Nobody. The sockets do not answer strangers, and every envelope has one reader."),
+    ("alice", "Nobody. The sockets tell strangers nothing, and every envelope has one reader."),
     ("bob", "What if one gets lost on the way?"),
     ("alice", "Then its author sees that you have not acknowledged it, and sends it again."),
     ("carol", "So I can see who has each message…"),

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -42,8 +43,8 @@ class OneSeed(LocalError):
 
 
 class TooLossy(LocalError):
-    """With a loss of {loss} the time of whole histories is too short, in which it never ends: {most} is the most. In
-    episodes it ends, so there it may be 1."""
+    """Where frames get lost until the end, as in whole histories, a loss of {loss} leaves too little time for what has
+    to come through: {most} is the most. In episodes the loss ends before that, so there it may be 1."""
 
     exit_code: ClassVar[int] = 2
 
@@ -55,7 +56,7 @@ def sim(options: Options, out: Output) -> ExitCode:
     if options.kind != "episodes" and (options.loss or 0) > LOSS_MAX:
         raise TooLossy(loss=options.loss, most=LOSS_MAX)
     faults = replace(Faults(), loss=options.loss) if options.loss is not None else None
-    plan = Plan(options.kind, faults, options.twice, options.trace)
+    plan = Plan(options.kind, faults, options.twice, partial(_tell, out) if options.trace else None)
     first = options.first or 0
     seeds = [options.seed] if options.seed is not None else range(first, first + (options.seeds or SEEDS))
     watch = _Watch(plan, seeds, out)
@@ -77,15 +78,23 @@ def sim(options: Options, out: Output) -> ExitCode:
     return ExitCode.INTEGRITY if found.broken else ExitCode.OK
 
 
+def _tell(out: Output, sentence: str) -> None:
+    """One sentence of the story of a history."""
+    out.data({"told": sentence.strip()}, [sentence])
+
+
 def _lines(found: Summary, before: str, *, twice: bool) -> list[str]:
-    each = f", {found.faults / found.played:.1f} faults each" if found.kind == "episodes" and found.played else ""
+    each = ""
+    if found.kind == "episodes" and found.played:
+        most = f"{found.faults / found.played:.1f}" if found.played > 1 else str(found.faults)
+        each = f", {most} fault{'s' * (most != '1')}{' each' * (found.played > 1)}"
     again = (" twice each" if found.broken else " twice each, the same way") if twice else ""
     played = f"{_counted(found.played, found.kind)} played{again}"
     counted = f"{before}{played}{each}, {found.steps:,} steps in {found.seconds:.1f} s"
     verdict = f"{found.broken:,} broke a promise." if found.broken else "No promise was broken."
     if not found.played:
         verdict = "Nothing can be said of it."
-    return [*(found.tally.table().splitlines() if found.kind == "byzantine" else ()), f"{counted}. {verdict}"]
+    return [*(found.tally.table().splitlines() if found.tally.tried else ()), f"{counted}. {verdict}"]
 
 
 def _counted(count: int, kind: Kind) -> str:
@@ -99,7 +108,7 @@ class _Watch:
         self._plan, self._seeds, self._out = plan, seeds, out
         self._played = self._broken = 0
         self._begun = self._told = time.monotonic()
-        self._bar = sys.stderr.isatty() and not plan.trace
+        self._bar = sys.stderr.isatty() and plan.say is None
         if self._bar:
             self._draw(f"0 of {_counted(len(seeds), plan.kind)}")
 

@@ -42,13 +42,13 @@ from zerochat.sim.forgeries import (
     Attack,
     Spoils,
     after_the_end,
+    another_ones_name,
     back_again,
     foreign_contact,
     forged_add,
     inside,
     made_up_votes,
     some,
-    somebody_elses_name,
     spread,
     sync_of,
     without_the_right,
@@ -352,7 +352,7 @@ def _named(attacks: Iterable[Attack]) -> dict[str, Attack]:
 ATTACKS: Mapping[str, Attack] = _named(
     [
         forged_add,
-        somebody_elses_name,
+        another_ones_name,
         back_again,
         without_the_right,
         made_up_votes,

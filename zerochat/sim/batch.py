@@ -33,7 +33,8 @@ class Plan(Struct, frozen=True):
     faults: Faults | None = None
     """What happens to frames; None: what is usual."""
     twice: bool = False
-    trace: bool = False
+    say: Callable[[str], None] | None = None
+    """Who is told what happens, sentence by sentence; then all is played in this process."""
 
 
 class Played(Struct, frozen=True):
@@ -53,7 +54,7 @@ def play_one(plan: Plan, seed: int) -> Played:
     worlds: list[World] = []
     try:
         digest = _play(plan, seed, tally, worlds.append).digest.digest()
-        again = replace(plan, trace=False)
+        again = replace(plan, say=None)
         if plan.twice and _play(again, seed, Tally(), worlds.append).digest.digest() != digest:
             raise Violation(f"seed {seed}: a second run went another way")
     except Violation as error:
@@ -66,16 +67,15 @@ def play_one(plan: Plan, seed: int) -> Played:
 
 
 def _play(plan: Plan, seed: int, tally: Tally, made: Callable[[World], None]) -> World:
-    say = print if plan.trace else None
     match plan.kind:
         case "episodes":
-            return play_episode(seed, faults=plan.faults, say=say, made=made)
+            return play_episode(seed, faults=plan.faults, say=plan.say, made=made)
         case "byzantine":
-            return play_byzantine(seed, faults=plan.faults, say=say, tally=tally, made=made)
+            return play_byzantine(seed, faults=plan.faults, say=plan.say, tally=tally, made=made)
         case "accountable":
-            return play_accountable(seed, faults=plan.faults, say=say, made=made)
+            return play_accountable(seed, faults=plan.faults, say=plan.say, made=made)
         case "histories":
-            return play(seed, faults=plan.faults, say=say, made=made)
+            return play(seed, faults=plan.faults, say=plan.say, made=made)
 
 
 def play_all(plan: Plan, seeds: Sequence[int], jobs: int) -> Iterator[Played]:
@@ -142,7 +142,7 @@ def run(plan: Plan, seeds: Sequence[int], jobs: int, heed: Callable[[Played], No
         return Summary(plan.kind, played, broken, faults, steps, time.monotonic() - begun_at, tally)
 
     try:
-        for one in play_all(plan, seeds, 1 if plan.trace else min(jobs, len(seeds))):
+        for one in play_all(plan, seeds, 1 if plan.say else min(jobs, len(seeds))):
             played, broken = played + 1, broken + bool(one.violation)
             steps, faults = steps + one.steps, faults + one.faults
             tally.add(one.tally)

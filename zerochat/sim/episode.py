@@ -173,10 +173,8 @@ def play_episode(
         world.run(for_ms=LASTS_MS)
         world.heal(LOSS)
         if say:
-            lost = (
-                f"{world.faults.loss:.0%} of what is sent gets lost" if world.faults.loss else "what is sent comes late"
-            )
-            say(f"{world.told_time()} from here on nothing goes wrong any more but that {lost}")
+            lost = f"{world.faults.loss:.0%} of what is sent gets lost" if world.faults.loss else "frames come late"
+            say(f"{world.told_time()} lines and machines work again, and nothing goes wrong any more but that {lost}")
         people.stop()
         world.run(lambda: world.seated() and not any(world.missing()), DEADLINE_MS, LOOK_MS)
         if people.active():

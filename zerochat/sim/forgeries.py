@@ -101,7 +101,7 @@ def forged_add(one: Adversary) -> Spoils | None:
     return spoils and replace(spoils, strangers=(member,))
 
 
-def somebody_elses_name(one: Adversary) -> Spoils | None:
+def another_ones_name(one: Adversary) -> Spoils | None:
     """Say something as another member."""
     group = inside(one)
     if group is None or not group.others:

@@ -4,17 +4,26 @@ from collections.abc import Mapping
 
 from zerochat.group.notices import (
     Completed,
+    Confirmed,
     Delivered,
     Differs,
+    Disagreement,
     Forked,
     Gap,
+    HistoryFetched,
+    InvitationUsed,
+    JoinAnswered,
     JoinAsked,
     JoinProgress,
     Notice,
     PeerDown,
     PeerUp,
     Receipt,
+    Recounted,
+    Refuted,
+    Regained,
     Removed,
+    Rotated,
     Seating,
     ViewChanged,
 )
@@ -52,6 +61,10 @@ def told(node: Node, notice: Notice, names: Mapping[str, str]) -> str:
             return f"{me} joins: {text}" + (f" ({up} of {of} connected)" if of else "")
         case JoinAsked(label=label, role=role):
             return f"{me} is asked whether {label} may come in as a {role}"
+        case JoinAnswered(label=label, admitted=admitted):
+            return f"{me} {'lets' if admitted else 'does not let'} {label} in"
+        case InvitationUsed(_, label, left):
+            return f"{label} has used an invitation of {me}: {left} more can"
         case Seating(_, member, up, of):
             return f"{me} lets {name(member)} in: {up} of {of} connected with it"
         case Removed(_, by):
@@ -59,15 +72,36 @@ def told(node: Node, notice: Notice, names: Mapping[str, str]) -> str:
         case Gap(_, author, after, upto, state):
             if state == "filled":
                 return f"{me} lacks nothing of {name(author)} any more"
-            which = f"number {upto}" if after + 1 == upto else f"numbers {after + 1} to {upto}"
-            return f"{me} lacks {which} of {name(author)}: {_GAPS[state]}"
+            return f"{me} lacks {_numbers(after, upto)} of {name(author)}: {_GAPS[state]}"
+        case Confirmed(_, author, after, upto):
+            return f"{me} has it from {name(author)} itself that {_numbers(after, upto)} of it are its word"
+        case Refuted(_, author, by, after, upto):
+            whence = f", which {name(by)} has made up or been told" if by else ""
+            return f"{me} believes {_numbers(after, upto)} of {name(author)} no more{whence}"
+        case Recounted(_, author, after, upto, counts):
+            verb = "count after all" if counts else "do not count any more"
+            return f"{me} sees that {_numbers(after, upto)} of {name(author)} {verb}"
+        case HistoryFetched(_, got, left, done):
+            return f"{me} has {got} from before its time, {left} are not here{', and nobody has more' if done else ''}"
+        case Regained(_, upto):
+            return f"{me} knows again all that it has said, up to number {upto}"
+        case Rotated(_, member):
+            return f"{me} knows {name(member)} by a new key for the two of them"
         case Completed():
             return f"{me} lacks nothing that it knows of"
         case Forked(_, author, seq):
             return f"{me} ACCUSES {name(author)}: two events in place {seq} of its chain"
         case Differs(_, author, seq, member):
             return f"{me} finds that {name(member)} has something else from number {seq} of {name(author)} on"
+        case Disagreement(text=text):
+            return f"{me} is told: {text}"
         case _:
-            known = {name: getattr(notice, name) for name in notice.__struct_fields__ if name != "group"}
-            told = ", ".join(f"{key} {names.get(value, value)}" for key, value in known.items())
+            known = {key: getattr(notice, key) for key in notice.__struct_fields__ if key != "group"}
+            shown = {key: names.get(str(value), value) for key, value in known.items() if not isinstance(value, bytes)}
+            told = ", ".join(f"{key} {value}" for key, value in shown.items())
             return f"{me}: {type(notice).__name__}" + (f" ({told})" if told else "")
+
+
+def _numbers(after: int, upto: int) -> str:
+    """The places of a chain after the first one, up to the second."""
+    return f"number {upto}" if after + 1 == upto else f"numbers {after + 1} to {upto}"
