@@ -261,7 +261,7 @@ def test_a_story_says_what_is_lacking_and_when_it_is_no_more():
     [
         ("--seed 7 --seeds 20", "leave `--seeds` out"),
         ("--seed 7 --first 3 --seeds 4", "leave `--seeds` and `--first` out"),
-        ("--histories --loss 0.9", "too short"),
+        ("--histories --loss 0.9", "too little time"),
         ("--seeds -5", "at least 1"),
         ("--seed -5", "'-5' is not a whole number from 0 on"),
         ("--seed 9999999999999999", "of 15 digits at the most"),
