@@ -399,7 +399,7 @@ def test_evidence_holds_before_a_judge_who_knows_nothing_else():
 @pytest.mark.sim
 def test_no_evidence_convicts_anybody_who_keeps_the_rules(budget):
     seen = 0
-    for seed in range(100, 100 + budget(10)):
+    for seed in range(110, 110 + budget(30)):
         shown, honest = shown_by(play_byzantine(seed, attacks=["hidden add", "stale welcome", "lying word"]))
         seen += len(shown)
         for evidence in shown:
