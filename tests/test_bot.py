@@ -6,7 +6,7 @@ import random
 import stat
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pytest
 from hypothesis import given
@@ -296,8 +296,8 @@ def test_who_could_not_write_is_given_no_answer_by_a_command():
     bot = Bot()
     bot.command("go", max_age="1m")(maybe)
     void = event_of(item("message", body={"text": "!go"}, void=True), Group("g", "friends", NOBODY), NOBODY)
-    nothing = SimpleNamespace()  # it has nothing to answer with, nor anything to do
-    asyncio.run(Work._call(nothing, bot._commands.known["go"], Call(void, answer="Usage: !go")))  # type: ignore[arg-type]
+    nothing = cast("Work", SimpleNamespace())  # it has nothing to answer with, nor anything to do
+    asyncio.run(Work._call(nothing, bot._commands.known["go"], Call(void, answer="Usage: !go")))
 
 
 def test_keys_are_what_the_agent_takes():

@@ -486,6 +486,8 @@ def test_the_faces_are_told_who_says_what_and_that_it_proves_nothing(torn):
     own = torn.nodes["n0"].agent.groups[torn.id]
     own = replace(own, differences=(Difference(own.me, 1, torn.did("n1"), 1),))
     assert "another copy of your profile" in agreement.differs_sentence(own, own.differences[0])
+    handed = agreement.differs_sentence(group, replace(group.differences[0], by=group.me))
+    assert "n1 has handed over: one of these three, or whoever they have it from" in handed
     torn.nodes["n0"].agent = replace(torn.nodes["n0"].agent, groups={own.id: own})
     _, _, told = report.news(Differs(own.id, own.me, 1, torn.did("n1")), torn.nodes["n0"].agent, report.labels)
     assert isinstance(told, schema.DiffersNews) and told.mine

@@ -626,9 +626,7 @@ def test_what_somebody_who_has_gone_said_to_us_is_asked_of_all_in_a_group_withou
     world.post("n1", "three")
     world.run(for_ms=5_000)
     assert world.texts("n3") == ["three"]
-    fetch = Node.fetch
-
-    asked, perform = [], world._perform
+    fetch, perform, asked = Node.fetch, world._perform, []
 
     def counted(node, effect):
         if isinstance(effect, Fetch) and effect.back:
@@ -639,7 +637,6 @@ def test_what_somebody_who_has_gone_said_to_us_is_asked_of_all_in_a_group_withou
         return replace(fetch(node, wanted), records=()) if node.name == "n0" else fetch(node, wanted)
 
     world._perform = counted
-
     with monkeypatch.context() as patch:
         patch.setattr(Node, "fetch", silent)
         world.ask("n1", LeaveGroup(world.id))

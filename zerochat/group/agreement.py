@@ -236,6 +236,12 @@ def differs_sentence(group: Group, found: Difference) -> str:
             f"{member} has something else than you from number {found.seq} of your own chain on: either another copy "
             f"of your profile has spoken, or {member}, or whoever it has it from, shows what is not so."
         )
+    if found.by:
+        return (
+            f"{member} has something else in place {found.seq} of {author}'s chain than {_label(group, found.by)} has "
+            "handed over: one of these three, or whoever they have it from, shows what is not so, and nobody can prove "
+            "which."
+        )
     return (
         f"{member} has something else than you from number {found.seq} of {author}'s chain on: either {author} has "
         f"said two different things, or {member}, or whoever it has it from, shows what is not so, and nobody can "

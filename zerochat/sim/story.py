@@ -64,7 +64,7 @@ def told(node: Node, notice: Notice, names: Mapping[str, str]) -> str:
         case JoinAnswered(label=label, admitted=admitted):
             return f"{me} {'lets' if admitted else 'does not let'} {label} in"
         case InvitationUsed(_, label, left):
-            return f"{label} has used an invitation of {me}: {left} more can"
+            return f"{label} has used an invitation of {me}, which is good for {left} more"
         case Seating(_, member, up, of):
             return f"{me} lets {name(member)} in: {up} of {of} connected with it"
         case Removed(_, by):
@@ -85,8 +85,9 @@ def told(node: Node, notice: Notice, names: Mapping[str, str]) -> str:
             return f"{me} has {got} from before its time, {left} are not here{', and nobody has more' if done else ''}"
         case Regained(_, upto):
             return f"{me} knows again all that it has said, up to number {upto}"
-        case Rotated(_, member):
-            return f"{me} knows {name(member)} by a new key for the two of them"
+        case Rotated(_, member, mine):
+            knows, other = (name(member), me) if mine else (me, name(member))
+            return f"{knows} knows {other} by a new key for the two of them"
         case Completed():
             return f"{me} lacks nothing that it knows of"
         case Forked(_, author, seq):
@@ -97,8 +98,8 @@ def told(node: Node, notice: Notice, names: Mapping[str, str]) -> str:
             return f"{me} is told: {text}"
         case _:
             known = {key: getattr(notice, key) for key in notice.__struct_fields__ if key != "group"}
-            shown = {key: names.get(str(value), value) for key, value in known.items() if not isinstance(value, bytes)}
-            told = ", ".join(f"{key} {value}" for key, value in shown.items())
+            shown = {key: str(value) for key, value in known.items() if not isinstance(value, bytes)}
+            told = ", ".join(f"{key} {name(v) if v.startswith('did:') else v}" for key, v in shown.items())
             return f"{me}: {type(notice).__name__}" + (f" ({told})" if told else "")
 
 

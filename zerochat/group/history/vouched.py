@@ -38,23 +38,20 @@ def signed_by(group: Group, author: str) -> dict[int, list[Event]]:
 def contradicted(signed: Mapping[int, Sequence[Event]], event: Event) -> bool:
     """Whether an author that has signed these says something else in the place of this event, or as what comes right
     before one of them."""
-    at, after = signed.get(event.seq), signed.get(event.seq + 1)
-    return bool(
-        (at and event.id not in [one.id for one in at]) or (after and event.id not in [one.pre for one in after])
-    )
+    at, after = signed.get(event.seq, ()), signed.get(event.seq + 1, ())
+    elsewhere = bool(at) and all(one.id != event.id for one in at)
+    return elsewhere or (bool(after) and all(one.pre != event.id for one in after))
 
 
 def hear_signed(turn: Turn, name: str, event: Event) -> None:
     """A membership event has become known, by whoever's hand: see what it means for what others have handed over of its
     author's chain. None of that can lead past it, for a share that does brings it along."""
-    author = event.author
-    known = turn.group(name).view.known(author)
-    if author == turn.group(name).me or (known is not None and known.until is not None and event.seq > known.until):
+    group, author = turn.group(name), event.author
+    if author == group.me or event not in signed_by(group, author).get(event.seq, ()):
         return
-    before = turn.group(name).chain(author).seq
     hear_author(turn, name, event)
     chain = turn.group(name).chain(author)
-    if chain.seq < before:
+    if chain.seq < group.chain(author).seq:
         turn.timer("need", name, AGAIN_MS, keep=True)
     past = chain.past
     if past is None or past.top is None or chain.untold or not past.first <= event.seq <= past.top.seq + 1:
