@@ -20,6 +20,7 @@ from tests.test_restored import older
 from zerochat.agent import archive, ledger, report, schema
 from zerochat.agent.desk import Desk
 from zerochat.agent.schema import METHODS, Author, ConfirmedNews, RefutedNews, Request
+from zerochat.group import log
 from zerochat.group.effects import Answer, Imported, Refuse
 from zerochat.group.event import POST, foreign_event, load_event
 from zerochat.group.history import imports, regain
@@ -177,6 +178,21 @@ def test_of_whoever_has_gone_for_good(shelf: Shelf, lonely: Cut) -> None:
     assert said["new"] == 4 and world.texts("n2", vouched=False) == ["before", "one", "two", "three"]
     assert world.did("n0") not in world.nodes["n2"].agent.groups[world.id].view.members, "the leave is signed"
     assert shelf.is_sound(world, "n2")
+
+
+def test_what_whoever_has_left_has_signed_speaks_against_a_file(lonely: Cut) -> None:
+    """Its last word, which is known here and need not be in the file, names what was before it."""
+    lonely.ask("n0", LeaveGroup(lonely.id))
+    lonely.run(for_ms=1_000)
+    *_, one, two, three, leave = (load_event(row.record) for row in lonely.nodes["n0"].log)
+    turn = lonely.turn("n2")
+    log.hear_event(turn, lonely.id, lonely.did("n1"), leave)
+    lonely.perform("n2", turn)
+    forged = replace(three, body={"text": "forged"})
+    answer = lonely.ask("n2", ImportEvents(lonely.id, tuple(event.record for event in (one, two, forged, three))))
+    assert isinstance(answer.result, Imported)
+    assert answer.result.outcomes == ("new", "new", "contradiction", "new")
+    assert lonely.texts("n2") == ["before", "one", "two", "three"]
 
 
 # --- downwards --------------------------------------------------------------------------------------------------------
