@@ -6,14 +6,15 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analytics.errors import CannotWrite, NoExports, NothingToRead
+from analytics.looks import looking_ahead
 from analytics.progress import Progress
-from analytics.results import MANIFEST, apart, local, open_results
+from analytics.results import MANIFEST, apart, files_below, local, open_results
 from analytics.session import MEMORY_DEFAULT, Wanted, on_a_cluster, started
 from zerochat import __version__
 from zerochat.cli.shells import SHELLS, script
@@ -141,14 +142,14 @@ def run(asked: argparse.Namespace) -> None:
     short = is_small(asked.exports)
     if not asked.quiet:
         print("Starting Spark, which takes some seconds.", file=sys.stderr)
-    with started(Wanted(asked.memory, asked.cores, short)) as (spark, line):
+    with looking_ahead(asked.exports) as ahead, started(Wanted(asked.memory, asked.cores, short)) as (spark, line):
         from analytics.pipeline.run import STEPS, Options
         from analytics.pipeline.run import run as make
 
         progress = Progress(STEPS, asked.quiet)
         progress.say(line)
         progress.say(f"Started in {time.monotonic() - begun:.1f} s.")
-        quality = make(spark, asked.exports, asked.out, Options(asked.within, asked.again), progress)
+        quality = make(spark, asked.exports, asked.out, Options(asked.within, asked.again), progress, ahead)
     for one in quality["aside"][:20]:
         print(printable_line(f"Set aside: {one['path']} {one['why']}."), file=sys.stderr)
     if len(quality["aside"]) > 20:
@@ -169,9 +170,10 @@ def check_places(exports: str, out: str) -> None:
     if there is not None:
         try:
             there.stat()
+            lacking = there.is_dir() and all(file.name != MANIFEST for file in files_below(there))
         except OSError as error:
             raise NothingToRead(place=exports, why=(error.strerror or str(error)).lower()) from error
-        if there.is_dir() and all(file.name != MANIFEST for file in _files(there)):
+        if lacking:
             raise NoExports(place=exports, why=f"no folder in it has a {MANIFEST}")
     if made is not None and made.exists() and not made.is_dir():
         raise CannotWrite(place=out, why="it is a file, where a folder is wanted")
@@ -183,25 +185,13 @@ def is_small(place: str) -> bool:
     total = 0
     if folder is None:
         return False
-    for file in _files(folder):
+    for file in files_below(folder):
         if file.suffix == ".parquet":
             with suppress(OSError):
                 total += file.stat().st_size
         if total > SMALL_BYTES:
             return False
     return True
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """What is below a folder of this machine, through links to other folders too, as Spark goes; each folder once."""
-    been: set[Path] = set()
-    for at, folders, names in os.walk(folder, followlinks=True):
-        real = Path(at).resolve()
-        if real in been:
-            folders.clear()
-            continue
-        been.add(real)
-        yield from (Path(at, name) for name in names)
 
 
 def summary(asked: argparse.Namespace) -> None:

@@ -1,7 +1,8 @@
 """The tables that a run has written, for those who only look: read without starting Spark."""
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,12 +44,37 @@ MANIFEST = "manifest.json"
 """Whatever folder has one is an export."""
 
 
+HIDDEN = (".", "_")
+"""How names begin that Spark passes over: what is being written, and what others keep beside."""
+
+
 def local(place: str) -> Path | None:
     """A path on this machine; None for a place that only Hadoop knows how to reach."""
     parts = urlsplit(place)
     if parts.scheme == "file":
         return Path(unquote(parts.path))
     return None if "://" in place else Path(place)
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """What is below a folder of this machine, through links to other folders too, as Spark goes; each folder once.
+    What is hidden is passed over, as Spark does. Of what is no folder, itself. Raises OSError for a folder that cannot
+    be read."""
+    if not folder.is_dir():
+        yield folder
+    been: set[Path] = set()
+    for at, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
+        real = Path(at).resolve()
+        if real in been:
+            folders.clear()
+            continue
+        been.add(real)
+        folders[:] = [name for name in folders if not name.startswith(HIDDEN)]
+        yield from (Path(at, name) for name in names if not name.startswith(HIDDEN))
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def apart(place: str, out: str) -> None:

@@ -36,6 +36,14 @@ LAST_WORDS = 6
 """Lines of what the Java machine said that are shown when it does not start."""
 NO_ROOM = os.strerror(errno.ENOSPC)
 """What Java says of a full disk, too."""
+SECOND_LATER = [
+    "-XX:Tier4InvocationThreshold=25000",
+    "-XX:Tier4MinInvocationThreshold=3000",
+    "-XX:Tier4CompileThreshold=75000",
+    "-XX:Tier4BackEdgeThreshold=200000",
+]
+"""A third of the processors' time goes to Java's second compiler, and much of that to what plans a query and is over
+then: five times its thresholds leave it what goes through rows."""
 VECTOR = "jdk.incubator.vector"
 QUIET = """\
 rootLogger.level = error
@@ -171,7 +179,9 @@ class Wanted:
             f'-Dlog4j2.configurationFile="{(folder / "log4j2.properties").as_uri()}"',
             f'-Djava.io.tmpdir="{folder}"',
             "-XX:+UseParallelGC",
-            *(["-XX:TieredStopAtLevel=1"] if self.short else []),
+            # A heap that grows is swept for each step of its growth.
+            f"-Xms{megabytes(self.memory)}m",
+            *(["-XX:TieredStopAtLevel=1"] if self.short else SECOND_LATER),
         ]
         return {
             "spark.master": f"local[{self.cores or '*'}]",
@@ -199,6 +209,8 @@ def settings() -> dict[str, str]:
         # Nor is a task for each of them, only to look at it.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
         "spark.sql.parquet.compression.codec": "zstd",
+        # What may not count is a row here and there: no file is passed over for it, and asking each costs more.
+        "spark.sql.parquet.filterPushdown": "false",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         # Which line of ours made each column is of no use to anybody, and costs a look at the stack every time.
         "spark.python.sql.dataFrameDebugging.enabled": "false",

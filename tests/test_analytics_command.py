@@ -19,7 +19,7 @@ import pytest
 
 from analytics import cli, errors, session, summary, tables
 from analytics.errors import BadMemory, NoJava, NoRoom, NotEnoughMemory
-from analytics.results import Results, tag
+from analytics.results import Results, files_below, tag
 from zerochat.errors import LocalError
 
 ROOT = Path(__file__).parents[1]
@@ -131,7 +131,7 @@ def test_exports_behind_links_are_exports_and_links_in_a_circle_end(tmp_path):
     (tmp_path / "elsewhere" / "alice" / "rows.parquet").write_bytes(b"x" * 9)
     (tmp_path / "exports" / "alice").symlink_to(tmp_path / "elsewhere" / "alice")
     cli.check_places(str(tmp_path / "exports"), str(tmp_path / "out"))
-    assert sum(file.suffix == ".parquet" for file in cli._files(tmp_path / "exports")) == 1
+    assert sum(file.suffix == ".parquet" for file in files_below(tmp_path / "exports")) == 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ as far as it speaks for itself, and what the others have told stays as it is."""
 import hashlib
 import io
 import json
+import os
 import shutil
 
 import pytest
@@ -14,10 +15,10 @@ pytest.importorskip("pyarrow", reason="pyarrow comes with the extra `analytics`:
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analytics import cli, pictures, summary
+from analytics import cli, looks, pictures, summary
 from analytics.errors import InsideEachOther
 from analytics.notebook import markdown_list
-from analytics.pipeline import messages, pairs, quality, read, run, silver
+from analytics.pipeline import looking, messages, pairs, quality, read, run, silver
 from analytics.pipeline.read import Bronze, Export, Listed, bronze
 from analytics.pipeline.store import Store
 from analytics.results import Results, apart, open_results
@@ -75,7 +76,7 @@ def test_a_manifest_that_is_as_it_has_to_be():
         {"file_rows": 2**62},
         {"file_rows": -1},
         {"file_rows": 1.5},
-        {"file_bytes": read.FILE_BYTES_MAX + 1},
+        {"file_bytes": looks.FILE_BYTES_MAX + 1},
         {"file_sha256": "\ud800" * 64},
     ],
 )
@@ -215,26 +216,89 @@ def test_what_a_run_knows_is_there_whole_or_not_at_all(spark, tmp_path):
     assert store.read_json("run.json") == {"number": 2}
 
 
-def test_large_files_are_looked_at_one_by_one_and_too_large_ones_not_at_all(spark, tmp_path, monkeypatch):
+@pytest.fixture(params=["here", "in Spark"])
+def looked(request, monkeypatch):
+    """Who looks at files: this process, as for what is on one machine; or Spark, as on a cluster."""
+    if request.param == "in Spark":
+        monkeypatch.setattr(looking, "here", lambda spark, place: None)
+        monkeypatch.setattr(quality, "here", lambda spark, place: None)
+
+
+def test_large_files_are_looked_at_one_by_one_and_too_large_ones_not_at_all(spark, tmp_path, monkeypatch, looked):
     write(tmp_path / "exports", Plan(members=3, messages=60, hours=2))
     (tmp_path / "exports" / "film").write_bytes(bytes(60_001))
-    monkeypatch.setattr(read, "TOGETHER_BYTES_MAX", 2_000)
-    monkeypatch.setattr(read, "FILE_BYTES_MAX", 60_000)
+    monkeypatch.setattr(looking, "TOGETHER_BYTES_MAX", 2_000)
+    for module in (looks, looking):
+        monkeypatch.setattr(module, "FILE_BYTES_MAX", 60_000)
     found = bronze(spark, str(tmp_path / "exports"))
     assert [(one.path.rpartition("/")[2], one.why) for one in found.aside] == [("film", "has more than 60000 B")]
     sizes = [file.size for export in found.exports for file in export.files]
     assert min(sizes) < 2_000 < max(sizes) and found.rows("send") == 60
 
 
+def test_files_are_looked_at_alike_here_and_in_spark(spark, tmp_path, monkeypatch):
+    tree = tmp_path / "of a study, 100 %25+ä"
+    write(tree, Plan(members=3, messages=60, hours=2))
+    hidden = tree / "_temporary" / "0"
+    hidden.mkdir(parents=True)
+    for path, content in (
+        (hidden / "part.parquet", b"x"),
+        (tree / ".hidden", b"x"),
+        (tree / "empty", b""),
+        (tree / "short", b"PAR1"),
+        (tree / "export-00" / "send" / "date=2026-11-16" / "manifest.json", b"{}"),
+    ):
+        path.write_bytes(content)
+    (tree / "elsewhere").symlink_to(tmp_path / "nowhere")
+    broken = max((tree / "export-01" / "recv").rglob("*.parquet"))
+    broken.write_bytes(broken.read_bytes()[:-1] + b"2")
+    long = max((tree / "export-02" / "view").rglob("*.parquet"))
+    about = {"zerochat_schema_version": "3", "x": "y" * 40_000}
+    table = pq.read_table(long, partitioning=None).replace_schema_metadata(about)
+    pq.write_table(table, long)
+    told = json.loads((tree / "export-02" / "manifest.json").read_bytes())
+    for file in told["files"]:
+        if long == tree / "export-02" / file["path"]:
+            file |= {"bytes": long.stat().st_size, "sha256": hashlib.sha256(long.read_bytes()).hexdigest()}
+    (tree / "export-02" / "manifest.json").write_text(json.dumps(told))
+    mine = bronze(spark, str(tree))
+    whose = quality._observers(spark, mine)
+    assert looking.here(spark, str(tree)) == tree and str(long) in {file.path[5:] for file in mine.files("view")}
+    assert len(mine.exports) == 3 and {len(some) for some in whose.values()} == {1}
+    monkeypatch.setattr(looking, "here", lambda spark, place: None)
+    monkeypatch.setattr(quality, "here", lambda spark, place: None)
+    mine.aside = [one for one in mine.aside if not one.path.endswith("/empty")]  # Spark lists no file without a byte
+    assert bronze(spark, str(tree)) == mine
+    assert quality._observers(spark, mine) == whose
+
+
+def test_what_is_no_file_or_has_no_name_stops_nobody(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "good").write_bytes(b"x")
+    os.close(os.open(os.fsencode(tmp_path) + b"/\xff", os.O_CREAT))
+    seen, unseen = looks.look_through(tmp_path)
+    assert list(seen) == [f"file:{tmp_path}/good"]
+    assert unseen == {f"file:{tmp_path}/\N{REPLACEMENT CHARACTER}": "has a name that is no text"}
+
+
+def test_what_was_looked_at_before_is_not_looked_at_again(spark, tmp_path, monkeypatch):
+    write(tmp_path / "exports", Plan(members=3, messages=60, hours=2))
+    (tmp_path / "others").mkdir()
+    place = f"{tmp_path}/others/../exports"
+    with looks.looking_ahead(place) as ahead:
+        ahead.looks.result()
+    monkeypatch.setattr(looks, "look_through", lambda folder: pytest.fail("it is looked through again"))
+    assert len(bronze(spark, place, ahead).exports) == 3
+    with pytest.raises(pytest.fail.Exception):
+        bronze(spark, str(tmp_path / "others"), ahead)
+
+
 def test_a_file_of_which_nothing_can_be_known_is_named_once():
-    named = read.Look("file:/x/manifest.json", 9, "", manifest(file_sha256="ab" * 32))
+    named = looks.Look("file:/x/manifest.json", 9, "", manifest(file_sha256="ab" * 32))
     large, other = f"file:/x/queue/{DAY}", "file:/x/film"
     found = Bronze("/x")
-    read._take_manifests({named.path: named}, {large, other}, found)
-    assert sorted((one.path, one.why) for one in found.aside) == [
-        (other, f"has more than {read.FILE_BYTES_MAX} B"),
-        (large, f"has more than {read.FILE_BYTES_MAX} B"),
-    ]
+    read._take_manifests({named.path: named}, {large: "is too large", other: "is hidden"}, found)
+    assert sorted((one.path, one.why) for one in found.aside) == [(other, "is hidden"), (large, "is too large")]
 
 
 def test_sums_that_are_no_number_are_not_told(spark):

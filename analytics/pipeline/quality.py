@@ -4,18 +4,24 @@ Files that are set aside are named with the reason (`read`); rows that cannot be
 that claim one pseudonym for two people are set aside both, as nobody can say whose is whose.
 """
 
+import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from functools import reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
-from analytics.pipeline.read import SLASHES, Bronze, Export, plain_path, read_files, with_path
+from analytics.looks import observers
+from analytics.pipeline.looking import here
+from analytics.pipeline.read import Bronze, Export, read_files, with_path
 from analytics.pipeline.schema import KINDS, struct
 from analytics.pipeline.silver import TIME_US_MAX, TIME_US_MIN, believable, code
+from analytics.pipeline.store import SLASHES, plain_path
 
 CLASH = "claims a pseudonym that another export of the same study claims for other messages: {other}"
 CLAIM = "claims a pseudonym that an export of another profile claims: {other}"
@@ -80,11 +86,11 @@ def set_claims_aside(spark: SparkSession, bronze: Bronze) -> int:
     """
     if len({_profile(export) for export in bronze.exports}) < 2:
         return 0
-    observers = _observers(spark, bronze.exports)
-    aside = {place: MANY.format(most=OBSERVERS_MAX) for place, some in observers.items() if len(some) > OBSERVERS_MAX}
+    whose = _observers(spark, bronze)
+    aside = {place: MANY.format(most=OBSERVERS_MAX) for place, some in whose.items() if len(some) > OBSERVERS_MAX}
     claims: dict[int, list[Export]] = defaultdict(list)
     for export in bronze.exports:
-        for observer in observers[export.place] if export.place not in aside else ():
+        for observer in whose[export.place] if export.place not in aside else ():
             claims[observer].append(export)
     disputed = {observer: some for observer, some in claims.items() if len({_profile(one) for one in some}) > 1}
     spans = _spans(spark, disputed)
@@ -104,16 +110,37 @@ def _profile(export: Export) -> tuple[str, int]:
     return export.study, export.observer
 
 
-def _observers(spark: SparkSession, exports: list[Export]) -> dict[str, set[int]]:
-    """Whom the rows of each export are of, by its place; of each file no more than one more than there may be."""
-    found: dict[str, set[int]] = {export.place: set() for export in exports}
-    places = {file.path: export.place for export in exports for file in export.files}
+def _observers(spark: SparkSession, bronze: Bronze) -> dict[str, set[int]]:
+    """Whom the rows of each export are of, by its place; of each file not many more than there may be."""
+    found: dict[str, set[int]] = {export.place: set() for export in bronze.exports}
+    places = {file.path: export.place for export in bronze.exports for file in export.files}
+    told: Iterable[tuple[str, Iterable[int | None]]] = ()
+    if here(spark, bronze.place) is not None:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            told = [*zip(places, pool.map(_observers_here, places), strict=True)]
+    unread = places.keys() - {path for path, some in told if some}
+    exports = [replace(one, files=[file for file in one.files if file.path in unread]) for one in bronze.exports]
+    for path, some in (*told, *_observers_in_spark(spark, exports)):
+        # 0 is nobody, and what is null is believed by nobody.
+        found[places[path]].update(observer for observer in some if observer)
+    return found
+
+
+def _observers_here(path: str) -> set[int | None]:
+    """The same of one file on this machine; nobody where only Spark may be able to read it."""
+    try:
+        return observers(path, OBSERVERS_MAX)
+    except (pa.ArrowException, OSError):
+        return set()
+
+
+def _observers_in_spark(spark: SparkSession, exports: list[Export]) -> Iterator[tuple[str, list[int]]]:
+    if not any(export.files for export in exports):
+        return
     first = f.row_number().over(Window.partitionBy("whence").orderBy("observer")) <= OBSERVERS_MAX + 1
     rows = _of_files(spark, exports, KINDS, lambda rows, kind: rows.select("whence", "observer"))
     for row in rows.distinct().withColumn("first", first).where("first").collect():
-        if row["observer"]:  # 0 is nobody, and what is null is believed by nobody
-            found[places[plain_path(row["whence"])]].add(row["observer"])
-    return found
+        yield plain_path(row["whence"]), [row["observer"]]
 
 
 Spans = dict[int, dict[tuple[str, int], tuple[int, int]]]
@@ -271,12 +298,19 @@ class Watch:
         self._running.clear()
 
 
-def of_few(rows: DataFrame, kind: str) -> dict[str, int]:
-    """The same counts of a kind that has few rows and is read for several things, or for one that Spark may find needs
+def of_few(few: Mapping[str, DataFrame]) -> dict[str, int]:
+    """The same counts of kinds that have few rows and are read for several things, or for one that Spark may find needs
     none of them, and then would count nothing."""
-    counts = {"rows": f.count(f.lit(1)), "unbelievable": f.count_if(~believable(kind))}
-    [told] = rows.agg(*(value.alias(name) for name, value in counts.items())).collect()
-    return {f"{kind}.{name}": int(told[name]) for name in counts}
+    tables = [
+        rows.agg(
+            f.lit(kind).alias("kind"),
+            f.count(f.lit(1)).alias("rows"),
+            f.count_if(~believable(kind)).alias("unbelievable"),
+        )
+        for kind, rows in few.items()
+    ]
+    told = reduce(DataFrame.unionByName, tables).collect()
+    return {f"{row['kind']}.{name}": int(row[name]) for row in told for name in ("rows", "unbelievable")}
 
 
 OF_OTHERS = "sender != observer"

@@ -1,19 +1,17 @@
 """Bronze: exports as they came. Finds them, checks every file against its manifest and its footer, and reads the rest.
 
 Nothing that is wrong stops a run, and nothing is left out in silence: each file that is not used is named with the
-reason. Checksums are made where the files are, by Spark; of a file's content only its end, which says what is in it,
-comes here.
+reason.
 """
 
 import hashlib
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,23 +20,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from analytics.errors import NothingToRead
+from analytics.looks import FILE_BYTES_MAX, MANIFEST_BYTES_MAX, Ahead, Look, footer_bytes
+from analytics.pipeline.looking import look_through
 from analytics.pipeline.schema import FORMAT, KINDS, KINDS_ADDED, VERSION_KEY, VERSIONS, arrow_types, struct
 from analytics.pipeline.store import exactly
 from analytics.results import MANIFEST
 from analytics.session import first_words
 
-MANIFEST_BYTES_MAX = 4 * 2**20
-FILE_BYTES_MAX = 2**27
-"""A profile keeps half of that by default, of thirty days, and a file has one day of one kind."""
-TOGETHER_BYTES_MAX = 2**24
-"""Larger files are looked at one after the other: Spark holds a file that it looks at in memory several times over."""
 UNPACKED_BYTES_MAX = 2**31
 ROWS_MAX = 2**24
 ROW_GROUPS_MAX = 2**12
 """Of one file: its rows, what it comes to when it is unpacked, and in how many parts it has them."""
-TAIL_BYTES, TAIL_BYTES_MAX = 16 * 2**10, 4 * 2**20
-"""How much of a file's end is looked at for its footer: of all, and then of those whose footer is longer."""
 CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}
 """What Spark unpacks everywhere, without a library that somebody would have to bring."""
 DAY_US = 86_400_000_000
@@ -230,68 +222,16 @@ def _first_bad(spark: SparkSession, kind: str, paths: list[str]) -> tuple[str, s
     return None
 
 
-def bronze(spark: SparkSession, place: str) -> Bronze:
-    """Look through a folder. Raises NothingToRead when there is no such folder."""
-    try:
-        files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(exactly(place))
-        sizes = {one_form(row["path"]): int(row["length"]) for row in files.select("path", "length").collect()}
-        seen = {one.path: one for one in _looks(files, TAIL_BYTES, max(sizes.values(), default=0))}
-    except PySparkException as error:
-        # Whatever stood in the way, its first line says so.
-        raise NothingToRead(place=place, why=first_words(error)) from error
-    longer = [one.path for one in seen.values() if TAIL_BYTES < _footer_bytes(one.end) <= TAIL_BYTES_MAX]
-    if longer:
-        files = spark.read.format("binaryFile").load([*map(exactly, longer)])
-        seen |= {one.path: one for one in _looks(files, TAIL_BYTES_MAX, max(seen[path].size for path in longer))}
+def bronze(spark: SparkSession, place: str, ahead: Ahead | None = None) -> Bronze:
+    """Look through a folder, if that is not done (`ahead`). Raises NothingToRead when there is no such folder."""
+    seen, unseen = look_through(spark, place, ahead)
     found = Bronze(place)
-    _take_manifests(seen, sizes.keys() - seen.keys(), found)
+    _take_manifests(seen, unseen, found)
     for export in found.exports:
         _check_files(export, seen, found)
     found.exports.sort(key=lambda export: export.place)
     found.aside.sort(key=lambda one: (one.path, one.why))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What there is to know of a file before it is read: `end` are its last bytes, or all of a manifest."""
-
-    path: str
-    size: int
-    sha256: str
-    end: bytes
-
-
-def _looks(files: DataFrame, tail: int, largest: int) -> Iterator[Look]:
-    """One look at each file that is not too large for one; `largest`: the bytes of the largest."""
-    length = f.col("length")
-    if largest:
-        yield from _looks_at(files.where(length <= TOGETHER_BYTES_MAX), tail)
-    if largest > TOGETHER_BYTES_MAX:
-        alone = files.where((length > TOGETHER_BYTES_MAX) & (length <= FILE_BYTES_MAX))
-        yield from _looks_at(alone.coalesce(1), tail)
-
-
-def _looks_at(files: DataFrame, tail: int) -> Iterator[Look]:
-    wanted = f.when(f.col("path").endswith(f"/{MANIFEST}"), MANIFEST_BYTES_MAX).otherwise(tail)
-    begin = f.greatest(f.lit(1), f.length("content") - wanted + 1)
-    rows = files.select(
-        "path", "length", f.sha2("content", 256).alias("sha256"), f.substring("content", begin, wanted).alias("end")
-    ).collect()
-    return (Look(one_form(row["path"]), int(row["length"]), row["sha256"], bytes(row["end"])) for row in rows)
-
-
-SLASHES = "^([A-Za-z0-9.+-]+):/+"
-
-
-def one_form(path: str) -> str:
-    """A path as another part of Spark writes it: `file:///x` and `file:/x` are one."""
-    return re.sub(SLASHES, r"\1:/", path)
-
-
-def plain_path(whence: str) -> str:
-    """A file's path as we have it, from how `with_path` has it."""
-    return one_form(unquote(whence))
 
 
 def _plain(text: str) -> str:
@@ -303,9 +243,8 @@ def _plain(text: str) -> str:
 # --- manifests --------------------------------------------------------------------------------------------------------
 
 
-def _take_manifests(seen: dict[str, Look], too_large: Set[str], found: Bronze) -> None:
+def _take_manifests(seen: Mapping[str, Look], unseen: Mapping[str, str], found: Bronze) -> None:
     """Fill `found` with the exports whose manifests can be used, and with the files that they name."""
-    large = f"has more than {FILE_BYTES_MAX} B"
     manifests = sorted(path for path in seen if path.rpartition("/")[2] == MANIFEST)
     claimed = set(manifests)
     refused = []
@@ -324,7 +263,7 @@ def _take_manifests(seen: dict[str, Look], too_large: Set[str], found: Bronze) -
             if file.path in claimed:
                 found.aside.append(Aside(path, f"names {_plain(file.path[-200:])}, which is spoken for"))
             elif file.path not in seen:
-                why = large if file.path in too_large else "is named by its manifest, and is not there"
+                why = unseen.get(file.path, "is named by its manifest, and is not there")
                 _set_aside(found, export, file, why)
             elif seen[file.path].size != file.size:
                 size = seen[file.path].size
@@ -334,7 +273,7 @@ def _take_manifests(seen: dict[str, Look], too_large: Set[str], found: Bronze) -
             claimed.add(file.path)
         export.files = kept
         found.exports.append(export)
-    found.aside += [Aside(path, large) for path in too_large - claimed]
+    found.aside += [Aside(path, unseen[path]) for path in unseen.keys() - claimed]
     for path in seen.keys() - claimed:
         whole = any(path.startswith(folder) for folder in refused)
         found.aside.append(
@@ -429,14 +368,9 @@ def _check_files(export: Export, seen: dict[str, Look], found: Bronze) -> None:
     export.files = kept
 
 
-def _footer_bytes(end: bytes) -> int:
-    """The length of a footer with the two words that follow it, as the file itself says."""
-    return int.from_bytes(end[-8:-4], "little") + 8 if len(end) >= 8 and end.endswith(b"PAR1") else 0
-
-
 def _check_footer(file: Listed, wanted_version: int, end: bytes) -> None:
     """Raises _Wrong when this is no Parquet file, or one of another schema than its manifest's version has."""
-    if not 8 < _footer_bytes(end) <= len(end):
+    if not 8 < footer_bytes(end) <= len(end):
         raise _Wrong("is no Parquet file, or not whole")
     try:
         footer = pq.ParquetFile(io.BytesIO(end))

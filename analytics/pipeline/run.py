@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics.errors import NoExports, NotOurs
+from analytics.looks import Ahead
 from analytics.pipeline import batches, facts, levels, messages, pairs, quality, silver, skew, who
 from analytics.pipeline.read import Bronze, bronze, unreadable
 from analytics.pipeline.schema import KINDS_ADDED, WORDS
@@ -108,16 +109,20 @@ def _compile(spark: SparkSession, over: int) -> None:
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if compiled else "NO_CODEGEN")
 
 
-def run(spark: SparkSession, place: str, out: str, options: Options, progress: Progress) -> dict[str, Any]:
-    """Make the tables of a study, and give the quality report. Raises NothingToRead, NoExports, NotOurs,
-    InsideEachOther."""
+def run(
+    spark: SparkSession, place: str, out: str, options: Options, progress: Progress, ahead: Ahead | None = None
+) -> dict[str, Any]:
+    """Make the tables of a study, and give the quality report; `ahead` may have looked through `place` by now.
+
+    Raises NothingToRead, NoExports, NotOurs, InsideEachOther.
+    """
     apart(place, out)
     store = Store(spark, out)
     before = store.read_json("run.json")
     if (before is None or before.get("format") != FORMAT) and not store.is_empty():
         raise NotOurs(place=out)
     with progress.step("looking for exports, checking their files"):
-        found = bronze(spark, place)
+        found = bronze(spark, place, ahead)
     fingerprint = hashlib.sha256(f"{VERSION} {options.within_s} {found.fingerprint()}".encode()).hexdigest()
     if before is not None and before.get("fingerprint") == fingerprint and not options.again:
         if before.get("whole") and all(store.has_table("gold", name) for name in GOLD):
@@ -229,8 +234,7 @@ def _tables(run: Run, found: Bronze, options: Options) -> None:
         return watched.where(silver.believable("span"))
 
     run.table("bronze", "file", lambda: spark.createDataFrame(found.listing()))
-    for kind in ("view", "ack"):
-        run.state["counts"] |= quality.of_few(found.read(spark, kind), kind)
+    run.state["counts"] |= quality.of_few({kind: found.read(spark, kind) for kind in ("view", "ack")})
     recv = found.read(spark, "recv")
     if found.overlapping and receipts:
         # What several exports tell is found out once, and then read three times.

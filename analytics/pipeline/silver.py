@@ -14,10 +14,10 @@ from typing import TypeAlias
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from analytics.pipeline.read import DAY_US, SLASHES, Bronze, one_form
+from analytics.pipeline.read import DAY_US, Bronze
 from analytics.pipeline.schema import KINDS, KINDS_ADDED, WORDS, struct
 from analytics.pipeline.skew import agreed
-from analytics.pipeline.store import exactly
+from analytics.pipeline.store import SLASHES, exactly, one_form
 
 TIME_US_MIN, TIME_US_MAX = 946_684_800_000_000, 7_258_118_400_000_000
 """2000 and 2200: a time outside is nobody's."""

@@ -1,8 +1,10 @@
 """Files of a run, wherever they are: paths go to Hadoop as they come, and a folder and an object store look alike."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -15,6 +17,19 @@ GLOB = "\\{}[]*?,"
 def exactly(path: str) -> str:
     """A path that means itself, also where Hadoop expects patterns."""
     return "".join(f"\\{char}" if char in GLOB else char for char in path)
+
+
+SLASHES = "^([A-Za-z0-9.+-]+):/+"
+
+
+def one_form(path: str) -> str:
+    """A path as another part of Spark writes it: `file:///x` and `file:/x` are one."""
+    return re.sub(SLASHES, r"\1:/", path)
+
+
+def plain_path(whence: str) -> str:
+    """A file's path as we have it, from how `read.with_path` has it."""
+    return one_form(unquote(whence))
 
 
 class Store:

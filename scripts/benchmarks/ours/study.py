@@ -29,6 +29,7 @@ def peak_of(process: int | None) -> float | None:
 
 def with_spark(engine: str, exports: Path, out: Path) -> dict[str, Any]:
     from analytics.cli import is_small
+    from analytics.looks import looking_ahead
     from analytics.pipeline.run import STEPS, Options, run
     from analytics.progress import Progress
     from analytics.session import Wanted, java_process, started
@@ -36,10 +37,10 @@ def with_spark(engine: str, exports: Path, out: Path) -> dict[str, Any]:
     progress = Progress(STEPS, quiet=True)
     # The naive one gets more: with as little as the real one needs, it would not end.
     wanted = Wanted(short=is_small(str(exports))) if engine == "spark" else Wanted(memory="4g")
-    with started(wanted) as (spark, _):
+    with looking_ahead(str(exports)) as ahead, started(wanted) as (spark, _):
         begun = time.monotonic()
         if engine == "spark":
-            run(spark, str(exports), str(out), Options(deliveries=True), progress)
+            run(spark, str(exports), str(out), Options(deliveries=True), progress, ahead)
         else:
             from benchmarks.ours import naive
 
