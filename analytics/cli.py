@@ -142,7 +142,10 @@ def run(asked: argparse.Namespace) -> None:
     short = is_small(asked.exports)
     if not asked.quiet:
         print("Starting Spark, which takes some seconds.", file=sys.stderr)
-    with looking_ahead(asked.exports) as ahead, started(Wanted(asked.memory, asked.cores, short)) as (spark, line):
+    with (
+        looking_ahead(folder_of(asked.exports)) as ahead,
+        started(Wanted(asked.memory, asked.cores, short)) as (spark, line),
+    ):
         from analytics.pipeline.run import STEPS, Options
         from analytics.pipeline.run import run as make
 
@@ -164,9 +167,7 @@ def run(asked: argparse.Namespace) -> None:
 def check_places(exports: str, out: str) -> None:
     """What can be seen of places on this machine before anything is started. Raises NothingToRead, NoExports,
     CannotWrite."""
-    if on_a_cluster() or "HADOOP_CONF_DIR" in os.environ:
-        return  # there a path without a scheme need not be one of this machine
-    there, made = local(exports), local(out)
+    there, made = folder_of(exports), folder_of(out)
     if there is not None:
         try:
             there.stat()
@@ -179,18 +180,26 @@ def check_places(exports: str, out: str) -> None:
         raise CannotWrite(place=out, why="it is a file, where a folder is wanted")
 
 
+def folder_of(place: str) -> Path | None:
+    """A place on this machine, where it is sure to be one."""
+    if on_a_cluster() or "HADOOP_CONF_DIR" in os.environ:
+        return None  # there a path without a scheme need not be one of this machine
+    return local(place)
+
+
 def is_small(place: str) -> bool:
     """Whether all files below a folder of this machine are few bytes; a place elsewhere is not."""
     folder = local(place)
     total = 0
     if folder is None:
         return False
-    for file in files_below(folder):
-        if file.suffix == ".parquet":
-            with suppress(OSError):
-                total += file.stat().st_size
-        if total > SMALL_BYTES:
-            return False
+    with suppress(OSError):
+        for file in files_below(folder):
+            if file.suffix == ".parquet":
+                with suppress(OSError):
+                    total += file.stat().st_size
+            if total > SMALL_BYTES:
+                return False
     return True
 
 

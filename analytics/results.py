@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,10 +45,6 @@ MANIFEST = "manifest.json"
 """Whatever folder has one is an export."""
 
 
-HIDDEN = (".", "_")
-"""How names begin that Spark passes over: what is being written, and what others keep beside."""
-
-
 def local(place: str) -> Path | None:
     """A path on this machine; None for a place that only Hadoop knows how to reach."""
     parts = urlsplit(place)
@@ -57,24 +54,45 @@ def local(place: str) -> Path | None:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """What is below a folder of this machine, through links to other folders too, as Spark goes; each folder once.
-    What is hidden is passed over, as Spark does. Of what is no folder, itself. Raises OSError for a folder that cannot
-    be read."""
+    """What is below a folder of this machine, of which Spark would take it for data; each folder once, and those that
+    are there by links after those that are there. Of what is no folder, itself. A folder that cannot be read has
+    nothing in it; raises OSError where that is the first one."""
     if not folder.is_dir():
         yield folder
-    been: set[Path] = set()
-    for at, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
-        real = Path(at).resolve()
-        if real in been:
-            folders.clear()
+        return
+    been: set[tuple[int, int]] = set()
+    here, linked = deque([folder]), deque[Path]()
+    while here or linked:
+        at = (here or linked).popleft()
+        try:
+            told = at.stat()
+            if (told.st_dev, told.st_ino) in been:
+                continue
+            been.add((told.st_dev, told.st_ino))
+            with os.scandir(at) as entries:
+                found = sorted(entries, key=_name)
+        except OSError:
+            if at == folder:
+                raise
             continue
-        been.add(real)
-        folders[:] = [name for name in folders if not name.startswith(HIDDEN)]
-        yield from (Path(at, name) for name in names if not name.startswith(HIDDEN))
+        for entry in found:
+            if is_hidden(entry.name):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                here.append(at / entry.name)
+            elif entry.is_symlink() and (at / entry.name).is_dir():
+                linked.append(at / entry.name)
+            else:
+                yield at / entry.name
 
 
-def _raise(error: OSError) -> None:
-    raise error
+def _name(entry: "os.DirEntry[str]") -> str:
+    return entry.name
+
+
+def is_hidden(name: str) -> bool:
+    """Whether Spark passes over it: what is being written, and what others keep beside."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
 def apart(place: str, out: str) -> None:

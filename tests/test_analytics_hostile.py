@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analytics import cli, looks, pictures, summary
-from analytics.errors import InsideEachOther
+from analytics.errors import InsideEachOther, NothingToRead
 from analytics.notebook import markdown_list
 from analytics.pipeline import looking, messages, pairs, quality, read, run, silver
 from analytics.pipeline.read import Bronze, Export, Listed, bronze
 from analytics.pipeline.store import Store
-from analytics.results import Results, apart, open_results
+from analytics.results import Results, apart, files_below, open_results
 from benchmarks.ours.exports import SECOND_US, START_US, Plan, write
 from tests.studies import gold_rows, make_study
 
@@ -216,81 +216,148 @@ def test_what_a_run_knows_is_there_whole_or_not_at_all(spark, tmp_path):
     assert store.read_json("run.json") == {"number": 2}
 
 
-@pytest.fixture(params=["here", "in Spark"])
-def looked(request, monkeypatch):
-    """Who looks at files: this process, as for what is on one machine; or Spark, as on a cluster."""
-    if request.param == "in Spark":
-        monkeypatch.setattr(looking, "here", lambda spark, place: None)
-        monkeypatch.setattr(quality, "here", lambda spark, place: None)
+def in_spark(monkeypatch):
+    """Have Spark look at files, as on a cluster."""
+    monkeypatch.setattr(looking, "here", lambda spark, place: None)
 
 
-def test_large_files_are_looked_at_one_by_one_and_too_large_ones_not_at_all(spark, tmp_path, monkeypatch, looked):
+def test_large_files_are_looked_at_one_by_one_and_too_large_ones_not_at_all(spark, tmp_path, monkeypatch):
     write(tmp_path / "exports", Plan(members=3, messages=60, hours=2))
-    (tmp_path / "exports" / "film").write_bytes(bytes(60_001))
+    film = tmp_path / "exports" / "film"
+    film.write_bytes(bytes(60_001))
+    in_spark(monkeypatch)
     monkeypatch.setattr(looking, "TOGETHER_BYTES_MAX", 2_000)
-    for module in (looks, looking):
-        monkeypatch.setattr(module, "FILE_BYTES_MAX", 60_000)
+    monkeypatch.setattr(looking, "FILE_BYTES_MAX", 60_000)
     found = bronze(spark, str(tmp_path / "exports"))
     assert [(one.path.rpartition("/")[2], one.why) for one in found.aside] == [("film", "has more than 60000 B")]
     sizes = [file.size for export in found.exports for file in export.files]
     assert min(sizes) < 2_000 < max(sizes) and found.rows("send") == 60
+    os.truncate(film, looks.FILE_BYTES_MAX + 1)
+    assert look(film.parent)[1] == {f"file:{film}": f"has more than {looks.FILE_BYTES_MAX} B"}
+
+
+def look(folder):
+    with looks.looking_ahead(folder) as ahead:
+        return ahead.result()
 
 
 def test_files_are_looked_at_alike_here_and_in_spark(spark, tmp_path, monkeypatch):
     tree = tmp_path / "of a study, 100 %25+ä"
-    write(tree, Plan(members=3, messages=60, hours=2))
+    write(tree, Plan(members=4, messages=60, hours=2))
+    (tree / "export-03").rename(tree / "_a=b")
     hidden = tree / "_temporary" / "0"
     hidden.mkdir(parents=True)
     for path, content in (
         (hidden / "part.parquet", b"x"),
         (tree / ".hidden", b"x"),
-        (tree / "empty", b""),
+        (tree / "film._COPYING_", b"x"),
+        (tree / "_metadata", b"x"),
         (tree / "short", b"PAR1"),
         (tree / "export-00" / "send" / "date=2026-11-16" / "manifest.json", b"{}"),
     ):
         path.write_bytes(content)
-    (tree / "elsewhere").symlink_to(tmp_path / "nowhere")
     broken = max((tree / "export-01" / "recv").rglob("*.parquet"))
     broken.write_bytes(broken.read_bytes()[:-1] + b"2")
     long = max((tree / "export-02" / "view").rglob("*.parquet"))
     about = {"zerochat_schema_version": "3", "x": "y" * 40_000}
-    table = pq.read_table(long, partitioning=None).replace_schema_metadata(about)
-    pq.write_table(table, long)
-    told = json.loads((tree / "export-02" / "manifest.json").read_bytes())
-    for file in told["files"]:
-        if long == tree / "export-02" / file["path"]:
-            file |= {"bytes": long.stat().st_size, "sha256": hashlib.sha256(long.read_bytes()).hexdigest()}
-    (tree / "export-02" / "manifest.json").write_text(json.dumps(told))
+    pq.write_table(pq.read_table(long, partitioning=None).replace_schema_metadata(about), long)
+    anew(tree / "export-02", long)
+    (tmp_path / "elsewhere").mkdir()
+    (tree / "export-01").rename(tmp_path / "elsewhere" / "export-01")
+    (tree / "export-01").symlink_to(tmp_path / "elsewhere" / "export-01")
     mine = bronze(spark, str(tree))
     whose = quality._observers(spark, mine)
     assert looking.here(spark, str(tree)) == tree and str(long) in {file.path[5:] for file in mine.files("view")}
-    assert len(mine.exports) == 3 and {len(some) for some in whose.values()} == {1}
-    monkeypatch.setattr(looking, "here", lambda spark, place: None)
-    monkeypatch.setattr(quality, "here", lambda spark, place: None)
-    mine.aside = [one for one in mine.aside if not one.path.endswith("/empty")]  # Spark lists no file without a byte
-    assert bronze(spark, str(tree)) == mine
-    assert quality._observers(spark, mine) == whose
+    assert len(mine.exports) == 4 and {len(some) for some in whose.values()} == {1}
+    told = {file.path for export in mine.exports for file in export.files}
+    assert told and told <= mine.observers.keys()
+    in_spark(monkeypatch)
+    theirs = bronze(spark, str(tree))
+    assert theirs.observers == {} and quality._observers(spark, theirs) == whose
+    mine.observers = {}
+    assert theirs == mine
+
+
+def anew(export, path):
+    """Have a manifest name a file as it is now."""
+    told = json.loads((export / "manifest.json").read_bytes())
+    for file in told["files"]:
+        if path == export / file["path"]:
+            file |= {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    (export / "manifest.json").write_text(json.dumps(told))
+
+
+def test_columns_that_two_readers_find_in_different_places_are_refused(spark, tmp_path):
+    """What is `observer` by its place and `checksum` by its name would speak for whom it names there."""
+    write(tmp_path, Plan(members=3, messages=60, hours=2))
+    view = max((tmp_path / "export-00" / "view").rglob("*.parquet"))
+    content = view.read_bytes()
+    one, other = b"\x19\x18\x08observer", b"\x19\x18\x08checksum"
+    assert content.count(one) == content.count(other) == 1
+    view.write_bytes(content.replace(one, b"?" * len(one)).replace(other, one).replace(b"?" * len(one), other))
+    anew(tmp_path / "export-00", view)
+    [aside] = bronze(spark, str(tmp_path)).aside
+    assert aside.path == f"file:{view}" and "its parts have other columns than its schema" in aside.why
 
 
 def test_what_is_no_file_or_has_no_name_stops_nobody(tmp_path):
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "dead").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "endless").symlink_to("/proc/self/pagemap")
     (tmp_path / "good").write_bytes(b"x")
-    os.close(os.open(os.fsencode(tmp_path) + b"/\xff", os.O_CREAT))
-    seen, unseen = looks.look_through(tmp_path)
-    assert list(seen) == [f"file:{tmp_path}/good"]
-    assert unseen == {f"file:{tmp_path}/\N{REPLACEMENT CHARACTER}": "has a name that is no text"}
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1" + bytes(60) + b"\x10\0\0\0PAR1")
+    for name in (b"\xfe", b"\xff"):
+        os.close(os.open(os.fsencode(tmp_path) + b"/" + name, os.O_CREAT))
+    deep = tmp_path
+    for _ in range(1_100):
+        deep = deep / "d"
+        deep.mkdir()
+    seen, unseen = look(tmp_path)
+    assert {path.rpartition("/")[2]: one.size for path, one in seen.items() if "/d/" not in path} == {
+        "endless": 0,
+        "good": 1,
+        "rows.parquet": 72,
+    }
+    assert seen[f"file:{tmp_path}/rows.parquet"].observers is None
+    assert {path.rpartition("/")[2]: why for path, why in unseen.items()} == {
+        "pipe": "is no file",
+        "dead": "cannot be read: no such file or directory",
+        "\\xfe": "has a name that is no text",
+        "\\xff": "has a name that is no text",
+    }
+
+
+def test_a_link_takes_nothing_away_from_where_it_leads(tmp_path):
+    for name in ("alice", "bob"):
+        (tmp_path / name / "recv").mkdir(parents=True)
+        (tmp_path / name / "recv" / "rows").write_bytes(b"x")
+    for name in ("aa", "alice/recv/up", "zz"):
+        (tmp_path / name).symlink_to(tmp_path / "bob" if "up" not in name else tmp_path)
+    assert sorted(look(tmp_path)[0]) == [f"file:{tmp_path}/{name}/recv/rows" for name in ("alice", "bob")]
+    assert [*files_below(tmp_path / "alice" / "recv" / "rows")] == [tmp_path / "alice" / "recv" / "rows"]
+    assert cli.is_small(str(tmp_path / "nowhere"))
+
+
+def test_a_look_that_fails_is_left_to_spark(spark, tmp_path, monkeypatch):
+    write(tmp_path, Plan(members=3, messages=60, hours=2))
+    monkeypatch.setattr(looks.sys, "executable", shutil.which("false"))
+    found = bronze(spark, str(tmp_path))
+    assert len(found.exports) == 3 and found.observers == {} and found.aside == []
 
 
 def test_what_was_looked_at_before_is_not_looked_at_again(spark, tmp_path, monkeypatch):
     write(tmp_path / "exports", Plan(members=3, messages=60, hours=2))
     (tmp_path / "others").mkdir()
     place = f"{tmp_path}/others/../exports"
-    with looks.looking_ahead(place) as ahead:
-        ahead.looks.result()
-    monkeypatch.setattr(looks, "look_through", lambda folder: pytest.fail("it is looked through again"))
-    assert len(bronze(spark, place, ahead).exports) == 3
-    with pytest.raises(pytest.fail.Exception):
-        bronze(spark, str(tmp_path / "others"), ahead)
+    again = []
+    with looks.looking_ahead(tmp_path / "others" / ".." / "exports") as ahead:
+        monkeypatch.setattr(
+            looking, "looking_ahead", lambda folder: again.append(folder) or looks.looking_ahead(folder)
+        )
+        assert len(bronze(spark, place, ahead).exports) == 3 and again == []
+        assert bronze(spark, str(tmp_path / "others"), ahead).exports == [] and again == [tmp_path / "others"]
+        with pytest.raises(NothingToRead, match="a:b"):
+            bronze(spark, "a:b", ahead)
 
 
 def test_a_file_of_which_nothing_can_be_known_is_named_once():

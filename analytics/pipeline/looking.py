@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from analytics import looks
 from analytics.errors import NothingToRead
 from analytics.looks import (
     FILE_BYTES_MAX,
@@ -19,6 +19,7 @@ from analytics.looks import (
     Look,
     Looks,
     footer_bytes,
+    looking_ahead,
 )
 from analytics.pipeline.store import exactly, one_form
 from analytics.results import MANIFEST
@@ -29,13 +30,17 @@ TOGETHER_BYTES_MAX = 2**24
 
 
 def look_through(spark: SparkSession, place: str, ahead: Ahead | None = None) -> Looks:
-    """All files below a folder, of which there may be a look already. Raises NothingToRead when there is none."""
-    folder = here(spark, place)
-    if folder is None:
-        return _in_spark(spark, place)
-    if ahead is not None and ahead.folder == folder:
-        return ahead.looks.result()
-    return looks.look_through(folder)
+    """All files below a folder, at which there may be a look already. Raises NothingToRead when there is no folder."""
+    try:
+        folder = here(spark, place)
+    except (PySparkException, Py4JError) as error:
+        raise NothingToRead(place=place, why=first_words(error)) from error
+    if folder is not None and (ahead is None or ahead.folder != folder):
+        with looking_ahead(folder) as ahead:
+            found = ahead.result() if ahead is not None else None
+    else:
+        found = ahead.result() if folder is not None and ahead is not None else None
+    return _in_spark(spark, place) if found is None else found
 
 
 def here(spark: SparkSession, place: str) -> Path | None:

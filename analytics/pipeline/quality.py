@@ -4,20 +4,16 @@ Files that are set aside are named with the reason (`read`); rows that cannot be
 that claim one pseudonym for two people are set aside both, as nobody can say whose is whose.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import reduce
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
-from analytics.looks import observers
-from analytics.pipeline.looking import here
+from analytics.looks import OBSERVERS_MAX
 from analytics.pipeline.read import Bronze, Export, read_files, with_path
 from analytics.pipeline.schema import KINDS, struct
 from analytics.pipeline.silver import TIME_US_MAX, TIME_US_MIN, believable, code
@@ -26,7 +22,6 @@ from analytics.pipeline.store import SLASHES, plain_path
 CLASH = "claims a pseudonym that another export of the same study claims for other messages: {other}"
 CLAIM = "claims a pseudonym that an export of another profile claims: {other}"
 MANY = "has rows of more than {most:,} observers, where a profile is one in each group"
-OBSERVERS_MAX = 1_000
 CROWD = (
     "names {members:,} members of a group that would have had {ever:,} with them, where {most:,} are the most: of "
     "all exports it names most whom no other does"
@@ -111,36 +106,26 @@ def _profile(export: Export) -> tuple[str, int]:
 
 
 def _observers(spark: SparkSession, bronze: Bronze) -> dict[str, set[int]]:
-    """Whom the rows of each export are of, by its place; of each file not many more than there may be."""
+    """Whom the rows of each export are of, by its place; of each file no more than one more than there may be."""
     found: dict[str, set[int]] = {export.place: set() for export in bronze.exports}
     places = {file.path: export.place for export in bronze.exports for file in export.files}
-    told: Iterable[tuple[str, Iterable[int | None]]] = ()
-    if here(spark, bronze.place) is not None:
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            told = [*zip(places, pool.map(_observers_here, places), strict=True)]
-    unread = places.keys() - {path for path, some in told if some}
-    exports = [replace(one, files=[file for file in one.files if file.path in unread]) for one in bronze.exports]
-    for path, some in (*told, *_observers_in_spark(spark, exports)):
-        # 0 is nobody, and what is null is believed by nobody.
-        found[places[path]].update(observer for observer in some if observer)
+    for path in places.keys() & bronze.observers.keys():
+        found[places[path]].update(bronze.observers[path])
+    rest = places.keys() - bronze.observers.keys()
+    exports = [replace(one, files=[file for file in one.files if file.path in rest]) for one in bronze.exports]
+    for path, observer in _observers_in_spark(spark, exports):
+        if observer:  # 0 is nobody, and what is null is believed by nobody
+            found[places[path]].add(observer)
     return found
 
 
-def _observers_here(path: str) -> set[int | None]:
-    """The same of one file on this machine; nobody where only Spark may be able to read it."""
-    try:
-        return observers(path, OBSERVERS_MAX)
-    except (pa.ArrowException, OSError):
-        return set()
-
-
-def _observers_in_spark(spark: SparkSession, exports: list[Export]) -> Iterator[tuple[str, list[int]]]:
+def _observers_in_spark(spark: SparkSession, exports: list[Export]) -> Iterator[tuple[str, int | None]]:
     if not any(export.files for export in exports):
         return
     first = f.row_number().over(Window.partitionBy("whence").orderBy("observer")) <= OBSERVERS_MAX + 1
     rows = _of_files(spark, exports, KINDS, lambda rows, kind: rows.select("whence", "observer"))
     for row in rows.distinct().withColumn("first", first).where("first").collect():
-        yield plain_path(row["whence"]), [row["observer"]]
+        yield plain_path(row["whence"]), row["observer"]
 
 
 Spans = dict[int, dict[tuple[str, int], tuple[int, int]]]

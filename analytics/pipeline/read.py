@@ -92,6 +92,8 @@ class Bronze:
     aside: list[Aside] = field(default_factory=list)
     overlapping: set[str] = field(default_factory=set)
     """Places of exports of which another one may tell the same rows (`quality.overlapping`)."""
+    observers: dict[str, frozenset[int]] = field(default_factory=dict)
+    """Whom the rows of a file are of, by its path, where the look at it has told (`looks.Look`)."""
 
     def files(self, kind: str) -> Iterator[Listed]:
         for export in self.exports:
@@ -226,6 +228,7 @@ def bronze(spark: SparkSession, place: str, ahead: Ahead | None = None) -> Bronz
     """Look through a folder, if that is not done (`ahead`). Raises NothingToRead when there is no such folder."""
     seen, unseen = look_through(spark, place, ahead)
     found = Bronze(place)
+    found.observers = {one.path: one.observers for one in seen.values() if one.observers is not None}
     _take_manifests(seen, unseen, found)
     for export in found.exports:
         _check_files(export, seen, found)
@@ -381,6 +384,10 @@ def _check_footer(file: Listed, wanted_version: int, end: bytes) -> None:
             raise _Wrong(f"has more than {ROW_GROUPS_MAX} parts")
         parts = [about.row_group(number) for number in range(about.num_row_groups)]
         cells = [part.column(number) for part in parts for number in range(part.num_columns)]
+        paths = [footer.schema.column(number).path for number in range(about.num_columns)]
+        if [cell.path_in_schema for cell in cells] != paths * len(parts):
+            # Some readers go by the places of columns, and some by their names.
+            raise _Wrong("has a foreign schema: its parts have other columns than its schema")
         codecs = {cell.compression for cell in cells}
         unpacked = [cell.total_uncompressed_size for cell in cells]
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:

@@ -1,5 +1,6 @@
 """Silver: who says something, who hears whom, and what was received as numbers for both."""
 
+import secrets
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
@@ -74,14 +75,16 @@ def deliveries(received: DataFrame, edges: DataFrame, start_us: int) -> DataFram
     lines (`skew.lines`) are about `start_us`."""
     took = f.col("t_recv_us") - f.col("t_send_us") - ahead(f.col("t_send_us"), start_us)
     pair = ("group", "sender", "observer")
+    # Drawn anew each time, so that nobody can look for many pairs that have one hash.
+    by_hash = f.xxhash64(f.lit(secrets.randbits(63)), *pair)
     few = edges.select(
-        f.xxhash64(*pair).alias("pair"),
+        by_hash.alias("pair"),
         *(f.col(name).alias(f"its_{name}") for name in pair),
         *("edge", "author", "place", "bit", "corrected", "base_us", "slope"),
     )
     # One number is looked up faster than three: by their hash, and where that is the same they are compared.
     unlike = [f.col(name).bitwiseXOR(f.col(f"its_{name}")) for name in pair]
-    same = (f.xxhash64(*pair) == f.col("pair")) & (reduce(Column.bitwiseOR, unlike) == 0)
+    same = (by_hash == f.col("pair")) & (reduce(Column.bitwiseOR, unlike) == 0)
     return received.join(f.broadcast(few), same).select(
         *("edge", "author", "place", "bit", "corrected", "seq", "n", "keys", "path", "kind", "dup", "late", "hold_us"),
         *("display_us", "t_send_us", took.alias("took_us")),

@@ -9,7 +9,8 @@ directly    the time inside of whatever the agent thread has its recorder do, wi
 by pairs    the same agents, without a clock, record in one of two short runs and not in the other, this one first and
             then that one; the median of the pairs' ratios, with the interval in which it is with 95 %. Whatever
             recording costs besides, for what it does to caches and to the collector of garbage, is in it, and so is all
-            the noise; what is written only every few seconds mostly is not
+            the noise, which is larger than the goal, so the goal is one for the first way alone; what is written only
+            every few seconds mostly is not in it
 
 A message at a time is the other end of what there is: little is shared by many events there, in recording and in
 everything else.
@@ -28,8 +29,9 @@ from benchmarks.ours.agents import ZEROCHAT, Agents, Member
 from zerochat.agent.schema.telemetry import TelemetryStatus
 
 TEXT_BYTES = 64
-AGAIN = 4
-"""So often in a row where the time is taken directly: what is written every 5 seconds shall be about as rare there."""
+AGAIN = 16
+"""So often in a row where the time is taken directly, which is seconds: what is written every ten of them, and in the
+end, when it is asked for, shall not be there much more often."""
 GOAL = 0.02
 SPENT = "recording-ns"
 """Where an agent with a clock of its own writes what it says."""
@@ -86,7 +88,7 @@ def measure(quick: bool) -> Report:
             rows.append(Row(case, "us/delivery", "lower", each["on"], each["off"], "the same agents, not recording"))
             ratios = [on / off for off, on in zip(found["off"], found["on"], strict=True)]
             case = f"the same by {pairs} pairs, as a multiple, [95 %]"
-            rows.append(Row(case, "ratio", "lower", median_within(ratios), goal=1 + GOAL))
+            rows.append(Row(case, "ratio", "lower", median_within(ratios)))
     return Report(rows)
 
 

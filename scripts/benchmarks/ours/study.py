@@ -37,7 +37,7 @@ def with_spark(engine: str, exports: Path, out: Path) -> dict[str, Any]:
     progress = Progress(STEPS, quiet=True)
     # The naive one gets more: with as little as the real one needs, it would not end.
     wanted = Wanted(short=is_small(str(exports))) if engine == "spark" else Wanted(memory="4g")
-    with looking_ahead(str(exports)) as ahead, started(wanted) as (spark, _):
+    with looking_ahead(exports) as ahead, started(wanted) as (spark, _):
         begun = time.monotonic()
         if engine == "spark":
             run(spark, str(exports), str(out), Options(deliveries=True), progress, ahead)
