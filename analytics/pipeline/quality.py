@@ -254,6 +254,11 @@ class Watch:
         self._running: dict[str, Observation] = {}
         self.counts: dict[str, int] = {}
 
+    @property
+    def watches(self) -> bool:
+        """Whether something is to be counted when it is read, which is to be once and to the end."""
+        return bool(self._running)
+
     def rows(self, table: DataFrame, kind: str) -> DataFrame:
         """`table`, whose next reading to the end is counted as rows of this kind."""
         told = Observation(f"rows of {kind}")

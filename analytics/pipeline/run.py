@@ -88,11 +88,17 @@ class Run:
             if known in self.state["done"] and self.store.has_table(layer, name):
                 table = self.store.table(layer, name)
             else:
-                table = self.store.write(layer, name, make(), files)
+                made = make()
+                if few and not self.watch.watches:
+                    # What is here by then is written faster than what is written is read.
+                    made = at_hand(self.spark, made)
+                table = self.store.write(layer, name, made, files)
                 self.watch.gather()
                 self.state["counts"] |= self.watch.counts
                 self.state["done"].append(known)
                 self.store.write_json("run.json", self.state)
+                if made.isLocal():
+                    return made
             return at_hand(self.spark, table) if few else table
 
 
