@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import sys
 
 import pytest
 
@@ -343,7 +344,7 @@ def test_a_link_takes_nothing_away_from_where_it_leads(tmp_path):
 
 def test_a_look_that_fails_is_left_to_spark(spark, tmp_path, monkeypatch):
     write(tmp_path, Plan(members=3, messages=60, hours=2))
-    monkeypatch.setattr(looks.sys, "executable", shutil.which("false"))
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
     found = bronze(spark, str(tmp_path))
     assert len(found.exports) == 3 and found.observers == {} and found.aside == []
 
