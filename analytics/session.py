@@ -179,9 +179,8 @@ class Wanted:
             f'-Dlog4j2.configurationFile="{(folder / "log4j2.properties").as_uri()}"',
             f'-Djava.io.tmpdir="{folder}"',
             "-XX:+UseParallelGC",
-            # A heap that grows is swept for each step of its growth.
-            f"-Xms{megabytes(self.memory)}m",
-            *(["-XX:TieredStopAtLevel=1"] if self.short else SECOND_LATER),
+            # A heap that grows is swept for each step of its growth; one that does not takes all that it may.
+            *(["-XX:TieredStopAtLevel=1"] if self.short else [f"-Xms{megabytes(self.memory)}m", *SECOND_LATER]),
         ]
         return {
             "spark.master": f"local[{self.cores or '*'}]",

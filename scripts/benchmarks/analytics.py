@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,8 @@ WORK = (
 """What each does: printed with the figures."""
 PARTS = (4, 2, 1)
 """Which part of the messages: for how time grows."""
+TURNS = 3
+"""So often Spark and DuckDB do all of it, one after the other: what else a machine does is a twentieth of either."""
 TIMES_DUCKDB_MAX, OF_NAIVE_MAX, GROWTH_MAX, JAVA_MB_MAX = 8.0, 0.7, 4.0, 2_560.0
 NOTEBOOK_S_MAX = 60.0
 
@@ -71,11 +74,11 @@ def measure(quick: bool, members: int | None = None, messages: int | None = None
     members = members or (MEMBERS_QUICK if quick else MEMBERS)
     messages = messages or (MESSAGES_QUICK if quick else MESSAGES)
     with tempfile.TemporaryDirectory(prefix="zerochat-study-") as folder:
-        rows = _measure(Path(folder), keep or Path(folder), members, messages)
+        rows = _measure(Path(folder), keep or Path(folder), members, messages, 1 if quick else TURNS)
         return Report(rows if quick else [*rows, notebook_row(Path(folder))], notes=WORK)
 
 
-def _measure(work: Path, data: Path, members: int, messages: int) -> list[Row]:
+def _measure(work: Path, data: Path, members: int, messages: int, turns: int) -> list[Row]:
     from benchmarks.ours.exports import Plan, write
     from benchmarks.ours.same import differences, table
 
@@ -89,17 +92,29 @@ def _measure(work: Path, data: Path, members: int, messages: int) -> list[Row]:
             (place / "rows").write_text(str(truth.rows), encoding="ascii")
         rows[part] = int((place / "rows").read_text(encoding="ascii"))
     ended: dict[tuple[str, int], Ended] = {}
-    for part, number in sizes.items():
+    by_turns: list[tuple[Ended, Ended]] = []
+
+    def run(engine: str, part: int) -> Ended:
+        one = process(engine, data / f"simulated-{members}x{sizes[part]}", work / f"{engine}-{part}")
+        slowest = ", ".join(f"{name} {took:.1f}" for name, took in sorted(one.steps.items(), key=lambda s: -s[1])[:6])
+        say(
+            f"{engine}, {rows[part]:,} deliveries: {one.wall_s:.1f} s ({one.cpu_s:.1f} s of processors), "
+            f"{one.mb:,.0f} MB. {slowest}"
+        )
+        return one
+
+    for part in sizes:
         for engine in ("duckdb", "polars", "spark", *(["naive"] if part == 1 else [])):
-            out = work / f"{engine}-{part}"
-            ended[engine, part] = one = process(engine, data / f"simulated-{members}x{number}", out)
-            slowest = ", ".join(
-                f"{name} {took:.1f}" for name, took in sorted(one.steps.items(), key=lambda s: -s[1])[:6]
-            )
-            say(
-                f"{engine}, {rows[part]:,} deliveries: {one.wall_s:.1f} s ({one.cpu_s:.1f} s of processors), "
-                f"{one.mb:,.0f} MB. {slowest}"
-            )
+            ended[engine, part] = run(engine, part)
+        if part == 1:
+            by_turns.append((ended["spark", 1], ended["duckdb", 1]))
+            for _ in range(turns - 1):
+                shutil.rmtree(work / "duckdb-1")
+                duckdb = run("duckdb", 1)
+                shutil.rmtree(work / "spark-1")
+                by_turns.append((run("spark", 1), duckdb))
+            middle = sorted(by_turns, key=lambda pair: pair[0].wall_s / pair[1].wall_s)[len(by_turns) // 2]
+            ended["spark", 1], ended["duckdb", 1] = middle
         for other in ("duckdb", "polars"):
             unlike = differences(work / f"spark-{part}", work / f"{other}-{part}")
             if unlike:
@@ -107,7 +122,7 @@ def _measure(work: Path, data: Path, members: int, messages: int) -> list[Row]:
     counted = [sum(table(work / "duckdb-1", "message")[column].to_pylist()) for column in ("expected", "delivered")]
     if naive_counts(work / "naive-1") != counted:
         raise Unequal(f"the naive form has found {naive_counts(work / 'naive-1')}, and not {counted}")
-    return list(rows_of(members, messages, rows, ended))
+    return list(rows_of(members, messages, rows, ended, by_turns))
 
 
 def notebook_row(work: Path) -> Row:
@@ -145,7 +160,14 @@ def naive_counts(study: Path) -> list[int]:
     return [sum(told[column].to_pylist()) for column in ("expected", "delivered")]
 
 
-def rows_of(members: int, messages: int, rows: dict[int, int], ended: dict[tuple[str, int], Ended]) -> "list[Row]":
+def rows_of(
+    members: int,
+    messages: int,
+    rows: dict[int, int],
+    ended: dict[tuple[str, int], Ended],
+    by_turns: list[tuple[Ended, Ended]],
+) -> "list[Row]":
+    """`by_turns`: what Spark and DuckDB needed for all of it; the pair in the middle is in `ended` too."""
     case = f"{members} members x {messages:,} messages, {rows[1]:,} deliveries"
     names = {"duckdb": "DuckDB", "polars": "Polars", "naive": "Spark, as one writes it first"}
     others = {name: ended[engine, 1] for engine, name in names.items()}
@@ -156,6 +178,10 @@ def rows_of(members: int, messages: int, rows: dict[int, int], ended: dict[tuple
     ratios = (
         ("times DuckDB's", ended["duckdb", 1], TIMES_DUCKDB_MAX),
         ("times that of Spark, as one writes it first", ended["naive", 1], OF_NAIVE_MAX),
+    )
+    wall_ratios = (
+        Figure.of([spark.wall_s / duckdb.wall_s for spark, duckdb in by_turns]),
+        exactly(ours.wall_s / ended["naive", 1].wall_s),
     )
     spent = [
         Row(
@@ -181,8 +207,8 @@ def rows_of(members: int, messages: int, rows: dict[int, int], ended: dict[tuple
     return [
         Row(case, "s", "lower", exactly(ours.wall_s), peers=wall),
         *(
-            Row(case, unit, "lower", exactly(ours.wall_s / other.wall_s), goal=goal if whole else None)
-            for unit, other, goal in ratios
+            Row(case, unit, "lower", ratio, goal=goal if whole else None)
+            for (unit, _, goal), ratio in zip(ratios, wall_ratios, strict=True)
         ),
         *spent,
         Row(
