@@ -127,6 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(printable_line(error.sentence()), file=sys.stderr)
         return REFUSED
     except KeyboardInterrupt:
+        # On a terminal the line of what was under way stands there, and ^C behind it.
+        print("\n" if sys.stderr.isatty() else "", end="", file=sys.stderr)
         print("Interrupted. The same command again goes on with what is whole by now.", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:

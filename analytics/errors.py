@@ -64,6 +64,11 @@ class SparkFailed(LocalError):
     """Spark could not finish: {why}."""
 
 
+class JavaEnded(LocalError):
+    """Spark's Java machine ended in the middle of its work ({how}), as a system ends it that is short of memory. The
+    same command again goes on with what is whole; `--memory` gives it another size."""
+
+
 class NoRoom(LocalError):
     """A disk is full: the one with --out, or the one with {folder}, where Spark keeps what it works with (`TMPDIR` says
     where that is). Make room, and give the same command again: it goes on with what is whole."""

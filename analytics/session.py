@@ -23,7 +23,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from analytics.errors import BadMemory, NoJava, NoRoom, NoSpark, NotEnoughMemory, SparkDidNotStart, SparkFailed
+from analytics.errors import (
+    BadMemory,
+    JavaEnded,
+    NoJava,
+    NoRoom,
+    NoSpark,
+    NotEnoughMemory,
+    SparkDidNotStart,
+    SparkFailed,
+)
 
 JAVA_MIN = 17
 JAVA_ANSWER_S_MAX = 30
@@ -32,6 +41,7 @@ MEMORY_DEFAULT = "1500m"
 MEMORY_MIN_MB = 500
 BESIDES_HEAP_MB = 500
 """What the Java machine takes besides its heap: code, threads, buffers."""
+ENDING_S_MAX = 1
 LAST_WORDS = 6
 """Lines of what the Java machine said that are shown when it does not start."""
 NO_ROOM = os.strerror(errno.ENOSPC)
@@ -220,7 +230,8 @@ def settings() -> dict[str, str]:
 def started(wanted: Wanted | None = None) -> Iterator[tuple[Any, str]]:
     """A Spark session, and one line that says what it runs on; stopped at the end.
 
-    Raises NoSpark, NoJava, NotEnoughMemory, BadMemory, SparkDidNotStart; and SparkFailed for what fails in its use.
+    Raises NoSpark, NoJava, NotEnoughMemory, BadMemory, SparkDidNotStart; and for what fails in its use SparkFailed,
+    NoRoom or JavaEnded.
     """
     wanted = wanted or Wanted()
     if importlib.util.find_spec("pyspark") is None:
@@ -228,7 +239,7 @@ def started(wanted: Wanted | None = None) -> Iterator[tuple[Any, str]]:
     if on_a_cluster():
         session = _configured(importlib.import_module("pyspark.sql").SparkSession.builder.appName("zerochat-analytics"))
         try:
-            with _failing_in_words():
+            with _failing_in_words(None):
                 yield session, f"Spark {session.version} on {session.sparkContext.master}"
         finally:
             session.stop()
@@ -247,7 +258,7 @@ def started(wanted: Wanted | None = None) -> Iterator[tuple[Any, str]]:
             # session does that.
             signal.signal(signal.SIGINT, interrupted)
         try:
-            with _failing_in_words():
+            with _failing_in_words(session.sparkContext._gateway.proc):
                 yield session, f"Spark {session.version} on {java.sentence()}"
         finally:
             _stop(session)
@@ -256,16 +267,28 @@ def started(wanted: Wanted | None = None) -> Iterator[tuple[Any, str]]:
 
 
 @contextmanager
-def _failing_in_words() -> Iterator[None]:
-    """Raises SparkFailed in place of an error that only a running Java machine could tell more of."""
+def _failing_in_words(java: "subprocess.Popen[bytes] | None") -> Iterator[None]:
+    """Raises SparkFailed in place of an error that only a running Java machine could tell more of, and JavaEnded where
+    none runs any more (`java`: the one that we have started)."""
     try:
         yield
     except Exception as error:
+        if java is not None and (ended := _ended(java)) is not None:
+            raise JavaEnded(how=ended) from None
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
         if NO_ROOM in str(error):
             raise NoRoom(folder=tempfile.gettempdir()) from None
         raise SparkFailed(why=first_words(error)) from None
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> str | None:
+    """How a process has ended; None where it has not. Its connections may be gone a little before it is."""
+    try:
+        code = process.wait(ENDING_S_MAX)
+    except subprocess.TimeoutExpired:
+        return None
+    return signal.strsignal(-code) or f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def first_words(error: Exception) -> str:
@@ -329,8 +352,14 @@ def _stop(session: Any) -> None:
     """End the session and its Java machine, so that the next one in this process starts anew with its own settings."""
     context = session.sparkContext
     gateway, process = context._gateway, getattr(context._gateway, "proc", None)
-    session.stop()
-    gateway.shutdown()
+    if process is not None and process.poll() is not None:
+        # Nobody is there who could be asked to stop.
+        context._jsc = None
+        context.stop()
+        gateway.close()
+    else:
+        session.stop()
+        gateway.shutdown()
     if process is not None:
         process.stdin.close()  # it ends with its standard input
         process.wait()

@@ -6,7 +6,10 @@ import io
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -530,3 +533,26 @@ def test_before_and_after_a_profile_was_renewed(spark, tmp_path):
     found = bronze(spark, str(tree))
     assert quality.set_clashes_aside(spark, found) == 0
     assert found.exports == [] and len(found.aside) == 3
+
+
+def children(process: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="who started whom is read from /proc")
+def test_a_java_machine_that_is_killed_is_told_in_a_sentence(tmp_path):
+    write(tmp_path / "exports", Plan(members=4, messages=50, hours=1))
+    out = tmp_path / "study"
+    command = [sys.executable, "-m", "analytics", "run", "--in", str(tmp_path / "exports"), "--out", str(out)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as interrupted:
+        assert interrupted.stderr is not None
+        for line in interrupted.stderr:
+            if "bronze/file" in line:
+                for child in children(interrupted.pid):
+                    os.kill(child, signal.SIGKILL)
+                break
+        said = interrupted.stderr.read()
+    assert interrupted.returncode == 1
+    assert "Spark's Java machine ended in the middle of its work (Killed)" in said and "Traceback" not in said
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 0 and "Going on where the last run was interrupted" in again.stderr
