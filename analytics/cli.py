@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analytics.errors import CannotWrite, NoExports, NothingToRead
+from analytics.errors import BadMemory, CannotWrite, NoExports, NothingToRead
 from analytics.looks import looking_ahead
 from analytics.progress import Progress
 from analytics.results import MANIFEST, apart, files_below, local, open_results
-from analytics.session import MEMORY_DEFAULT, Wanted, on_a_cluster, started
+from analytics.session import MEMORY_DEFAULT, Wanted, megabytes, on_a_cluster, started
 from zerochat import __version__
 from zerochat.cli.shells import SHELLS, script
 from zerochat.errors import ZerochatError, quoted
@@ -50,8 +50,8 @@ EXAMPLES = {
   zerochat-analytics thesis --in study --beside recorded/measured.json""",
     "report": "  zerochat-analytics report --in study --html report.html",
     "notebook": """\
-  zerochat-analytics notebook --in exports --out study
-  zerochat-analytics notebook --out study                    on the sample that comes with the project""",
+  zerochat-analytics notebook --in exports --out study-with-notebook
+  zerochat-analytics notebook --out sample                   on the sample that comes with the project""",
     "completion": """\
   zerochat-analytics completion bash >~/.local/share/bash-completion/completions/zerochat-analytics
   zerochat-analytics completion zsh >~/.zfunc/_zerochat-analytics
@@ -84,7 +84,9 @@ def parser() -> argparse.ArgumentParser:
         "--out", required=True, type=Path, metavar="FOLDER", help="gets study/, the notebook, report.html"
     )
     for verb in (run, notebook):
-        verb.add_argument("--memory", default=MEMORY_DEFAULT, metavar="SIZE", help=f"Spark's heap ({MEMORY_DEFAULT})")
+        verb.add_argument(
+            "--memory", type=_memory, default=MEMORY_DEFAULT, metavar="SIZE", help=f"Spark's heap ({MEMORY_DEFAULT})"
+        )
     run.add_argument("--cores", type=_cores, default=0, metavar="N", help="processors for Spark (all)")
     for verb in (run, notebook):
         verb.add_argument("--quiet", action="store_true", help="no progress")
@@ -107,6 +109,14 @@ def _add(verbs: "Verbs | None", name: str, about: str) -> argparse.ArgumentParse
 
 def _seconds(text: str) -> int:
     return _whole(text, 30 * 86_400, "a whole number of seconds, up to 30 days")
+
+
+def _memory(text: str) -> str:
+    try:
+        megabytes(text)
+    except BadMemory as error:
+        raise argparse.ArgumentTypeError(str(error.sentence())) from None
+    return text
 
 
 def _cores(text: str) -> int:
@@ -173,7 +183,9 @@ def check_places(exports: str, out: str) -> None:
     if there is not None:
         try:
             there.stat()
-            lacking = there.is_dir() and all(file.name != MANIFEST for file in files_below(there))
+            if not there.is_dir():
+                raise NothingToRead(place=exports, why="it is a file, where a folder is wanted")
+            lacking = all(file.name != MANIFEST for file in files_below(there))
         except OSError as error:
             raise NothingToRead(place=exports, why=(error.strerror or str(error)).lower()) from error
         if lacking:
@@ -269,6 +281,7 @@ def notebook(asked: argparse.Namespace) -> None:
     with progress.step("the report"):
         write(open_results(str(folder / "study")), folder / "report.html")
     progress.say(f"Whole in {time.monotonic() - begun:.1f} s.")
+    progress.say(f"Next: zerochat-analytics summary --in {quoted(str(asked.out / 'study'))}, or thesis.")
     print(folder / SOURCE.name)
     print(folder / "report.html")
 

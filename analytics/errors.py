@@ -22,7 +22,8 @@ class NotEnoughMemory(LocalError):
 
 
 class BadMemory(LocalError):
-    """{text} is no amount of memory. Write it as `--memory 2g` or `--memory 900m`; less than 500m is too little."""
+    """{text} is no amount of memory that Spark can do with. Write it as `--memory 2g` or `--memory 900m`; less than
+    500m is too little."""
 
 
 class NothingToRead(LocalError):

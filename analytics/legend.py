@@ -36,7 +36,7 @@ MEANS = {
     "request": "of a newcomer, until whoever invited it answered; of who let it in, until it was in",
     "view": "until the newcomer knew the group",
     "exchanges": "until the newcomer was connected with the members",
-    "subscriptions": "always empty: nothing waits for a subscription",
+    "subscriptions": "waiting for subscriptions, which agents do not do: empty, but in exports that are simulated",
     "announce": "until the others were told",
     "whole": "the join as a whole",
     "whole_rtts": "the same, in round trips of the slowest line",

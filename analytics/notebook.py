@@ -1,11 +1,13 @@
 """Runs the notebook from top to bottom on somebody's exports, and keeps the copy with its pictures."""
 
+import asyncio
 import os
 import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
@@ -62,7 +64,7 @@ def _harmless(text: str) -> str:
 
 
 def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[str], None]) -> None:
-    """`say` is told of the steps. Raises NotebookFailed, CannotWrite, NoSpark."""
+    """`say` is told of the steps. Raises NotebookFailed, CannotWrite, NoSpark; KeyboardInterrupt."""
     try:
         import nbformat
         from jupyter_client.manager import AsyncKernelManager
@@ -75,6 +77,19 @@ def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[
     # The kernel finds this very package, wherever it was started from.
     paths = [str(SOURCE.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(paths)}
+    interrupts: list[asyncio.Future[None]] = []
+
+    async def interruptible(**_: object) -> None:
+        """Ctrl+C interrupts what the notebook does, which then ends Spark; nbclient would end the notebook alone."""
+
+        def interrupt() -> None:
+            # Whoever insists does not wait for that.
+            end = manager.shutdown_kernel(now=True) if interrupts else manager.interrupt_kernel()
+            interrupts.append(asyncio.ensure_future(end))
+
+        with suppress(RuntimeError, NotImplementedError):  # in a thread, or on Windows
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupt)
+
     try:
         # What the kernel and we say to each other goes over sockets in a folder of our own, and no port is opened.
         with tempfile.TemporaryDirectory(prefix="zerochat-") as folder:
@@ -83,16 +98,21 @@ def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[
             )
             here = {"metadata": {"path": str(Path.cwd())}}
             pipe = Path(folder, "progress")
+            client = NotebookClient(notebook, km=manager, timeout=CELL_S_MAX, resources=here)
+            client.on_notebook_start = interruptible
             with _told(pipe, say):
-                NotebookClient(notebook, km=manager, timeout=CELL_S_MAX, resources=here).execute(
-                    env=environment | {ENV_PROGRESS: str(pipe)}, stderr=subprocess.DEVNULL
-                )
+                client.execute(env=environment | {ENV_PROGRESS: str(pipe)}, stderr=subprocess.DEVNULL)
     except CellExecutionError as error:
+        if interrupts:
+            raise KeyboardInterrupt from None
         number = next((n for n, cell in enumerate(notebook.cells, 1) if _failed(cell)), 0)
         raise NotebookFailed(cell=number, why=f"{error.ename}: {error.evalue}".rstrip(".")) from error
-    except DeadKernelError as error:  # nbclient ends it where somebody presses Ctrl+C, and does not say so
+    except DeadKernelError as error:
+        if interrupts:
+            raise KeyboardInterrupt from None
         number = next((n for n, cell in enumerate(notebook.cells, 1) if _lacks(cell)), 0)
-        raise NotebookFailed(cell=number, why="it was interrupted, or the system has ended it (memory, say)") from error
+        why = "its process has ended, as a system ends one that is short of memory"
+        raise NotebookFailed(cell=number, why=why) from error
     finally:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,7 @@ def latencies(results: Results) -> Figure | None:
 
 
 def heat(results: Results) -> Figure | None:
-    """Who gets how much of what whom says."""
+    """How much each one gets of what each of the others says."""
     table = results.table("edge").select(["sender", "observer", "evidence", "expected", "ratio"])
     table = table.filter(pc.and_(pc.equal(table["evidence"], "receipts"), pc.greater(table["expected"], 0)))
     if not table.num_rows:

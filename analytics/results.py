@@ -105,6 +105,13 @@ def apart(place: str, out: str) -> None:
         raise InsideEachOther(place=place, out=out)
 
 
+def _what_is_there_instead(folder: Path) -> str:
+    if not folder.exists():
+        return "there is no such folder"
+    inside = next((each for each in sorted(folder.glob("*/run.json"))), None)
+    return "no run has ended there" if inside is None else f"they are in {inside.parent.name}/ in it"
+
+
 def open_results(place: str) -> Results:
     """What a run has written into a folder of this machine. Raises NoResults, NoSpark."""
     try:
@@ -119,8 +126,12 @@ def open_results(place: str) -> Results:
         state = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         quality = json.loads((folder / "quality.json").read_text(encoding="utf-8"))
         whole = state["whole"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NoResults(place=place, why=f"no run has ended there ({type(error).__name__})") from error
+    except FileNotFoundError as error:
+        raise NoResults(place=place, why=_what_is_there_instead(folder)) from error
+    except OSError as error:
+        raise NoResults(place=place, why=(error.strerror or "it cannot be read").lower()) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise NoResults(place=place, why="its run.json or quality.json is none of ours") from error
     if whole is not True:
         raise NoResults(place=place, why="the last run was interrupted; the same command again goes on with it")
 

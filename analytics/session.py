@@ -333,6 +333,7 @@ def _configured(builder: Any) -> Any:
     # Errors come as exceptions; this logger would print each of them as well, as JSON.
     logging.getLogger("DataFrameQueryContextLogger").disabled = True
     logging.getLogger().addFilter(_not_from_py4j)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     return session
 
 

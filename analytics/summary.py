@@ -41,6 +41,9 @@ def _study(results: Results, slo: Row, members: list[Row]) -> Iterator[str]:
             f"{count(slo['messages'], 'message')} of {count(len(members), 'member')}, {moment(slo['t_from_us'])} to "
             f"{moment(slo['t_to_us'])}, from {count(len(exports), 'export')}."
         )
+    rest = results.table("message").num_rows - slo["messages"]
+    if rest:
+        yield f"{count(rest, 'further message')} went to nobody of whom an export tells what came."
 
 
 def _arrival(slo: Row) -> Iterator[str]:
@@ -48,9 +51,11 @@ def _arrival(slo: Row) -> Iterator[str]:
         lost = slo["expected"] - slo["delivered"]
         yield (
             f"Of {slo['expected']:,} deliveries that were due, {slo['delivered']:,} came "
-            f"({percent(slo['delivered'], slo['expected'])}); {lost:,} had not by the end."
+            f"({percent(slo['delivered'], slo['expected'])})" + (f"; {lost:,} had not by the end." if lost else ".")
         )
-        yield f"{slo['direct']:,} of them came directly, the others by a detour (repair, history, mediator)."
+        detour = slo["delivered"] > slo["direct"]
+        others = ", the others by a detour (repair, history, mediator)" if detour else ""
+        yield f"{slo['direct']:,} of them came directly{others}."
     if slo["not_recorded"]:
         yield (
             f"{count(slo['not_recorded'], 'message')} of members without an export may have come while nothing was "

@@ -93,7 +93,8 @@ class Measured:
             told = json.loads(file.read_text(encoding="utf-8"))
             return cls(str(told["area"]), [dict(run) for run in told["runs"]])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise NotMeasured(place=str(file), why=type(error).__name__) from error
+            seen = (error.strerror or "").lower() if isinstance(error, OSError) else "what is there is none"
+            raise NotMeasured(place=str(file), why=seen or "it cannot be read") from error
 
     def figures(self, area: str, name: str, **those: object) -> Spread | None:
         """What it has measured in the runs of which all of this is true."""
@@ -139,7 +140,12 @@ def bursts(results: Results, measured: Measured = NOTHING) -> Table:
             measured.figures("group", "ms", keys=keys, members=members, batch=batch),
         )
         lines.append(line)
-    return Table("Table 8: messages at once, until everyone is told", ("keys", "members", "messages"), "ms", lines)
+    return Table(
+        "Table 8: messages at once (less than 1 s apart), until everyone is told",
+        ("keys", "members", "messages"),
+        "ms",
+        lines,
+    )
 
 
 def joins(results: Results, measured: Measured = NOTHING) -> Iterator[Table]:

@@ -397,7 +397,7 @@ def test_nothing_there(spark, tmp_path):
         attempt(tmp_path / "nowhere")
     (tmp_path / "only").mkdir()
     (tmp_path / "only" / "photo.jpg").write_bytes(b"x")
-    with pytest.raises(NoExports, match="1 files were set aside"):
+    with pytest.raises(NoExports, match="1 file set aside, the first one because it is named by no manifest"):
         attempt(tmp_path / "only")
     assert not (tmp_path / "study").exists()
     (tmp_path / "study").mkdir()

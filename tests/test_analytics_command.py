@@ -279,5 +279,5 @@ def test_many_sizes_of_texts_share_lines():
 
 def test_a_full_disk_is_said_in_words():
     failed = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
-    with pytest.raises(NoRoom), session._failing_in_words():
+    with pytest.raises(NoRoom), session._failing_in_words(None):
         raise failed("An error occurred\n: java.io.IOException: No space left on device\n\tat java.base")

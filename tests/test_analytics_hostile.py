@@ -556,3 +556,37 @@ def test_a_java_machine_that_is_killed_is_told_in_a_sentence(tmp_path):
     assert "Spark's Java machine ended in the middle of its work (Killed)" in said and "Traceback" not in said
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0 and "Going on where the last run was interrupted" in again.stderr
+
+
+@pytest.mark.parametrize("verb", ["run", "notebook"])
+def test_ctrl_c_ends_it_in_a_sentence(tmp_path, verb):
+    write(tmp_path / "exports", Plan(members=4, messages=50, hours=1))
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "analytics", verb, "--in", str(tmp_path / "exports"), "--out", str(out)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as interrupted:
+        assert interrupted.stderr is not None
+        for line in interrupted.stderr:
+            if "bronze/file" in line:
+                interrupted.send_signal(signal.SIGINT)
+                break
+        said = interrupted.stderr.read()
+    assert interrupted.returncode == cli.INTERRUPTED
+    assert "Interrupted. The same command again goes on with what is whole by now." in said
+    assert "Traceback" not in said and "ERROR" not in said
+
+
+def test_where_results_are_is_said_of_a_folder_that_has_none(tmp_path, capsys):
+    assert cli.main(["summary", "--in", str(tmp_path / "nowhere")]) == cli.REFUSED
+    assert "there is no such folder" in capsys.readouterr().err
+    assert cli.main(["summary", "--in", str(tmp_path)]) == cli.REFUSED
+    assert "no run has ended there" in capsys.readouterr().err
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "run.json").write_text("{}")
+    assert cli.main(["summary", "--in", str(tmp_path)]) == cli.REFUSED
+    assert "they are in study/ in it" in capsys.readouterr().err
+    assert cli.main(["summary", "--in", str(tmp_path / "study" / "run.json")]) == cli.REFUSED
+    assert "not a directory" in capsys.readouterr().err
+    assert (
+        cli.main(["run", "--in", str(tmp_path / "study" / "run.json"), "--out", str(tmp_path / "new")]) == cli.REFUSED
+    )
+    assert "it is a file, where a folder is wanted" in capsys.readouterr().err

@@ -216,6 +216,14 @@ def test_off_is_off_and_a_restart_does_not_turn_it_on(people):
     assert (status.on, status.recording, status.rows) == (False, False, rows)
 
 
+def test_what_is_written_as_recording_ends_is_counted(people):
+    alice, bob = people("alice", "bob")
+    record(alice)
+    meet(alice, bob)
+    told, later = alice.client.call("telemetry_set", on=False), alice.client.call("telemetry")
+    assert (told.recording, told.rows, told.last) == (False, later.rows, later.last)
+
+
 # --- facts ------------------------------------------------------------------------------------------------------------
 
 

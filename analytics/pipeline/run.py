@@ -182,7 +182,7 @@ def _make(
         successions = quality.set_clashes_aside(spark, found) if found.exports else 0
     if not found.exports:
         why = (
-            f"{len(found.aside)} files were set aside, as of the first: {found.aside[0].why}"
+            f"{count(len(found.aside), 'file')} set aside, the first one because it {found.aside[0].why}"
             if found.aside
             else "it is empty"
         )
@@ -202,7 +202,10 @@ def _notes(found: Bronze, successions: int) -> list[str]:
     if len(studies) > 1:
         notes.append(f"The exports are of {len(studies)} studies, in which the same person has different pseudonyms.")
     if not any(export.together for export in found.exports):
-        notes.append("No two exports belong together: clocks cannot be compared, and nobody else's receipts are known.")
+        notes.append(
+            "No two exports belong together, so clocks cannot be compared, and nobody else's receipts are known. "
+            "Members who export with the same words (`zerochat telemetry export --study`) are in one study."
+        )
     if successions:
         notes.append(
             f"Of {successions} members two profiles tell, one after the other, as after `zerochat telemetry delete`: "

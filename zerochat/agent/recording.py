@@ -121,6 +121,9 @@ class Recording:
         if method in ("telemetry_set", "telemetry_delete"):
             self._fault = ""
             self.look(agent, beat, deleted=method == "telemetry_delete")
+        if method == "telemetry_set":
+            # With what was written as it ended.
+            answer = serving.status(self._journal, self._settings())
         return serving.now_recording(answer, self._recorder is not None, self._fault)
 
     # --- inside -----------------------------------------------------------------------------------------------------

@@ -130,6 +130,6 @@ zerochat telemetry delete --yes
         "people. Give them only to those who take part: whoever has them, and knows the members, can tell who is who.",
         """
 zerochat telemetry words
-zerochat telemetry words >~/.study
+(umask 077; zerochat telemetry words >~/.study)
 """,
     )

@@ -74,8 +74,8 @@ def answer(method: str, params: Struct, journal: Journal, settings: Settings) ->
                 _keep(journal, replace(known, self=os.urandom(SELF_BYTES).hex()))
             else:
                 journal.meta_drop(KEPT)
-            return replace(_status(journal, settings), deleted=deleted)
-    return _status(journal, settings)
+            return replace(status(journal, settings), deleted=deleted)
+    return status(journal, settings)
 
 
 def now_recording(found: Struct, recording: bool, fault: str) -> Struct:
@@ -101,7 +101,8 @@ def _keep(journal: Journal, consent: Consent) -> None:
     journal.meta_set(KEPT, msgspec.json.encode(consent))
 
 
-def _status(journal: Journal, settings: Settings) -> schema.TelemetryStatus:
+def status(journal: Journal, settings: Settings) -> schema.TelemetryStatus:
+    """Whether it is recorded, and how much there is."""
     known = read_consent(journal.meta_get(KEPT))
     on = known is not None and known.on
     sums = journal.telemetry().sums()
