@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 from analytics.errors import CannotWrite, NoSpark, NotebookFailed
 from analytics.progress import Progress
@@ -69,7 +70,7 @@ def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[
         import nbformat
         from jupyter_client.manager import AsyncKernelManager
         from nbclient import NotebookClient
-        from nbclient.exceptions import CellExecutionError, DeadKernelError
+        from nbclient.exceptions import CellExecutionError
     except ImportError as error:
         raise NoSpark(why=f"there is no package {error.name}") from error
     notebook = nbformat.read(SOURCE, as_version=4)
@@ -79,16 +80,23 @@ def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[
     environment = os.environ | own | {"PYTHONPATH": os.pathsep.join(paths)}
     interrupts: list[asyncio.Future[None]] = []
 
-    async def interruptible(**_: object) -> None:
+    class Client(NotebookClient):  # type: ignore[misc]  # which has no types here
         """Ctrl+C interrupts what the notebook does, which then ends Spark; nbclient would end the notebook alone."""
 
-        def interrupt() -> None:
+        async def async_start_new_kernel(self, **settings: Any) -> None:
+            with suppress(RuntimeError, NotImplementedError):  # in a thread, or on Windows: then nbclient does
+                asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self.interrupt)
+            await super().async_start_new_kernel(**settings)
+
+        def interrupt(self) -> None:
             # Whoever insists does not wait for that.
-            end = manager.shutdown_kernel(now=True) if interrupts else manager.interrupt_kernel()
+            end = self.km.shutdown_kernel(now=True) if interrupts else self.km.interrupt_kernel()
             interrupts.append(asyncio.ensure_future(end))
 
-        with suppress(RuntimeError, NotImplementedError):  # in a thread, or on Windows
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupt)
+    async def go_on(**_: object) -> None:
+        """Between cells, and before the first one, an interrupt goes by unheard."""
+        if interrupts:
+            raise RuntimeError
 
     try:
         # What the kernel and we say to each other goes over sockets in a folder of our own, and no port is opened.
@@ -98,16 +106,18 @@ def execute(exports: str, results: str, memory: str, file: Path, say: Callable[[
             )
             here = {"metadata": {"path": str(Path.cwd())}}
             pipe = Path(folder, "progress")
-            client = NotebookClient(notebook, km=manager, timeout=CELL_S_MAX, resources=here)
-            client.on_notebook_start = interruptible
-            with _told(pipe, say):
-                client.execute(env=environment | {ENV_PROGRESS: str(pipe)}, stderr=subprocess.DEVNULL)
+            client = Client(notebook, km=manager, timeout=CELL_S_MAX, resources=here, on_cell_start=go_on)
+            try:
+                with _told(pipe, say):
+                    client.execute(env=environment | {ENV_PROGRESS: str(pipe)}, stderr=subprocess.DEVNULL)
+            finally:
+                client.km = manager  # nbclient asks for it when Python ends, and has lost it where none has begun
     except CellExecutionError as error:
         if interrupts:
             raise KeyboardInterrupt from None
         number = next((n for n, cell in enumerate(notebook.cells, 1) if _failed(cell)), 0)
         raise NotebookFailed(cell=number, why=f"{error.ename}: {error.evalue}".rstrip(".")) from error
-    except DeadKernelError as error:
+    except RuntimeError as error:  # nbclient's DeadKernelError is one
         if interrupts:
             raise KeyboardInterrupt from None
         number = next((n for n, cell in enumerate(notebook.cells, 1) if _lacks(cell)), 0)

@@ -42,6 +42,7 @@ MEMORY_MIN_MB = 500
 BESIDES_HEAP_MB = 500
 """What the Java machine takes besides its heap: code, threads, buffers."""
 ENDING_S_MAX = 1
+"""So long its end is waited for, when what it was asked has failed."""
 LAST_WORDS = 6
 """Lines of what the Java machine said that are shown when it does not start."""
 NO_ROOM = os.strerror(errno.ENOSPC)
@@ -273,9 +274,10 @@ def _failing_in_words(java: "subprocess.Popen[bytes] | None") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if java is not None and (ended := _ended(java)) is not None:
-            raise JavaEnded(how=ended) from None
-        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        of_spark = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+        if java is not None and (of_spark or isinstance(error, ConnectionError)) and (how := _ended(java)) is not None:
+            raise JavaEnded(how=how) from None
+        if not of_spark:
             raise
         if NO_ROOM in str(error):
             raise NoRoom(folder=tempfile.gettempdir()) from None
@@ -333,7 +335,7 @@ def _configured(builder: Any) -> Any:
     # Errors come as exceptions; this logger would print each of them as well, as JSON.
     logging.getLogger("DataFrameQueryContextLogger").disabled = True
     logging.getLogger().addFilter(_not_from_py4j)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # nor is the same under its own name
     return session
 
 

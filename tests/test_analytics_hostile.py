@@ -558,15 +558,17 @@ def test_a_java_machine_that_is_killed_is_told_in_a_sentence(tmp_path):
     assert again.returncode == 0 and "Going on where the last run was interrupted" in again.stderr
 
 
-@pytest.mark.parametrize("verb", ["run", "notebook"])
-def test_ctrl_c_ends_it_in_a_sentence(tmp_path, verb):
+@pytest.mark.parametrize(
+    ("verb", "under_way"), [("run", "bronze/file"), ("notebook", "Starting the notebook"), ("notebook", "bronze/file")]
+)
+def test_ctrl_c_ends_it_in_a_sentence(tmp_path, verb, under_way):
     write(tmp_path / "exports", Plan(members=4, messages=50, hours=1))
     out = tmp_path / "out"
     command = [sys.executable, "-m", "analytics", verb, "--in", str(tmp_path / "exports"), "--out", str(out)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as interrupted:
         assert interrupted.stderr is not None
         for line in interrupted.stderr:
-            if "bronze/file" in line:
+            if under_way in line:
                 interrupted.send_signal(signal.SIGINT)
                 break
         said = interrupted.stderr.read()
@@ -586,7 +588,6 @@ def test_where_results_are_is_said_of_a_folder_that_has_none(tmp_path, capsys):
     assert "they are in study/ in it" in capsys.readouterr().err
     assert cli.main(["summary", "--in", str(tmp_path / "study" / "run.json")]) == cli.REFUSED
     assert "not a directory" in capsys.readouterr().err
-    assert (
-        cli.main(["run", "--in", str(tmp_path / "study" / "run.json"), "--out", str(tmp_path / "new")]) == cli.REFUSED
-    )
+    file, new = str(tmp_path / "study" / "run.json"), str(tmp_path / "new")
+    assert cli.main(["run", "--in", file, "--out", new]) == cli.REFUSED
     assert "it is a file, where a folder is wanted" in capsys.readouterr().err
