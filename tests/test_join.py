@@ -1,5 +1,7 @@
 """Joining and leaving in small histories: every way in which it can end, told by two or three cores."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -11,7 +13,7 @@ from zerochat.didcomm.invitation import parse_invitation
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.protocols.empty import empty
 from zerochat.errors import GroupExists, InvitationExpired, NotAMember, Refused, RemoteError, Unauthentic
-from zerochat.group import conduct, log
+from zerochat.group import conduct, log, outbox, sync
 from zerochat.group.contact import sign_consent, sign_possession, transport_name
 from zerochat.group.effects import Answer, Refuse
 from zerochat.group.engine import step
@@ -66,6 +68,31 @@ class Small(World):
         self.ask(name, AcceptInvitation(invitation, label or name))
         self.run(for_ms=70_000)
         return [notice for who, notice in self.told if who == name][-1]
+
+
+def test_nobody_is_sent_what_it_has_begun_with(monkeypatch):
+    """Where many come in at once, most hear of each other before they know as much; but what was there before them
+    all of them have, and the rest is on its way from whoever has let them in."""
+    sent: list[tuple[str, str, str]] = []
+
+    def send(turn, name, member, events):
+        sent.extend((turn.group(name).me, member, event.id) for event in events)
+        return outbox.send(turn, name, member, events)
+
+    monkeypatch.setattr(sync, "outbox", SimpleNamespace(**vars(outbox) | {"send": send}))
+    world = Small(13)
+    group = world.found()
+    for name in ("n1", "n2", "n3", "n4"):
+        assert world.join(name, world.invite(group)).phase == "joined"
+    before, sent[:] = set(world.group("n0").control), []
+    world.faults = Faults(loss=0, duplication=0, delay_ms_max=400)
+    invitation = world.invite(group, uses=8)
+    for number in range(5, 13):
+        world.ask(f"n{number}", AcceptInvitation(invitation, f"n{number}"))
+    world.run(for_ms=70_000)
+    assert len({world.group(name).view.checksum for name in world.nodes}) == 1
+    assert all(len(world.group(name).peers) == 12 for name in world.nodes)
+    assert sent and not [one for one in sent if one[2] in before]
 
 
 def test_three_people_meet():

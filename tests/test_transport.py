@@ -7,7 +7,7 @@ import pytest
 import zmq
 
 from tests.wires import Peer, Relay, Stranger, befriend, curve, peers, pump, strangers, until
-from zerochat.agent.net import bans, sockets
+from zerochat.agent.net import bans, sockets, transport
 from zerochat.agent.net.bans import BAN_S, STRIKES_MAX, STRIKES_S, Bans
 from zerochat.agent.net.cut import BACKLOG_BYTES_MAX, HEARTBEAT_BYTES_PER_S, Connection
 from zerochat.agent.net.door import CannotListen
@@ -266,6 +266,36 @@ def test_one_key_holds_only_so_many_connections():
             until(lambda number=number: b"%d" % number in a.envelopes(), a)
         until(lambda: sum(copy.saw(zmq.EVENT_DISCONNECTED) for copy in copies) == 3, a)
         assert len(a.transport._links[LINK].callers) == CALLERS_MAX and a.is_up(LINK)
+
+
+def test_a_room_full_of_people_comes_in_under_one_invitation():
+    """All of them have its key; so they are not counted as the connections of one member are."""
+    with peers(1) as (a,), strangers() as make:
+        a.do(Admit(LINK, public_key(b"k" * 32), guest=True))
+        guests = [make(zmq.DEALER, curve(a, b"k" * 32) | {zmq.RECONNECT_IVL: -1}) for _ in range(4 * CALLERS_MAX)]
+        for guest in guests:
+            guest.connect(a)
+        for number, guest in enumerate(guests):
+            guest.socket.send(b"%d" % number)
+        until(lambda: len(a.envelopes()) == len(guests), a)
+        assert len(a.transport._links[LINK].callers) == len(guests)
+        assert not a.counts["cut.extra"] and not any(guest.saw(zmq.EVENT_DISCONNECTED) for guest in guests)
+
+
+def test_who_floods_one_invitation_keeps_nobody_out_who_has_another(monkeypatch):
+    monkeypatch.setattr(transport, "GUESTS_MAX", 6)
+    with peers(1) as (a,), strangers() as make:
+        invited, flood = b"x" * 32, b"k" * 32
+        a.do(Admit(OTHER, public_key(invited), guest=True), Admit(LINK, public_key(flood), guest=True))
+        first: Stranger = make(zmq.DEALER, curve(a, invited) | {zmq.RECONNECT_IVL: -1})
+        copies = [make(zmq.DEALER, curve(a, flood) | {zmq.RECONNECT_IVL: -1}) for _ in range(8)]
+        for number, guest in enumerate((first, *copies)):
+            guest.connect(a)
+            guest.socket.send(b"%d" % number)
+            until(lambda number=number: b"%d" % number in [*a.envelopes(), *a.envelopes(OTHER)], a)
+        until(lambda: sum(copy.saw(zmq.EVENT_DISCONNECTED) for copy in copies) == 3, a)
+        assert [copy.saw(zmq.EVENT_DISCONNECTED) for copy in copies] == [True] * 3 + [False] * 5, "the oldest first"
+        assert len(a.transport._links[OTHER].callers) == 1 and a.is_up(OTHER)
 
 
 def test_nobody_gets_anothers_mail_by_taking_its_routing_id():

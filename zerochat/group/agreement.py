@@ -14,9 +14,9 @@ So where two members contradict each other, whoever has let the newcomer in has 
 seen the other. Those who have only one of the two are shown both (`proof.py`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -34,6 +34,12 @@ from zerochat.group.wire.messages import HEADS_MAX
 RECORDS_MAX = 16
 """Membership events in one piece of evidence."""
 EVIDENCE_TYPE = "https://zerochat.org/disagreement/1.0"
+ANSWERS_MAX = 16
+
+A = TypeVar("A")
+
+_answers: dict[tuple[int, ...], tuple[tuple[object, ...], Any]] = {}
+"""The last answers of `_as_before`, by what they are about."""
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -68,19 +74,34 @@ def covers(control: Mapping[str, Event], heads: Iterable[str], event: str) -> bo
     return event in ancestors(control, (head for head in heads if head in control))
 
 
-def contradicting(group: Group, *, certain: bool = True) -> list[str]:
+def _as_before(about: tuple[object, ...], ask: Callable[[], A]) -> A:
+    """What `ask` gives, or has given about the very same things: while somebody joins, the same is asked with every
+    envelope, and the answer is as many steps as there are membership events, for each member."""
+    key = tuple(map(id, about))  # what is about them is never changed in place, and they are kept as long as the answer
+    found = _answers.pop(key, None) or (about, ask())
+    _answers[key] = found
+    if len(_answers) > ANSWERS_MAX:
+        del _answers[next(iter(_answers))]
+    answer: A = found[1]
+    return answer
+
+
+def contradicting(group: Group, *, certain: bool = True) -> tuple[str, ...]:
     """The members who have told us that they have something else than what we began with.
 
     `certain`: what they have is all known here; otherwise it may still turn out to come after what we have.
     """
-    found = []
+    about = group.words, group.control, group.entry, certain
+    return _as_before(about, lambda: tuple(_contradicting(group, certain)))
+
+
+def _contradicting(group: Group, certain: bool) -> Iterator[str]:
     for member, word in sorted(group.words.items()):
         if word.at == 0 or word.agrees or len(word.heads) >= HEADS_MAX:
             continue
         known = all(head in group.control for head in word.heads)
         if (known or not certain) and not covers(group.control, word.heads, group.entry):
-            found.append(member)
-    return found
+            yield member
 
 
 def unconfirmed(group: Group, *, late: bool) -> tuple[str, ...]:
@@ -91,6 +112,11 @@ def unconfirmed(group: Group, *, late: bool) -> tuple[str, ...]:
     whom most members have said something, then the one who came first; each can then speak for the others. `late`:
     whoever has not talked to us by now is not waited for.
     """
+    about = group.control, group.words, group.view, group.entry, group.me, late
+    return _as_before(about, lambda: _unconfirmed(group, late))
+
+
+def _unconfirmed(group: Group, late: bool) -> tuple[str, ...]:
     adds: dict[str, list[Event]] = {}
     for name in ancestors(group.control, [group.entry]):
         if (event := group.control[name]).type == ADD:

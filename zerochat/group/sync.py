@@ -17,10 +17,10 @@ from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group import agreement, custody, effects, mail, outbox
 from zerochat.group.effects import Notify, Recall
-from zerochat.group.event import load_event
+from zerochat.group.event import ADD, load_event
 from zerochat.group.history.tips import tips
 from zerochat.group.ledger import adopting
-from zerochat.group.membership import missing
+from zerochat.group.membership import add_of, missing
 from zerochat.group.notices import Receipt, ViewChanged
 from zerochat.group.outbox import have
 from zerochat.group.relationship import pack
@@ -338,11 +338,14 @@ def spread_view(turn: Turn, name: str) -> None:
 
 def reconcile(turn: Turn, name: str, member: str, their_heads: Sequence[str]) -> None:
     """A member with another view has told its heads: send what it lacks, and ask for what we lack."""
-    control = turn.group(name).control
-    if turn.now >= turn.group(name).peers[member].answered_at + ASK_MS:
+    group = turn.group(name)
+    control, peer = group.control, group.peers[member]
+    ahead = any(head not in control for head in their_heads)
+    if turn.now >= peer.answered_at + ASK_MS:
         turn.edit_peer(name, member, answered_at=turn.now)
-        held = agreement.withheld(turn.group(name))
-        lacking = [event for event in missing(control, their_heads) if event.id not in held]
+        held = agreement.withheld(group)
+        heads = [*their_heads, *_begun(group, member)] if ahead and not peer.answered_at else their_heads
+        lacking = [event for event in missing(control, heads) if event.id not in held]
         if len(lacking) > REPAIR_EVENTS_MAX:
             # It may have much of this: it names no heads that it has no room for, none of whom it keeps in quarantine,
             # and we may not know those that it names. So what it really lacks may stand anywhere, and must not wait for
@@ -351,8 +354,17 @@ def reconcile(turn: Turn, name: str, member: str, their_heads: Sequence[str]) ->
             begin = begin if begin < len(lacking) else 0
             lacking = lacking[begin:] + lacking[:begin]
         outbox.send(turn, name, member, lacking[:REPAIR_EVENTS_MAX])
-    if any(head not in control for head in their_heads):
+    if ahead:
         ask(turn, name, member)
+
+
+def _begun(group: Group, member: str) -> list[str]:
+    """The events that have brought a member in, or us. It was told all that was before the one, and talks to us because
+    it has the other, or else one of its own: so when it first tells more than we know, and we cannot tell what of ours
+    is behind that, it is not sent what it has begun with. The next answer leaves nothing out, for whoever has let
+    somebody in may have made two events of it."""
+    about = member, group.me
+    return [name for name, event in group.control.items() if event.type == ADD and add_of(event).member in about]
 
 
 def compare_views(turn: Turn, name: str) -> None:

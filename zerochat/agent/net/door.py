@@ -42,9 +42,9 @@ and libzmq tries again and again to take in who waits, as fast as it can."""
 REST_S = 3.0
 """How long a key is not let in after it has sent more than the agent reads: libzmq still has all that came whole over
 the connection that was cut, and with a new connection for each it would have any amount."""
-GUEST_BACKLOG_BYTES_MAX = 256 * 1024
-"""Bytes that the agent has not read of all who have one invitation. A joiner says fifteen thousand at a time, and four
-connections are open at once (`transport.CALLERS_MAX`)."""
+GUEST_BACKLOG_BYTES_MAX = 1024 * 1024
+"""Bytes that the agent has not read of all who have one invitation. A joiner says fifteen thousand at a time, and so
+many connections are open at once (`transport.GUESTS_MAX`)."""
 GUEST_BUFFER_BYTES = 16 * 1024
 """SO_RCVBUF of a guest's connection from its first word on, which a joiner never fills: so the kernel holds back
 whoever sends more, until the watch comes round to cutting it."""
@@ -142,6 +142,15 @@ class Door:
         """The live connections of one key, oldest first."""
         with self._lock:
             return [connection for connection in self.connections.values() if connection.user == user]
+
+    def guests(self) -> dict[str, list[Connection]]:
+        """The live connections of all who have an invitation, oldest first, by its key."""
+        found: dict[str, list[Connection]] = {}
+        with self._lock:
+            for connection in self.connections.values():
+                if connection.guest:
+                    found.setdefault(connection.user, []).append(connection)
+        return found
 
     def overdue(self, now: float) -> list[Connection]:
         """Who has sent too much, or has been silent for too long; `now` in seconds, monotonic."""

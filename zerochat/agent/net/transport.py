@@ -48,8 +48,12 @@ from zerochat.group.stimuli import Input, LinkDown, LinkUp, Received
 QUEUE_BYTES = 32
 """A queue's name. Fixed and short, because a process with a 200 kB topic in a SUB crashes when it closes it."""
 CALLERS_MAX = 4
-"""Connections that one client key may hold to the pair socket; beyond that the oldest is cut. One is in use, a second
+"""Connections that one member's key may hold to the pair socket; beyond that the oldest is cut. One is in use, a second
 may be what is left of a lost network, and more than that is a copied device or a flood."""
+GUESTS_MAX = 64
+"""The same of all who have an invitation and are no members yet: all who hold one have the same key, and everybody in
+a room may scan one code at the same moment. Beyond that the oldest of the invitation with the most is cut, so that
+nobody who floods one keeps out the guests of another."""
 UNREAD_BYTES_MAX = 256 * 1024
 """What may wait for a guest, who has an invitation and is no member yet, that does not read it: answers beyond that are
 dropped, and joiners ask again."""
@@ -367,9 +371,16 @@ class Transport:
             self._callers[routing] = caller
             if admission is not None:
                 self._settle_in(caller, admission.link)
-                for extra in self._pair.of(user)[:-CALLERS_MAX]:
+                for extra in self._too_many(caller):
                     self._dismiss(extra, "cut.extra")
         return caller
+
+    def _too_many(self, caller: Connection) -> list[Connection]:
+        """Who has to go because this connection has come."""
+        if not caller.guest:
+            return self._pair.of(caller.user)[:-CALLERS_MAX]
+        guests = self._pair.guests()
+        return max(guests.values(), key=len)[:1] if sum(map(len, guests.values())) > GUESTS_MAX else []
 
     def _settle_in(self, caller: Connection, link: bytes) -> None:
         """Count this connection to a link, and dial back at once if our own half is down."""
