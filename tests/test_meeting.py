@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from zerochat.didcomm.message import Message
-from zerochat.group import hearing
+from zerochat.group import hearing, mail, pairing
 from zerochat.group.stimuli import AcceptInvitation, CreateGroup, CreateInvitation, SendPost
 from zerochat.sim.world import Faults, World
 
@@ -73,3 +73,26 @@ def test_what_is_said_before_the_members_word_has_come_is_heard_at_once(world, m
     posted = world.ask("n2", SendPost(group, "at once")).result
     there = world.nodes["n1"]
     assert world.run(lambda: any(one.id == posted.id for one in there.log), for_ms=1_000)
+
+
+def test_who_asks_again_because_the_answer_was_lost_is_answered(world, monkeypatch):
+    """And not passed over, as somebody is who asks again and again: the next time would be seconds later."""
+    group = world.ask("n0", CreateGroup("g", "n0", world.envelope)).result.group
+    met(world, group, ["n1"])
+    member, lost = world.group("n1").me, list[int]()
+
+    def lossy(turn, name, other, envelope):
+        if turn.group(name).me == member and not lost:
+            lost.append(world.now)
+        else:
+            mail.send(turn, name, other, envelope)
+
+    monkeypatch.setattr(pairing, "send", lossy)
+    invitation = world.ask("n0", CreateInvitation(group, 86_400, 1)).result.invitation
+    world.ask("n2", AcceptInvitation(invitation, "n2"))
+    assert world.run(lambda: bool(lost), for_ms=60_000)
+
+    def seated() -> bool:
+        return all(one.seated for one in world.nodes["n2"].agent.joins.values())
+
+    assert world.run(seated, for_ms=pairing.MEET_MS + 500)

@@ -43,8 +43,9 @@ LISTEN_SLACK_MS = 500
 """It may have noticed that we are connected so much sooner."""
 RENEW_MS = 60_000
 """What a member says nothing in is not given up sooner for one more."""
-OFFER_MS = 2_000
-"""Who has a relationship with us, and asks for another, is answered once in this time."""
+OFFER_MS = 500
+"""Who has a relationship with us, and asks for another, is answered once in this time: half of that after which it asks
+again, or an answer that came late would have the next question passed over, and the one after it is further away."""
 OFFERS_MAX = 8
 """And so many at once: whoever keeps its mail could say that many old requests again."""
 
