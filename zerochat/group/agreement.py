@@ -25,6 +25,7 @@ from zerochat.crypto.primitives import ed25519_sign, ed25519_verify
 from zerochat.errors import Malformed
 from zerochat.group.effects import Notify
 from zerochat.group.event import ADD, CONTROL, Event, load_event, parse_event
+from zerochat.group.latest import Latest
 from zerochat.group.membership import add_of, ancestors, heads_of, resolve_view
 from zerochat.group.notices import Disagreement
 from zerochat.group.state import Contradiction, Difference, Group, Join, Word
@@ -34,12 +35,11 @@ from zerochat.group.wire.messages import HEADS_MAX
 RECORDS_MAX = 16
 """Membership events in one piece of evidence."""
 EVIDENCE_TYPE = "https://zerochat.org/disagreement/1.0"
-ANSWERS_MAX = 16
 
 A = TypeVar("A")
 
-_answers: dict[tuple[int, ...], tuple[tuple[object, ...], Any]] = {}
-"""The last answers of `_as_before`, by what they are about."""
+_answers: Latest[tuple[int, ...], tuple[tuple[object, ...], Any]] = Latest()
+"""By what they are about, which stands beside them: what is kept is the only thing with its identity."""
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -75,14 +75,9 @@ def covers(control: Mapping[str, Event], heads: Iterable[str], event: str) -> bo
 
 
 def _as_before(about: tuple[object, ...], ask: Callable[[], A]) -> A:
-    """What `ask` gives, or has given about the very same things: while somebody joins, the same is asked with every
-    envelope, and the answer is as many steps as there are membership events, for each member."""
-    key = tuple(map(id, about))  # what is about them is never changed in place, and they are kept as long as the answer
-    found = _answers.pop(key, None) or (about, ask())
-    _answers[key] = found
-    if len(_answers) > ANSWERS_MAX:
-        del _answers[next(iter(_answers))]
-    answer: A = found[1]
+    """What `ask` gives, or has given about the very same things, none of which is ever changed in place: while somebody
+    joins, the same is asked with every envelope, and takes a step for each membership event, for each member."""
+    answer: A = _answers.answer(tuple(map(id, about)), lambda: (about, ask()))[1]
     return answer
 
 

@@ -20,6 +20,7 @@ from zerochat.crypto.primitives import sha256
 from zerochat.errors import Refused
 from zerochat.group.contact import client_key
 from zerochat.group.event import ADD, GENESIS, LEAVE, REMOVE, ROLE, TERMS, VOTE, Event
+from zerochat.group.latest import Latest
 from zerochat.group.membership.bodies import (
     LEDGER,
     GenesisBody,
@@ -36,9 +37,8 @@ from zerochat.group.membership.bodies import (
 from zerochat.group.membership.view import ADMIN, OWNER, WRITER, Member, Terms, View, votes_needed
 from zerochat.group.membership.votes import Standing
 
-LATEST_MAX = 16
-_heads: dict[tuple[str, ...], tuple[str, ...]] = {}
-"""The last answers of `heads_of`, by the ids of all the events: whoever tells how far it is says them every time."""
+_heads: Latest[tuple[str, ...], tuple[str, ...]] = Latest()
+"""By the ids of all the events: whoever tells how far it is says them every time."""
 
 
 def ancestors(control: Mapping[str, Event], heads: Iterable[str]) -> set[str]:
@@ -55,14 +55,8 @@ def ancestors(control: Mapping[str, Event], heads: Iterable[str]) -> set[str]:
 
 def heads_of(control: Mapping[str, Event]) -> tuple[str, ...]:
     """The membership events that no other one names, sorted."""
-    known = tuple(control)
-    heads = _heads.pop(known, None)
-    if heads is None:
-        heads = tuple(sorted(set(control).difference(*(event.deps for event in control.values()))))
-    _heads[known] = heads
-    if len(_heads) > LATEST_MAX:
-        del _heads[next(iter(_heads))]
-    return heads
+    named = (event.deps for event in control.values())
+    return _heads.answer(tuple(control), lambda: tuple(sorted(set(control).difference(*named))))
 
 
 def in_order(control: Mapping[str, Event]) -> list[tuple[str, Event]]:
@@ -98,19 +92,15 @@ def _newcomer(event: Event) -> Member:
     )
 
 
-_latest: dict[tuple[str, ...], View] = {}
-"""The last views, by heads: ids are hashes over the causes too, so heads say all that a view follows from."""
+_views: Latest[tuple[str, ...], View] = Latest()
+"""By heads: ids are hashes over the causes too, so heads say all that a view follows from."""
 
 
 def resolve_view(control: Mapping[str, Event]) -> View:
     """The view that follows from a causally closed set of membership events that were all in order (`check_control`).
     Raises Refused where there is no beginning."""
     heads = heads_of(control)
-    view = _latest.pop(heads, None) or Roll.of(control).view(heads)
-    _latest[heads] = view
-    if len(_latest) > LATEST_MAX:
-        del _latest[next(iter(_latest))]
-    return view
+    return _views.answer(heads, lambda: Roll.of(control).view(heads))
 
 
 def voters_for(control: Mapping[str, Event], view: View, target: str) -> set[str]:
