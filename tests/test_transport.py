@@ -298,6 +298,15 @@ def test_who_floods_one_invitation_keeps_nobody_out_who_has_another(monkeypatch)
         assert len(a.transport._links[OTHER].callers) == 1 and a.is_up(OTHER)
 
 
+def test_whoever_is_a_guest_holds_no_connection_to_the_queues():
+    with peers(1) as (a,), strangers() as make:
+        a.do(Admit(LINK, public_key(b"k" * 32), guest=True))
+        guest: Stranger = make(zmq.SUB, curve(a, b"k" * 32) | {zmq.RECONNECT_IVL: -1})
+        guest.socket.setsockopt(zmq.SUBSCRIBE, b"q" * 32)
+        guest.connect(a)
+        until(lambda: a.counts["cut.guest"] == 1 and guest.saw(zmq.EVENT_DISCONNECTED), a)
+
+
 def test_nobody_gets_anothers_mail_by_taking_its_routing_id():
     with peers(1) as (a,), strangers() as make:
         for link, key in ((LINK, b"k" * 32), (OTHER, b"x" * 32)):

@@ -61,9 +61,9 @@ def settle(turn: Turn) -> None:
 
 def _peer(turn: Turn, name: str, member: str, peer: Peer) -> Peer:
     now, by_mail = turn.now, mail.by_mail(turn, name, member)
-    past = {at: min(getattr(peer, at), now) for at in ("less_at", "renewed_at", "offered_at", "heard")}
+    past = {at: min(getattr(peer, at), now) for at in ("less_at", "answered_at", "renewed_at", "offered_at", "heard")}
     retry_at = min(peer.retry_at, now + (sync.MAIL_RETRY_MS_MAX if by_mail else sync.RETRY_MS))
-    return replace(peer, retry_at=retry_at, asked_at=0, answered_at=0, **past)
+    return replace(peer, retry_at=retry_at, asked_at=0, **past)
 
 
 def _errand(turn: Turn, name: str, member: str, one: Errand) -> Errand:

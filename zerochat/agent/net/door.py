@@ -266,6 +266,8 @@ class QueueDoor(Door):
             return "cut.not_a_subscription"
         if admission is None:
             return "cut.revoked"
+        if admission.guest:
+            return "cut.guest"  # there is no queue for it yet, and nothing else would bound how many it holds
         if subscriber.words > SUBSCRIPTIONS_MAX:
             return "cut.subscriptions"
         queue = word[1:]
