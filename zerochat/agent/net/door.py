@@ -42,9 +42,9 @@ and libzmq tries again and again to take in who waits, as fast as it can."""
 REST_S = 3.0
 """How long a key is not let in after it has sent more than the agent reads: libzmq still has all that came whole over
 the connection that was cut, and with a new connection for each it would have any amount."""
-GUEST_BACKLOG_BYTES_MAX = 1024 * 1024
-"""Bytes that the agent has not read of all who have one invitation. A joiner says fifteen thousand at a time, and so
-many connections are open at once (`transport.GUESTS_MAX`)."""
+GUEST_BACKLOG_BYTES_MAX, GUEST_BYTES_MAX = 256 * 1024, 16 * 1024
+"""Bytes that the agent has not read of all who have one invitation; or, where they are many, for each of their
+connections. A joiner says fifteen thousand at a time."""
 GUEST_BUFFER_BYTES = 16 * 1024
 """SO_RCVBUF of a guest's connection from its first word on, which a joiner never fills: so the kernel holds back
 whoever sends more, until the watch comes round to cutting it."""
@@ -159,9 +159,11 @@ class Door:
             strangers = {each: bytes_received(each) for each in self.strangers.values()}
             moment = 0.0 if sum(strangers.values()) > CROWD_BYTES_MAX else STRANGER_S_MAX
             unread: Counter[str] = Counter()
+            allowed: Counter[str] = Counter()
             for each in members:
                 unread[each.user] += each.unread(bytes_received(each), now)
-            return [each for each in members if unread[each.user] > each.backlog_bytes_max] + [
+                allowed[each.user] += GUEST_BYTES_MAX if each.guest else 0
+            return [each for each in members if unread[each.user] > max(each.backlog_bytes_max, allowed[each.user])] + [
                 each
                 for each, received in strangers.items()
                 if now - each.since > (moment if received > STRANGER_BYTES_MAX else self._silence_s)
