@@ -9,7 +9,7 @@ from tests.test_history import Cut
 from zerochat.errors import NotAMember
 from zerochat.group import pairing, sync
 from zerochat.group.effects import Changed, Dispatch, Recall, Refuse, Remember
-from zerochat.group.history import regain
+from zerochat.group.history import needs, regain
 from zerochat.group.membership import Policy
 from zerochat.group.notices import JoinProgress, Regained
 from zerochat.group.stimuli import (
@@ -225,6 +225,42 @@ def test_one_of_several_cannot_silence_a_member_and_two_not_for_long():
     assert isinstance(world.ask("n0", SendPost(world.id, "silenced")), Refuse)
     world.run(for_ms=300_000)
     assert world.post("n0", "here again")
+
+
+def test_what_two_claim_of_others_too_does_not_silence_a_member_for_longer():
+    world = Cut(members=8)
+    world.bring_in(*(f"n{number}" for number in range(1, 8)))
+    liars = ("n1", "n2")
+    world.deaf |= {frozenset({"n0", liar}) for liar in liars}  # they have claimed much, and answer nothing
+    turn = world.turn("n0")
+    for liar in liars:
+        regain.hear(turn, world.id, world.did(liar), 1_000)
+        peer = turn.group(world.id).peers[world.did(liar)]
+        tall = {world.did(f"n{number}"): 200 for number in range(3, 8)}
+        turn.edit_peer(world.id, world.did(liar), acked={**peer.acked, **tall})
+    needs.seek(turn, world.id)
+    world.perform("n0", turn)
+    assert isinstance(world.ask("n0", SendPost(world.id, "silenced")), Refuse)
+    world.run(for_ms=30_000)  # three times each, and the last one has had its time
+    assert world.post("n0", "here again")
+
+
+def test_nobody_counts_as_one_who_has_nothing_before_it_was_asked():
+    world = Cut(members=10)
+    world.bring_in(*(f"n{number}" for number in range(1, 10)))
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    last = max((f"n{number}" for number in range(1, 10)), key=world.did)
+    world.deaf |= {frozenset({name, last}) for name in world.nodes} - {frozenset({"n0", last}), frozenset({last})}
+    world.post("n0", "one", "two")
+    world.run(for_ms=2_000)
+    world.deaf = {frozenset({"n0", name}) for name in world.nodes if name != last}
+    older(world, "n0", state, rows)
+    turn = world.turn("n0")
+    for number in range(1, 10):
+        regain.hear(turn, world.id, world.did(f"n{number}"), world.nodes["n0"].agent.groups[world.id].seq + 2)
+    world.perform("n0", turn)
+    world.run(for_ms=60_000)
+    assert world.texts("n0") == ["one", "two"]
 
 
 # --- what it has with each of the others -----------------------------------------------------------------------------

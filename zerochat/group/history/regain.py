@@ -17,6 +17,8 @@ words into our mouth: each post of ours has a mark under it that only we can mak
 still proves nothing to anybody else.
 """
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from zerochat.crypto.encoding import b64url
@@ -32,9 +34,10 @@ from zerochat.group.state import Group, Regain
 from zerochat.group.streams import own
 from zerochat.group.turn import Turn
 
-TRIES_MAX = 6
+TRIES_MAX = 3
+"""How often each of those who claim that is asked in vain before it counts as one who has nothing."""
 RETRY_MS, SELDOM_MS = 2_000, 10_000
-"""We ask again after this long; and after a restored backup, where that was in vain so often, after the longer."""
+"""We ask the next one after this long; after a restored backup, where all were asked so often, after the longer."""
 EVENTS_MAX = 64
 MARK_BYTES = 8
 """Whoever wants to make one up has to ask us whether it is right, one at a time."""
@@ -90,6 +93,14 @@ def begin(turn: Turn, name: str) -> None:
 def suspended(group: Group) -> bool:
     """Whether we may have said more than we know."""
     return group.regain is not None and (group.regain.unsure or bool(_believed(group)))
+
+
+def asking(group: Group) -> Sequence[str]:
+    """Those who are asked for our own words now: what they claim of others' must not keep them busy meanwhile."""
+    state = group.regain
+    if state is None:
+        return ()
+    return [member for member in _believed(group) if not state.unsure or state.asked.get(member, 0) < TRIES_MAX]
 
 
 def told(group: Group) -> int:
@@ -172,18 +183,23 @@ def seek(turn: Turn, name: str) -> None:
     if state.unsure:
         _ask(turn, name)
     errands.give_up(turn, name)
-    believed = _believed(group)
-    able = [member for member in believed if errands.free(turn, name, member)]
-    if able and state.tries >= TRIES_MAX and not state.unsure:  # these have nothing to show; others may, who are away
-        claims = {member: upto for member, upto in state.claims.items() if member not in able}
-        turn.edit(name, regain=replace(state, claims=claims, ignored=state.ignored | set(able), tries=0))
-    elif able:
-        member = able[state.tries % len(able)]
+    asked = state.asked
+    able = [member for member in _believed(group) if errands.free(turn, name, member)]
+    if not state.unsure:  # whoever was asked so often has nothing to show; others may, who are away
+        vain = {member for member in able if asked.get(member, 0) >= TRIES_MAX}
+        claims = {member: upto for member, upto in state.claims.items() if member not in vain}
+        state = replace(state, claims=claims, ignored=state.ignored | vain)
+        able = [member for member in able if member not in vain]
+    if able:
+        member = min(able, key=lambda one: asked.get(one, 0))
         want = [(group.me, group.seq, max(state.claims[member], _signed(group)))]
         errands.ask_for(turn, name, member, want, EVENTS_MAX)
-        turn.edit(name, regain=replace(state, tries=state.tries + 1))
-    if suspended(turn.group(name)):
-        turn.timer("regain", name, RETRY_MS if believed and state.tries < TRIES_MAX else SELDOM_MS)
+        state = replace(state, asked={**asked, member: asked.get(member, 0) + 1})
+    group = turn.edit(name, regain=state)
+    if suspended(group):
+        turn.timer("regain", name, RETRY_MS if asking(group) else SELDOM_MS)
+    else:
+        settle(turn, name)
 
 
 def _ask(turn: Turn, name: str) -> None:
@@ -205,7 +221,7 @@ def progressed(turn: Turn, name: str) -> None:
     """Some of it is here: whoever has brought it may have more."""
     state = turn.group(name).regain
     if state is not None:
-        turn.edit(name, regain=replace(state, tries=0))
+        turn.edit(name, regain=replace(state, asked={}))
         settle(turn, name)
         turn.timer("regain", name, 1)
 
@@ -222,7 +238,7 @@ def settle(turn: Turn, name: str) -> None:
         return  # one alone says so
     turn.edit(name, regain=Regain(ignored=state.ignored) if state.ignored else None)
     turn.timer("repair", name, 1)  # what others have of it is our own word again, which they have to hear
-    if state.unsure or state.tries or state.claims:
+    if state.unsure or state.asked or state.claims:
         turn.say(Notify(Regained(name, group.seq)))
 
 

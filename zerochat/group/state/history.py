@@ -53,8 +53,8 @@ class Regain(Struct, frozen=True):
     """This profile was restored from a backup, and not everybody has told us yet where we stand."""
     claims: dict[str, int] = field(default_factory=dict)
     """How far members say that they have our chain."""
-    tries: int = 0
-    """How often in a row we have asked for it in vain."""
+    asked: dict[str, int] = field(default_factory=dict)
+    """How often each of them was asked for it since somebody has brought some of it."""
     ignored: frozenset[str] = frozenset()
     """Members who have claimed that, and had nothing to show."""
 
