@@ -534,6 +534,32 @@ def test_each_is_asked_for_all_that_is_missing(cut, monkeypatch):
     assert all(missing in asked[name] for name in ("n0", "n1", "n2", "n3"))
 
 
+def test_an_author_is_always_asked_for_its_own_words_and_for_the_others_in_turn(cut, monkeypatch):
+    """Where not all that is missing fits into one question."""
+    monkeypatch.setattr(past, "WANT_MAX", 2)
+    world = cut(6)
+    world.bring_in("n1", "n2", "n3", "n4")
+    authors = ("n0", "n1", "n2", "n3")
+    for name in authors:
+        world.post(name, f"of {name}")
+    world.run(for_ms=5_000)
+    fetch, asked = Node.fetch, {}
+
+    def nothing(node, wanted):
+        if wanted.back:
+            asked.setdefault(node.name, []).append([author for author, _, _ in wanted.want])
+        return replace(fetch(node, wanted), records=(), more=False)
+
+    monkeypatch.setattr(Node, "fetch", nothing)
+    world.bring_in("n5")
+    world.run(for_ms=past.LATER_MS)
+    assert all(world.did(name) in want for name in authors for want in asked[name])
+    assert all(len(set(want)) == 2 for wants in asked.values() for want in wants), "as much as fits"
+    for name, wants in asked.items():
+        others = {author for want in wants for author in want} - {world.did(name)}
+        assert len(others) >= min(2, len(wants)), "one after the other"
+
+
 def test_who_does_not_answer_does_not_use_up_the_times_that_it_is_asked_for_again(cut, monkeypatch):
     world = cut(4)
     world.bring_in("n1", "n2")

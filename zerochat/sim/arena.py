@@ -8,7 +8,7 @@ from zerochat.group import agreement
 from zerochat.group.contact import member_link
 from zerochat.group.effects import Admit, Dial, Dispatch, Effect, Notify, Publish, Refuse, Remember, Reply
 from zerochat.group.engine import NotPossible
-from zerochat.group.event import ADD, REMOVE, Event, load_event
+from zerochat.group.event import ADD, REMOVE, ROLE, Event, load_event
 from zerochat.group.history import regain
 from zerochat.group.membership import add_of, may_post, resolve_view
 from zerochat.group.notices import Differs, Disagreement, Forked, LogSplit, Refuted
@@ -353,13 +353,17 @@ class Arena(Fragile):
             believed = (kept | group.control.keys()) - self.made  # chance may have somebody really say the same
             if not believed.isdisjoint(spoils.events):
                 raise Violation(f"seed {self.seed}: {name} believes what was forged: {attack}")
-            if any(row.id in spoils.unshown and not _counts(group, row) for row in node.log):
+            if any(row.id in spoils.unshown and not _counts(group, node, row) for row in node.log):
                 raise Violation(f"seed {self.seed}: {name} shows what does not count: {attack}")
             if not (group.view.members.keys() - set(group.quarantine)).isdisjoint(spoils.strangers):
                 raise Violation(f"seed {self.seed}: {name} takes a stranger for a member: {attack}")
 
 
-def _counts(group: Group, row: Remember) -> bool:
+def _counts(group: Group, node: Node, row: Remember) -> bool:
     """Whether something that was said counts, as this group stands now: a role that its author gave itself may have
-    turned out not to count."""
-    return may_post(group.view, row.author, row.seq)
+    turned out not to count. Or did when it came, before that role: then it was taken in, and is marked as what does not
+    count any more."""
+    came = [one.id for one in node.log]
+    roles = (event for event in group.control.values() if event.body.get("member") == row.author)
+    later = any(event.id in came and came.index(event.id) > came.index(row.id) for event in roles if event.type == ROLE)
+    return later or may_post(group.view, row.author, row.seq)

@@ -109,11 +109,8 @@ def fetch(turn: Turn, name: str) -> None:
         return
     whom, tries = _whom(turn, name, state), state.tries
     if whom is not None:
-        authors = sorted(chains, key=lambda did: (chains[did].first == NEWEST, did))
-        # All of them where they fit; else each member is asked for some of them after the others.
         asks = _asks(group, state)
-        begin = asks[whom] * WANT_MAX % len(authors) if len(authors) > WANT_MAX else 0
-        want = [(author, 0, chains[author].first - 1) for author in authors[begin : begin + WANT_MAX]]
+        want = [(author, 0, chains[author].first - 1) for author in _of_whom(chains, whom, asks[whom])]
         pages = 1 if mail.by_mail(turn, name, whom) else state.pages  # mail overtakes mail
         errands.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True, pages=pages)
         asked = state.asked | {author for author, _, _ in want}
@@ -167,6 +164,16 @@ def _whom(turn: Turn, name: str, state: Fetching) -> str | None:
     asks = _asks(group, state)
     order = {did: (asks[did], did not in keepers, group.view.members[did].joined, did) for did in near}
     return min(near, key=order.__getitem__, default=None)
+
+
+def _of_whom(chains: dict[str, Past], whom: str, asks: int) -> list[str]:
+    """For whose words this member is asked that was asked so often: for its own, and for all others' where they fit;
+    else for some of these after the others."""
+    own = [whom] if whom in chains else []
+    others = sorted(chains.keys() - own, key=lambda did: (chains[did].first == NEWEST, did))
+    room = WANT_MAX - len(own)
+    begin = asks * room % len(others) if len(others) > room else 0
+    return own + (others[begin:] + others[:begin])[:room]
 
 
 def _asks(group: Group, state: Fetching) -> dict[str, int]:
