@@ -20,7 +20,7 @@ from zerochat.group.agreement import evidence_of
 from zerochat.group.contact import member_link
 from zerochat.group.effects import Dispatch
 from zerochat.group.event import POST, REMOVE, Event
-from zerochat.group.history import needs, past, policy, regain
+from zerochat.group.history import claims, needs, past, policy, regain
 from zerochat.group.membership import Policy, heads_of, rights
 from zerochat.group.standing import Remark, standing
 from zerochat.group.stimuli import (
@@ -292,7 +292,7 @@ def test_it_would_notice_words_put_into_somebodys_mouth(monkeypatch):
 
 @pytest.mark.slow
 def test_it_would_notice_who_is_silenced_for_long(monkeypatch):
-    monkeypatch.setattr(regain, "TRIES_MAX", 10**9)
+    monkeypatch.setattr(claims, "TRIES_MAX", 10**9)
     with pytest.raises(Violation, match="may say nothing for too long"):
         found_out("tall claims", 30)
 

@@ -9,9 +9,10 @@ from tests.test_history import Cut
 from zerochat.errors import NotAMember
 from zerochat.group import pairing, sync
 from zerochat.group.effects import Changed, Dispatch, Recall, Refuse, Remember
-from zerochat.group.history import needs, regain
+from zerochat.group.history import errands, needs, regain
 from zerochat.group.membership import Policy
 from zerochat.group.notices import JoinProgress, Regained
+from zerochat.group.state.history import Comparison
 from zerochat.group.stimuli import (
     AcceptInvitation,
     ChangeLabel,
@@ -227,9 +228,35 @@ def test_one_of_several_cannot_silence_a_member_and_two_not_for_long():
     assert world.post("n0", "here again")
 
 
-def test_what_two_claim_of_others_too_does_not_silence_a_member_for_longer():
+@pytest.mark.parametrize(("members", "liars"), [(3, 2), (8, 2), (27, 24)])
+def test_however_many_lie_and_are_mute_a_member_is_not_silenced_for_long(members, liars):
+    world = Cut(members=members)
+    world.bring_in(*(f"n{number}" for number in range(1, members)))
+    names = [f"n{number}" for number in range(1, 1 + liars)]
+    world.deaf |= {frozenset({"n0", name}) for name in names}
+    turn = world.turn("n0")
+    for name in names:
+        regain.hear(turn, world.id, world.did(name), 1_000)
+    world.perform("n0", turn)
+    assert isinstance(world.ask("n0", SendPost(world.id, "silenced")), Refuse)
+    told = len(world.notices["n0"])
+    world.run(for_ms=60_000)
+    assert world.post("n0", "here again")
+    assert any(isinstance(one, Regained) for one in world.notices["n0"][told:])
+    state = world.nodes["n0"].agent.groups[world.id].regain
+    assert not state.claims, "none of them is the second one of whom the next liar has need"
+
+
+def test_whoever_is_asked_for_our_own_words_is_asked_for_nothing_else(monkeypatch):
     world = Cut(members=8)
     world.bring_in(*(f"n{number}" for number in range(1, 8)))
+    ask, asked = errands.ask_for, []
+
+    def noted(turn, name, member, want, *args, **kwargs):
+        asked.append((turn.group(name).me, member, {author for author, _, _ in want}))
+        ask(turn, name, member, want, *args, **kwargs)
+
+    monkeypatch.setattr(errands, "ask_for", noted)
     liars = ("n1", "n2")
     world.deaf |= {frozenset({"n0", liar}) for liar in liars}  # they have claimed much, and answer nothing
     turn = world.turn("n0")
@@ -238,11 +265,83 @@ def test_what_two_claim_of_others_too_does_not_silence_a_member_for_longer():
         peer = turn.group(world.id).peers[world.did(liar)]
         tall = {world.did(f"n{number}"): 200 for number in range(3, 8)}
         turn.edit_peer(world.id, world.did(liar), acked={**peer.acked, **tall})
+        differs = Comparison(begun=turn.now, places=((world.did("n3"), 1, "something else"),))
+        turn.edit(world.id, comparisons={**turn.group(world.id).comparisons, world.did(liar): differs})
+        turn.timer("compare", f"{world.id} {world.did(liar)}", 2_000)
     needs.seek(turn, world.id)
     world.perform("n0", turn)
-    assert isinstance(world.ask("n0", SendPost(world.id, "silenced")), Refuse)
-    world.run(for_ms=30_000)  # three times each, and the last one has had its time
+    world.run(for_ms=20_000)
+    me = world.did("n0")
+    of_liars = [what for who, member, what in asked if who == me and member in map(world.did, liars)]
+    assert of_liars == [{me}] * len(of_liars) and len(of_liars) > 4
+    world.run(for_ms=40_000)
     assert world.post("n0", "here again")
+    world.run(for_ms=120_000)
+    assert any(me not in what for who, member, what in asked if who == me), "afterwards it is their turn again"
+
+
+@pytest.mark.parametrize("silent_ms", [15_000, 30_000])
+def test_the_only_other_one_may_be_mute_for_a_while(silent_ms):
+    world = Cut(members=2)
+    world.bring_in("n1")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.post("n0", "two", "three")
+    world.run(for_ms=5_000)
+    older(world, "n0", state, rows)
+    assert world.run(lambda: regain.suspended(world.nodes["n0"].agent.groups[world.id]), for_ms=60_000)
+    world.deaf.add(frozenset({"n0", "n1"}))
+    world.run(for_ms=silent_ms)
+    assert isinstance(world.ask("n0", SendPost(world.id, "another two")), Refuse)
+    world.deaf.clear()
+    world.run(for_ms=60_000)
+    assert world.texts("n0") == ["one", "two", "three"]
+
+
+class Slow(Cut):
+    """The way between two of them is long."""
+
+    slow = frozenset[str]()
+    WAY_MS = 15_000
+
+    def _frame(self, name, stimulus):
+        if frozenset({self.speaking, name}) != self.slow:
+            return super()._frame(name, stimulus)
+        sender = self.speaking
+
+        def arrive():
+            speaking, self.speaking = self.speaking, sender
+            super(Slow, self)._frame(name, stimulus)
+            self.speaking = speaking
+
+        return self.after(self.WAY_MS, arrive)
+
+
+def test_whoever_is_slow_to_show_our_words_is_waited_for_though_others_were_quick_to_show_nothing(monkeypatch):
+    world = Slow(members=4)
+    world.bring_in("n1", "n2", "n3")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    liars = ("n2", "n3")
+    world.deaf = {frozenset({name, liar}) for name in ("n0", "n1") for liar in liars}
+    world.post("n0", "two", "three")
+    world.run(for_ms=5_000)
+    older(world, "n0", state, rows)
+    world.run(for_ms=1_000)
+    holder, patience = world.did("n1"), errands.patience
+    monkeypatch.setattr(
+        errands, "patience", lambda turn, name, who: 120_000 if who == holder else patience(turn, name, who)
+    )
+    world.slow = frozenset({"n0", "n1"})
+    turn = world.turn("n0")
+    for name in liars:
+        regain.hear(turn, world.id, world.did(name), 1_000)
+    regain.hear(turn, world.id, holder, state.groups[world.id].seq + 2)
+    world.perform("n0", turn)
+    world.run(lambda: not regain.suspended(world.nodes["n0"].agent.groups[world.id]), for_ms=120_000)
+    assert world.texts("n0") == ["one", "two", "three"]
 
 
 def test_nobody_counts_as_one_who_has_nothing_before_it_was_asked():

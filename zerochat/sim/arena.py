@@ -8,7 +8,7 @@ from zerochat.group import agreement
 from zerochat.group.contact import member_link
 from zerochat.group.effects import Admit, Dial, Dispatch, Effect, Notify, Publish, Refuse, Remember, Reply
 from zerochat.group.engine import NotPossible
-from zerochat.group.event import ADD, REMOVE, ROLE, Event, load_event
+from zerochat.group.event import ADD, REMOVE, Event, load_event
 from zerochat.group.history import regain
 from zerochat.group.membership import add_of, may_post, resolve_view
 from zerochat.group.notices import Differs, Disagreement, Forked, LogSplit, Refuted
@@ -361,9 +361,7 @@ class Arena(Fragile):
 
 def _counts(group: Group, node: Node, row: Remember) -> bool:
     """Whether something that was said counts, as this group stands now: a role that its author gave itself may have
-    turned out not to count. Or did when it came, before that role: then it was taken in, and is marked as what does not
-    count any more."""
-    came = [one.id for one in node.log]
-    roles = (event for event in group.control.values() if event.body.get("member") == row.author)
-    later = any(event.id in came and came.index(event.id) > came.index(row.id) for event in roles if event.type == ROLE)
-    return later or may_post(group.view, row.author, row.seq)
+    turned out not to count. Or counted by what was known when it came: it was taken in, and faces mark it since."""
+    later = {one.id for one in node.log[node.log.index(row) :]}
+    before = resolve_view({id_: event for id_, event in group.control.items() if id_ not in later})
+    return any(may_post(view, row.author, row.seq) for view in (before, group.view))

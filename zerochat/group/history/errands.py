@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group import mail
 from zerochat.group.event import Event
+from zerochat.group.history import claims
 from zerochat.group.relationship import pack
 from zerochat.group.state import Errand
 from zerochat.group.turn import Turn
@@ -18,12 +19,17 @@ PATIENCE_MS, PATIENCE_MAIL_MS = 5_000, 120_000
 
 
 def free(turn: Turn, name: str, member: str) -> bool:
-    """Whether this member can be asked for something now."""
+    """Whether this member can be asked for something now, other than our own words."""
+    group = turn.group(name)
+    return member not in group.errands and member not in claims.asking(group) and there(turn, name, member)
+
+
+def there(turn: Turn, name: str, member: str) -> bool:
+    """Whether this member can be asked at all."""
     group = turn.group(name)
     relationship = group.relationships.get(member)
     return (
         member in group.view.members
-        and member not in group.errands
         and relationship is not None
         and relationship.established
         and mail.reachable(turn, name, member)

@@ -15,7 +15,7 @@ from zerochat.errors import Malformed, Refused, RemoteError
 from zerochat.group import agreement, conduct, log, mail, sync
 from zerochat.group.effects import Fetch, Measure, Notify
 from zerochat.group.event import Event, load_event
-from zerochat.group.history import compare, errands, past, regain, seconds, unheard
+from zerochat.group.history import compare, errands, past, seconds, unheard
 from zerochat.group.history.vouched import VOUCHED_MAX
 from zerochat.group.notices import Completed, Gap
 from zerochat.group.relationship import pack
@@ -128,15 +128,13 @@ def _whom(turn: Turn, name: str, author: str, need: Need) -> str | None:
     if need.tries < 2 and author in group.view.members and mail.reachable(turn, name, author):
         return author
     seq = group.chain(author).seq
-    ours = regain.asking(group)  # one thing at a time of each: what we may not speak without comes first
-    free = [member for member in group.peers if member not in ours and errands.free(turn, name, member)]
     able = [
         member
         for member, peer in group.peers.items()
-        if peer.acked.get(author, 0) > seq and member != author and member in free
+        if peer.acked.get(author, 0) > seq and member != author and errands.free(turn, name, member)
     ]
     if not able and author not in group.view.members:  # nobody says how far it has the chain of whoever is gone
-        able = free
+        able = [member for member in group.peers if errands.free(turn, name, member)]
     near = [member for member in able if not mail.by_mail(turn, name, member)]
     return (near or able)[turn.moment.random(1)[0] % len(near or able)] if able else None
 

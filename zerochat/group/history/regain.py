@@ -27,17 +27,15 @@ from zerochat.errors import LocalError, NotAMember, Refused
 from zerochat.group import mail, pairing, sync
 from zerochat.group.effects import Notify
 from zerochat.group.event import Event
-from zerochat.group.history import errands
+from zerochat.group.history import claims, errands
 from zerochat.group.membership import names
 from zerochat.group.notices import Regained, ViewChanged
 from zerochat.group.state import Group, Regain
 from zerochat.group.streams import own
 from zerochat.group.turn import Turn
 
-TRIES_MAX = 3
-"""How often each of those who claim that is asked in vain before it counts as one who has nothing."""
 RETRY_MS, SELDOM_MS = 2_000, 10_000
-"""We ask the next one after this long; after a restored backup, where all were asked so often, after the longer."""
+"""We ask again after this long; after a restored backup, where those who are there have nothing, after the longer."""
 EVENTS_MAX = 64
 MARK_BYTES = 8
 """Whoever wants to make one up has to ask us whether it is right, one at a time."""
@@ -92,22 +90,14 @@ def begin(turn: Turn, name: str) -> None:
 
 def suspended(group: Group) -> bool:
     """Whether we may have said more than we know."""
-    return group.regain is not None and (group.regain.unsure or bool(_believed(group)))
-
-
-def asking(group: Group) -> Sequence[str]:
-    """Those who are asked for our own words now: what they claim of others' must not keep them busy meanwhile."""
-    state = group.regain
-    if state is None:
-        return ()
-    return [member for member in _believed(group) if not state.unsure or state.asked.get(member, 0) < TRIES_MAX]
+    return group.regain is not None and (group.regain.unsure or bool(claims.believed(group)))
 
 
 def told(group: Group) -> int:
     """Up to where our own chain goes, as far as those say who are believed; 0: nobody says anything of it."""
-    if group.regain is None or not (ahead := _believed(group)):
+    if group.regain is None or not (ahead := claims.believed(group)):
         return 0
-    return max(_signed(group), *(group.regain.claims[member] for member in ahead))
+    return max(claims.signed(group), *(group.regain.claims[member] for member in ahead))
 
 
 def check(group: Group) -> None:
@@ -117,7 +107,7 @@ def check(group: Group) -> None:
     if not group.others:
         raise RestoredAlone(group=group.name)
     assert group.regain is not None
-    if ahead := _ahead(group):
+    if ahead := claims.ahead(group):
         raise OlderCopy(who=names(group.view, ahead), group=group.name)
     raise Unheard(missing=names(group.view, _unheard(group)), group=group.name)
 
@@ -135,26 +125,6 @@ def resume(turn: Turn, group: Group) -> str:
     return group.id
 
 
-def _believed(group: Group) -> list[str]:
-    """Those who are believed to have more of our chain than we have."""
-    assert group.regain is not None
-    ahead = _ahead(group)
-    return ahead if len(ahead) >= (1 if group.regain.unsure else min(2, len(group.others))) else []
-
-
-def _ahead(group: Group) -> list[str]:
-    """The members who say that they have more of our chain than we have; all who have said anything, where we know it
-    ourselves, because somebody has brought us something that we have signed."""
-    assert group.regain is not None
-    claims = {member: upto for member, upto in group.regain.claims.items() if member in group.view.members}
-    return sorted(member for member, upto in claims.items() if max(upto, _signed(group)) > group.seq)
-
-
-def _signed(group: Group) -> int:
-    """The place in our chain of our last membership event."""
-    return max((event.seq for event in group.control.values() if event.author == group.me), default=0)
-
-
 def hear(turn: Turn, name: str, member: str, upto: int) -> None:
     """A member says how far it has our chain."""
     group = turn.group(name)
@@ -165,7 +135,7 @@ def hear(turn: Turn, name: str, member: str, upto: int) -> None:
     if member not in state.ignored and state.claims.get(member) != upto:
         could = not suspended(group)
         group = turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}))
-        if _believed(group):
+        if claims.believed(group):
             own.begin_anew(turn, name)
             turn.timer("regain", name, 1, keep=True)
             if could:
@@ -183,23 +153,41 @@ def seek(turn: Turn, name: str) -> None:
     if state.unsure:
         _ask(turn, name)
     errands.give_up(turn, name)
+    group = turn.group(name)
+    there = [member for member in claims.believed(group) if errands.there(turn, name, member)]
+    idle = [member for member in there if member not in group.errands]
+    fresh = [member for member in idle if claims.may_have(state, member)]
+    if there and idle == there and not fresh and not state.unsure:
+        _give_up(turn, name, there)
+        return
+    # Whoever has it answers at once; the longer nobody does, the more are asked at a time.
     asked = state.asked
-    able = [member for member in _believed(group) if errands.free(turn, name, member)]
-    if not state.unsure:  # whoever was asked so often has nothing to show; others may, who are away
-        vain = {member for member in able if asked.get(member, 0) >= TRIES_MAX}
-        claims = {member: upto for member, upto in state.claims.items() if member not in vain}
-        state = replace(state, claims=claims, ignored=state.ignored | vain)
-        able = [member for member in able if member not in vain]
-    if able:
-        member = min(able, key=lambda one: asked.get(one, 0))
-        want = [(group.me, group.seq, max(state.claims[member], _signed(group)))]
+    fresh.sort(key=lambda one: asked.get(one, 0))
+    for member in fresh[: max(1, sum(asked.values()))] or (idle[:1] if state.unsure else ()):
+        want = [(group.me, group.seq, max(state.claims[member], claims.signed(group)))]
         errands.ask_for(turn, name, member, want, EVENTS_MAX)
-        state = replace(state, asked={**asked, member: asked.get(member, 0) + 1})
-    group = turn.edit(name, regain=state)
+        state = replace(state, asked={**state.asked, member: state.asked.get(member, 0) + 1})
+    turn.edit(name, regain=state)
     if suspended(group):
-        turn.timer("regain", name, RETRY_MS if asking(group) else SELDOM_MS)
-    else:
-        settle(turn, name)
+        more = any(claims.may_have(state, member) for member in there)
+        turn.timer("regain", name, RETRY_MS if more or not state.unsure else SELDOM_MS)
+
+
+def _give_up(turn: Turn, name: str, vain: Sequence[str]) -> None:
+    """All who are there were asked so often, each for itself, and had nothing to show; others may, who are away."""
+    group = turn.group(name)
+    assert group.regain is not None
+    left = {member: upto for member, upto in group.regain.claims.items() if member not in vain}
+    _begin_again(turn, name, Regain(claims=left, ignored=group.regain.ignored | set(vain)))
+
+
+def _begin_again(turn: Turn, name: str, state: Regain) -> None:
+    group = turn.edit(name, regain=state if state.claims or state.ignored else None)
+    if suspended(group):
+        turn.timer("regain", name, RETRY_MS)
+        return
+    turn.timer("repair", name, 1)  # what others have of it is our own word again, which they have to hear
+    turn.say(Notify(Regained(name, group.seq)))
 
 
 def _ask(turn: Turn, name: str) -> None:
@@ -230,16 +218,13 @@ def settle(turn: Turn, name: str) -> None:
     """See whether we know again all that we have said."""
     group = turn.group(name)
     state = group.regain
-    if state is None or not (state.unsure or state.claims) or _believed(group):
+    if state is None or not (state.unsure or state.claims) or claims.believed(group):
         return
     if state.unsure and (not group.others or _unheard(group)):
         return
-    if _ahead(group):
+    if claims.ahead(group):
         return  # one alone says so
-    turn.edit(name, regain=Regain(ignored=state.ignored) if state.ignored else None)
-    turn.timer("repair", name, 1)  # what others have of it is our own word again, which they have to hear
-    if state.unsure or state.asked or state.claims:
-        turn.say(Notify(Regained(name, group.seq)))
+    _begin_again(turn, name, Regain(ignored=state.ignored))
 
 
 def _unheard(group: Group) -> list[str]:
