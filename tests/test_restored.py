@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.test_history import Cut
 from zerochat.errors import NotAMember
-from zerochat.group import pairing, sync
+from zerochat.group import mail, pairing, sync
 from zerochat.group.effects import Changed, Dispatch, Recall, Refuse, Remember
 from zerochat.group.history import errands, needs, regain
 from zerochat.group.membership import Policy
@@ -300,10 +300,10 @@ def test_the_only_other_one_may_be_mute_for_a_while(silent_ms):
 
 
 class Slow(Cut):
-    """The way between two of them is long."""
+    """The way between two of them is long: to and fro it takes longer than others may be silent."""
 
     slow = frozenset[str]()
-    WAY_MS = 15_000
+    WAY_MS = 40_000
 
     def _frame(self, name, stimulus):
         if frozenset({self.speaking, name}) != self.slow:
@@ -340,7 +340,97 @@ def test_whoever_is_slow_to_show_our_words_is_waited_for_though_others_were_quic
         regain.hear(turn, world.id, world.did(name), 1_000)
     regain.hear(turn, world.id, holder, state.groups[world.id].seq + 2)
     world.perform("n0", turn)
+    world.run(for_ms=50_000)
+    assert isinstance(world.ask("n0", SendPost(world.id, "another two")), Refuse)
     world.run(lambda: not regain.suspended(world.nodes["n0"].agent.groups[world.id]), for_ms=120_000)
+    assert world.texts("n0") == ["one", "two", "three"]
+
+
+def test_those_who_claim_it_one_after_the_other_silence_nobody_for_longer():
+    world = Cut(members=12)
+    world.bring_in(*(f"n{number}" for number in range(1, 12)))
+    liars = [f"n{number}" for number in range(1, 11)]
+    world.deaf |= {frozenset({"n0", liar}) for liar in liars}
+
+    def claim(liar):
+        turn = world.turn("n0")
+        regain.hear(turn, world.id, world.did(liar), 1_000)
+        world.perform("n0", turn)
+
+    for number, liar in enumerate(liars):
+        world.after(28_000 * max(0, number - 1), lambda liar=liar: claim(liar))
+    world.run(for_ms=100)
+    begun = world.now
+    assert world.run(lambda: not regain.suspended(world.nodes["n0"].agent.groups[world.id]), for_ms=300_000)
+    assert world.now - begun <= regain.LONG_MS + errands.PATIENCE_MS
+
+
+def test_whoever_comes_and_goes_is_waited_for_no_longer_than_whoever_is_there(monkeypatch):
+    """Where it is asked by mail, and connected again at once, mail's patience does not count."""
+    world = Cut(members=5)
+    world.bring_in("n1", "n2", "n3", "n4")
+    liars, me = ("n1", "n2"), world.did("n0")
+    world.deaf |= {frozenset({"n0", liar}) for liar in liars}
+    by_mail, flapping = mail.by_mail, world.did("n1")
+
+    def flaps(turn, name, member):
+        group = turn.group(name)
+        gone = (group.me, member) == (me, flapping) and member not in group.errands
+        return gone or by_mail(turn, name, member)
+
+    monkeypatch.setattr(mail, "by_mail", flaps)
+    turn = world.turn("n0")
+    for liar in liars:
+        regain.hear(turn, world.id, world.did(liar), 1_000)
+    world.perform("n0", turn)
+    world.run(for_ms=60_000)
+    assert world.post("n0", "here again")
+
+
+def test_that_we_may_speak_again_is_said_once():
+    world = Cut(members=5)
+    world.bring_in("n1", "n2", "n3", "n4")
+    liars = ("n1", "n2")
+    world.deaf |= {frozenset({"n0", liar}) for liar in liars}
+    turn = world.turn("n0")
+    for liar in liars:
+        regain.hear(turn, world.id, world.did(liar), 1_000)
+    world.perform("n0", turn)
+    world.run(for_ms=60_000)
+    for text in ("one", "two", "three"):
+        world.post("n0", text)
+        world.run(for_ms=5_000)
+    assert sum(isinstance(one, Regained) for one in world.notices["n0"]) == 1
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_after_a_restore_nobody_is_passed_over_for_one_who_never_shows_anything(first, monkeypatch):
+    world = Cut(members=3)
+    world.bring_in("n1", "n2")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    liar, holder = sorted(("n1", "n2"), key=world.did, reverse=not first)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.deaf |= {frozenset({liar, "n0"}), frozenset({liar, holder})}
+    world.post("n0", "two", "three")
+    world.run(for_ms=5_000)
+    world.deaf.clear()
+    hear, ask, restored_at, me = regain.hear, errands.ask_for, world.now, world.did("n0")
+
+    def claimed(turn, name, member, upto):
+        hear(turn, name, member, 1_000 if member == world.did(liar) else upto)
+
+    def unanswered(turn, name, member, want, *args, **kwargs):
+        said = len(turn.effects)
+        ask(turn, name, member, want, *args, **kwargs)
+        mute = member == world.did(liar) or turn.now < restored_at + 60_000
+        if mute and me == turn.group(name).me in {author for author, _, _ in want}:
+            del turn.effects[said:]
+
+    monkeypatch.setattr(regain, "hear", claimed)
+    monkeypatch.setattr(errands, "ask_for", unanswered)
+    restored(world, "n0", state, rows)
+    world.run(for_ms=300_000)
     assert world.texts("n0") == ["one", "two", "three"]
 
 

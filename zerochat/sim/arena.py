@@ -31,7 +31,7 @@ from zerochat.sim.remarks import check_remarks
 from zerochat.sim.transparent import TransparentPacker
 from zerochat.sim.world import Faults
 
-SILENT_MS_MAX = 120_000
+SILENT_MS_MAX = 150_000
 """How long liars may keep a member from saying anything new, by claiming that it has said more than it knows."""
 REAL_EVERY = 10
 LOOKS = 0.02

@@ -36,8 +36,9 @@ def ahead(group: Group) -> list[str]:
     """The members who say that they have more of our chain than we have; all who have said anything, where we know it
     ourselves, because somebody has brought us something that we have signed."""
     assert group.regain is not None
-    claims = {member: upto for member, upto in group.regain.claims.items() if member in group.view.members}
-    return sorted(member for member, upto in claims.items() if max(upto, signed(group)) > group.seq)
+    known = signed(group)
+    claims = {member: max(upto, known) for member, upto in group.regain.claims.items() if member in group.view.members}
+    return sorted(member for member, upto in claims.items() if upto > group.seq)
 
 
 def signed(group: Group) -> int:

@@ -97,8 +97,10 @@ def forget(turn: Turn, name: str) -> None:
 
 
 def give_up(turn: Turn, name: str) -> None:
-    """Wait no longer for those who had their time."""
+    """Wait no longer for those who had their time: for whoever was asked by mail and is connected again, not as long
+    as mail may take."""
     group = turn.group(name)
-    waiting = {member: one for member, one in group.errands.items() if one.until > turn.now}
+    untils = {did: min(one.until, turn.now + patience(turn, name, did)) for did, one in group.errands.items()}
+    waiting = {did: replace(one, until=untils[did]) for did, one in group.errands.items() if untils[did] > turn.now}
     if waiting != group.errands:
         turn.edit(name, errands=waiting)

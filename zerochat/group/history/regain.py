@@ -34,6 +34,9 @@ from zerochat.group.state import Group, Regain
 from zerochat.group.streams import own
 from zerochat.group.turn import Turn
 
+LONG_MS = errands.PATIENCE_MAIL_MS + 10_000
+"""After so long each of them who is connected need only have been asked: else those who claim it one after the other,
+or come and go, could keep us silent. Whoever is asked by mail has had its time then."""
 RETRY_MS, SELDOM_MS = 2_000, 10_000
 """We ask again after this long; after a restored backup, where those who are there have nothing, after the longer."""
 EVENTS_MAX = 64
@@ -128,10 +131,9 @@ def resume(turn: Turn, group: Group) -> str:
 def hear(turn: Turn, name: str, member: str, upto: int) -> None:
     """A member says how far it has our chain."""
     group = turn.group(name)
-    state = group.regain
-    if group.state != "active" or (state is None and upto <= group.seq):
+    state = group.regain or Regain()
+    if group.state != "active" or (upto <= group.seq and not (state.unsure or state.claims)):
         return
-    state = state or Regain()
     if member not in state.ignored and state.claims.get(member) != upto:
         could = not suspended(group)
         group = turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}))
@@ -153,39 +155,52 @@ def seek(turn: Turn, name: str) -> None:
     if state.unsure:
         _ask(turn, name)
     errands.give_up(turn, name)
-    group = turn.group(name)
-    there = [member for member in claims.believed(group) if errands.there(turn, name, member)]
-    idle = [member for member in there if member not in group.errands]
-    fresh = [member for member in idle if claims.may_have(state, member)]
-    if there and idle == there and not fresh and not state.unsure:
-        _give_up(turn, name, there)
+    group, asked = turn.group(name), state.asked
+    if not suspended(group):
+        if state.since:
+            _go_on(turn, name, replace(state, asked={}, since=0))
         return
+    state = replace(state, since=state.since or turn.now)
+    there = [member for member in claims.believed(group) if errands.there(turn, name, member)]
+    idle = sorted((one for one in there if one not in group.errands), key=lambda one: asked.get(one, 0))
+    long = turn.now - state.since >= LONG_MS
+    if not state.unsure:  # each was asked for itself, and had nothing to show; others may, who are away
+        vain = [one for one in idle if not claims.may_have(state, one) or (long and _was_asked(turn, name, one))]
+        if vain and (long or len(vain) == len(there)):
+            _give_up(turn, name, vain)
+            return
     # Whoever has it answers at once; the longer nobody does, the more are asked at a time.
-    asked = state.asked
-    fresh.sort(key=lambda one: asked.get(one, 0))
-    for member in fresh[: max(1, sum(asked.values()))] or (idle[:1] if state.unsure else ()):
+    fresh = [one for one in idle if claims.may_have(state, one)][: max(1, sum(asked.values()))]
+    for member in fresh or (idle[:1] if state.unsure else ()):
         want = [(group.me, group.seq, max(state.claims[member], claims.signed(group)))]
         errands.ask_for(turn, name, member, want, EVENTS_MAX)
         state = replace(state, asked={**state.asked, member: state.asked.get(member, 0) + 1})
     turn.edit(name, regain=state)
-    if suspended(group):
-        more = any(claims.may_have(state, member) for member in there)
-        turn.timer("regain", name, RETRY_MS if more or not state.unsure else SELDOM_MS)
+    more = any(claims.may_have(state, member) for member in there)
+    turn.timer("regain", name, RETRY_MS if more or not state.unsure else SELDOM_MS)
+
+
+def _was_asked(turn: Turn, name: str, member: str) -> bool:
+    """Whether it was asked, and is connected, so that it could have answered."""
+    state = turn.group(name).regain
+    return state is not None and member in state.asked and not mail.by_mail(turn, name, member)
 
 
 def _give_up(turn: Turn, name: str, vain: Sequence[str]) -> None:
-    """All who are there were asked so often, each for itself, and had nothing to show; others may, who are away."""
-    group = turn.group(name)
-    assert group.regain is not None
-    left = {member: upto for member, upto in group.regain.claims.items() if member not in vain}
-    _begin_again(turn, name, Regain(claims=left, ignored=group.regain.ignored | set(vain)))
-
-
-def _begin_again(turn: Turn, name: str, state: Regain) -> None:
-    group = turn.edit(name, regain=state if state.claims or state.ignored else None)
-    if suspended(group):
+    state = turn.group(name).regain
+    assert state is not None
+    left = {member: upto for member, upto in state.claims.items() if member not in vain}
+    asked = {member: times for member, times in state.asked.items() if member in left}
+    state = replace(state, claims=left, asked=asked, ignored=state.ignored | set(vain))
+    if suspended(turn.edit(name, regain=state)):
         turn.timer("regain", name, RETRY_MS)
-        return
+    else:
+        _go_on(turn, name, Regain(claims=left, ignored=state.ignored))
+
+
+def _go_on(turn: Turn, name: str, state: Regain) -> None:
+    """We may speak again."""
+    group = turn.edit(name, regain=state if state.claims or state.ignored else None)
     turn.timer("repair", name, 1)  # what others have of it is our own word again, which they have to hear
     turn.say(Notify(Regained(name, group.seq)))
 
@@ -209,7 +224,7 @@ def progressed(turn: Turn, name: str) -> None:
     """Some of it is here: whoever has brought it may have more."""
     state = turn.group(name).regain
     if state is not None:
-        turn.edit(name, regain=replace(state, asked={}))
+        turn.edit(name, regain=replace(state, asked={}, since=turn.now))
         settle(turn, name)
         turn.timer("regain", name, 1)
 
@@ -224,7 +239,10 @@ def settle(turn: Turn, name: str) -> None:
         return
     if claims.ahead(group):
         return  # one alone says so
-    _begin_again(turn, name, Regain(ignored=state.ignored))
+    if state.unsure or state.since:
+        _go_on(turn, name, Regain(ignored=state.ignored))
+    else:
+        turn.edit(name, regain=Regain(ignored=state.ignored) if state.ignored else None)
 
 
 def _unheard(group: Group) -> list[str]:

@@ -55,6 +55,8 @@ class Regain(Struct, frozen=True):
     """How far members say that they have our chain."""
     asked: dict[str, int] = field(default_factory=dict)
     """How often each of them was asked for it since somebody has brought some of it."""
+    since: int = 0
+    """Since when we say nothing because of them, or when somebody has last brought some of it, UTC ms; 0: we speak."""
     ignored: frozenset[str] = frozenset()
     """Members who have claimed that, and had nothing to show."""
 
