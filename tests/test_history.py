@@ -560,6 +560,28 @@ def test_an_author_is_always_asked_for_its_own_words_and_for_the_others_in_turn(
         assert len(others) >= min(2, len(wants)), "one after the other"
 
 
+def test_where_nobody_knows_of_the_same_members_it_waits_for_that_only_once(cut, monkeypatch):
+    world = cut(5)
+    world.bring_in("n1", "n2", "n3")
+    for name in ("n0", "n1", "n2"):
+        world.post(name, f"of {name}")
+    world.run(for_ms=5_000)
+    fetch, asked = Node.fetch, []
+
+    def nothing(node, wanted):
+        if wanted.back:
+            asked.append((world.now, node.name))
+        return replace(fetch(node, wanted), records=(), more=False)
+
+    monkeypatch.setattr(Node, "fetch", nothing)
+    monkeypatch.setattr(past, "_of_our_mind", lambda group, member: False)
+    world.bring_in("n4")
+    begun = world.now
+    world.run(for_ms=120_000)
+    assert {name for _, name in asked[:4]} == {"n0", "n1", "n2", "n3"}
+    assert asked[3][0] < begun + 30_000
+
+
 def test_who_does_not_answer_does_not_use_up_the_times_that_it_is_asked_for_again(cut, monkeypatch):
     world = cut(4)
     world.bring_in("n1", "n2")

@@ -330,7 +330,8 @@ def test_whoever_is_slow_to_show_our_words_is_waited_for_though_others_were_quic
     world.run(for_ms=5_000)
     older(world, "n0", state, rows)
     world.run(for_ms=1_000)
-    holder, patience = world.did("n1"), errands.patience
+    holder, linked, patience = world.did("n1"), mail.linked, errands.patience
+    monkeypatch.setattr(mail, "linked", lambda turn, name, who: who != holder and linked(turn, name, who))
     monkeypatch.setattr(
         errands, "patience", lambda turn, name, who: 120_000 if who == holder else patience(turn, name, who)
     )
@@ -362,7 +363,7 @@ def test_those_who_claim_it_one_after_the_other_silence_nobody_for_longer():
     world.run(for_ms=100)
     begun = world.now
     assert world.run(lambda: not regain.suspended(world.nodes["n0"].agent.groups[world.id]), for_ms=300_000)
-    assert world.now - begun <= regain.LONG_MS + errands.PATIENCE_MS
+    assert world.now - begun <= (regain.ROUNDS_MAX + 1) * regain.RETRY_MS + errands.PATIENCE_MS
 
 
 def test_whoever_comes_and_goes_is_waited_for_no_longer_than_whoever_is_there(monkeypatch):
@@ -385,6 +386,65 @@ def test_whoever_comes_and_goes_is_waited_for_no_longer_than_whoever_is_there(mo
     world.perform("n0", turn)
     world.run(for_ms=60_000)
     assert world.post("n0", "here again")
+
+
+@pytest.mark.parametrize("members", [2, 4])
+def test_an_outage_is_not_held_against_those_who_were_asked_before_it(members):
+    world = Cut(members=members)
+    others = [f"n{number}" for number in range(1, members)]
+    world.bring_in(*others)
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.post("n0", "two", "three")
+    world.run(for_ms=5_000)
+    older(world, "n0", state, rows)
+    assert world.run(lambda: regain.suspended(world.nodes["n0"].agent.groups[world.id]), for_ms=60_000)
+    for other in others:  # what they answer is lost with the link
+        world.kill(other)
+    world.run(for_ms=10 * 60_000)
+    world.deaf.clear()
+    for other in others:
+        world.restart(other)
+    world.run(for_ms=60_000)
+    assert world.texts("n0") == ["one", "two", "three"]
+
+
+def test_whoever_is_alone_in_saying_so_is_asked_once_there_is_nobody_else():
+    world = Cut(members=3)
+    world.bring_in("n1", "n2")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.deaf = {frozenset({"n2", "n0"}), frozenset({"n2", "n1"})}
+    world.post("n0", "two", "three")
+    world.run(for_ms=5_000)
+    world.deaf = {frozenset({"n2", "n1"})}
+    older(world, "n0", state, rows)
+    world.run(for_ms=30_000)
+    assert not regain.suspended(world.nodes["n0"].agent.groups[world.id])
+    world.ask("n2", LeaveGroup(world.id))
+    world.run(for_ms=120_000)
+    assert world.texts("n0") == ["one", "two", "three"]
+
+
+def test_whoever_takes_it_back_for_a_moment_does_not_begin_anew():
+    world = Cut(members=5)
+    world.bring_in("n1", "n2", "n3", "n4")
+    world.deaf |= {frozenset({"n0", "n1"}), frozenset({"n0", "n2"})}
+
+    def claim(liar, upto):
+        turn = world.turn("n0")
+        regain.hear(turn, world.id, world.did(liar), upto)
+        world.perform("n0", turn)
+
+    claim("n1", 1_000)
+    for _ in range(4):
+        claim("n2", 1_000)
+        world.run(for_ms=25_000)
+        claim("n2", 0)
+        world.run(for_ms=2_100)
+    assert {world.did("n1"), world.did("n2")} == world.nodes["n0"].agent.groups[world.id].regain.ignored
 
 
 def test_that_we_may_speak_again_is_said_once():

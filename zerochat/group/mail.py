@@ -141,9 +141,14 @@ def reachable(turn: Turn, name: str, member: str) -> bool:
     return peer is not None and (peer.link in turn.agent.up or way_to(turn, name, member) is not None)
 
 
+def linked(turn: Turn, name: str, member: str) -> bool:
+    """Whether the link to this member is up."""
+    return turn.group(name).peers[member].link in turn.agent.up
+
+
 def by_mail(turn: Turn, name: str, member: str) -> bool:
     """Whether what is sent to this member now goes over a mediator."""
-    return turn.group(name).peers[member].link not in turn.agent.up and way_to(turn, name, member) is not None
+    return not linked(turn, name, member) and way_to(turn, name, member) is not None
 
 
 def send(turn: Turn, name: str, member: str, envelope: bytes, span: Span | None = None) -> None:

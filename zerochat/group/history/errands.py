@@ -100,7 +100,10 @@ def give_up(turn: Turn, name: str) -> None:
     """Wait no longer for those who had their time: for whoever was asked by mail and is connected again, not as long
     as mail may take."""
     group = turn.group(name)
-    untils = {did: min(one.until, turn.now + patience(turn, name, did)) for did, one in group.errands.items()}
-    waiting = {did: replace(one, until=untils[did]) for did, one in group.errands.items() if untils[did] > turn.now}
+    waiting = {}
+    for member, one in group.errands.items():
+        until = min(one.until, turn.now + PATIENCE_MS) if mail.linked(turn, name, member) else one.until
+        if until > turn.now:
+            waiting[member] = replace(one, until=until)
     if waiting != group.errands:
         turn.edit(name, errands=waiting)

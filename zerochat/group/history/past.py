@@ -115,7 +115,8 @@ def fetch(turn: Turn, name: str) -> None:
         errands.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True, pages=pages)
         asked = state.asked | {author for author, _, _ in want}
         asks[whom] += 1
-        state = replace(state, tries=state.tries + 1, asked=asked, asks=asks, waited=0)
+        waited = 0 if _of_our_mind(group, whom) else state.waited  # nobody is, as it seems: no need to wait again
+        state = replace(state, tries=state.tries + 1, asked=asked, asks=asks, waited=waited)
         if state.done and state.tries >= _tries_max(group):  # the last one of this round
             state = replace(state, due=turn.now + (LATER_MS << state.late))
         turn.edit(name, fetching=state)
@@ -157,13 +158,18 @@ def _whom(turn: Turn, name: str, state: Fetching) -> str | None:
     group = turn.group(name)
     keepers = group.view.keepers
     able = [member for member in group.peers if errands.free(turn, name, member)]
-    agreed = [member for member in able if group.peers[member].view == group.view.checksum]
+    agreed = [member for member in able if _of_our_mind(group, member)]
     if state.waited < WAITS_MAX and (not agreed or state.tries < 2 * len(agreed)):
         able = agreed
     near = [member for member in able if not mail.by_mail(turn, name, member)] or able
     asks = _asks(group, state)
     order = {did: (asks[did], did not in keepers, group.view.members[did].joined, did) for did in near}
     return min(near, key=order.__getitem__, default=None)
+
+
+def _of_our_mind(group: Group, member: str) -> bool:
+    """Whether it knows of the same members and roles."""
+    return group.peers[member].view == group.view.checksum
 
 
 def _of_whom(chains: dict[str, Past], whom: str, asks: int) -> list[str]:

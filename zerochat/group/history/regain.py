@@ -34,11 +34,12 @@ from zerochat.group.state import Group, Regain
 from zerochat.group.streams import own
 from zerochat.group.turn import Turn
 
-LONG_MS = errands.PATIENCE_MAIL_MS + 10_000
-"""After so long each of them who is connected need only have been asked: else those who claim it one after the other,
-or come and go, could keep us silent. Whoever is asked by mail has had its time then."""
 RETRY_MS, SELDOM_MS = 2_000, 10_000
 """We ask again after this long; after a restored backup, where those who are there have nothing, after the longer."""
+ROUNDS_MAX = 65
+"""After so many, two minutes at least, whoever is connected need only have been asked: else those who claim it one
+after the other, or come and go, could keep us silent. They are counted, and not the time: while we sleep, or nobody is
+there, nobody can answer."""
 EVENTS_MAX = 64
 MARK_BYTES = 8
 """Whoever wants to make one up has to ask us whether it is right, one at a time."""
@@ -134,15 +135,19 @@ def hear(turn: Turn, name: str, member: str, upto: int) -> None:
     state = group.regain or Regain()
     if group.state != "active" or (upto <= group.seq and not (state.unsure or state.claims)):
         return
-    if member not in state.ignored and state.claims.get(member) != upto:
-        could = not suspended(group)
-        group = turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}))
-        if claims.believed(group):
-            own.begin_anew(turn, name)
-            turn.timer("regain", name, 1, keep=True)
-            if could:
-                turn.say(Notify(ViewChanged(name)))
+    could, changed = not suspended(group), state.claims.get(member) != upto
+    if member not in state.ignored and changed:
+        turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}))
     settle(turn, name)
+    group = turn.group(name)
+    if suspended(group):
+        turn.timer("regain", name, 1, keep=True)
+        if changed:
+            own.begin_anew(turn, name)
+        if could:
+            turn.say(Notify(ViewChanged(name)))
+    elif not could and group.regain is not None and group.regain.claims:  # somebody has taken it back
+        _go_on(turn, name, group.regain)
 
 
 def seek(turn: Turn, name: str) -> None:
@@ -155,40 +160,31 @@ def seek(turn: Turn, name: str) -> None:
     if state.unsure:
         _ask(turn, name)
     errands.give_up(turn, name)
-    group, asked = turn.group(name), state.asked
+    group = turn.group(name)
     if not suspended(group):
-        if state.since:
-            _go_on(turn, name, replace(state, asked={}, since=0))
         return
-    state = replace(state, since=state.since or turn.now)
     there = [member for member in claims.believed(group) if errands.there(turn, name, member)]
-    idle = sorted((one for one in there if one not in group.errands), key=lambda one: asked.get(one, 0))
-    long = turn.now - state.since >= LONG_MS
+    asked = {member: state.asked.get(member, 0) for member in there}  # with a link goes whatever was on its way
+    state = replace(state, asked=asked, rounds=state.rounds if there else 0)
+    idle = sorted((member for member in there if member not in group.errands), key=asked.__getitem__)
     if not state.unsure:  # each was asked for itself, and had nothing to show; others may, who are away
-        vain = [one for one in idle if not claims.may_have(state, one) or (long and _was_asked(turn, name, one))]
+        long = state.rounds >= ROUNDS_MAX
+        vain = [one for one in idle if asked[one] >= (1 if long and mail.linked(turn, name, one) else claims.TRIES_MAX)]
         if vain and (long or len(vain) == len(there)):
-            _give_up(turn, name, vain)
+            _give_up(turn, name, state, vain)
             return
     # Whoever has it answers at once; the longer nobody does, the more are asked at a time.
     fresh = [one for one in idle if claims.may_have(state, one)][: max(1, sum(asked.values()))]
     for member in fresh or (idle[:1] if state.unsure else ()):
         want = [(group.me, group.seq, max(state.claims[member], claims.signed(group)))]
         errands.ask_for(turn, name, member, want, EVENTS_MAX)
-        state = replace(state, asked={**state.asked, member: state.asked.get(member, 0) + 1})
-    turn.edit(name, regain=state)
+        asked[member] += 1
+    turn.edit(name, regain=replace(state, rounds=state.rounds + bool(there)))
     more = any(claims.may_have(state, member) for member in there)
     turn.timer("regain", name, RETRY_MS if more or not state.unsure else SELDOM_MS)
 
 
-def _was_asked(turn: Turn, name: str, member: str) -> bool:
-    """Whether it was asked, and is connected, so that it could have answered."""
-    state = turn.group(name).regain
-    return state is not None and member in state.asked and not mail.by_mail(turn, name, member)
-
-
-def _give_up(turn: Turn, name: str, vain: Sequence[str]) -> None:
-    state = turn.group(name).regain
-    assert state is not None
+def _give_up(turn: Turn, name: str, state: Regain, vain: Sequence[str]) -> None:
     left = {member: upto for member, upto in state.claims.items() if member not in vain}
     asked = {member: times for member, times in state.asked.items() if member in left}
     state = replace(state, claims=left, asked=asked, ignored=state.ignored | set(vain))
@@ -224,7 +220,7 @@ def progressed(turn: Turn, name: str) -> None:
     """Some of it is here: whoever has brought it may have more."""
     state = turn.group(name).regain
     if state is not None:
-        turn.edit(name, regain=replace(state, asked={}, since=turn.now))
+        turn.edit(name, regain=replace(state, asked={}, rounds=0))
         settle(turn, name)
         turn.timer("regain", name, 1)
 
@@ -239,10 +235,7 @@ def settle(turn: Turn, name: str) -> None:
         return
     if claims.ahead(group):
         return  # one alone says so
-    if state.unsure or state.since:
-        _go_on(turn, name, Regain(ignored=state.ignored))
-    else:
-        turn.edit(name, regain=Regain(ignored=state.ignored) if state.ignored else None)
+    _go_on(turn, name, Regain(ignored=state.ignored))
 
 
 def _unheard(group: Group) -> list[str]:

@@ -54,9 +54,9 @@ class Regain(Struct, frozen=True):
     claims: dict[str, int] = field(default_factory=dict)
     """How far members say that they have our chain."""
     asked: dict[str, int] = field(default_factory=dict)
-    """How often each of them was asked for it since somebody has brought some of it."""
-    since: int = 0
-    """Since when we say nothing because of them, or when somebody has last brought some of it, UTC ms; 0: we speak."""
+    """How often each of them who is there was asked for it since somebody has brought some of it."""
+    rounds: int = 0
+    """How often we have asked any of them since then, while somebody was always there."""
     ignored: frozenset[str] = frozenset()
     """Members who have claimed that, and had nothing to show."""
 
