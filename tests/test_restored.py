@@ -12,7 +12,7 @@ from zerochat.group.effects import Changed, Dispatch, Recall, Refuse, Remember
 from zerochat.group.history import errands, needs, regain
 from zerochat.group.membership import Policy
 from zerochat.group.notices import JoinProgress, Regained
-from zerochat.group.state.history import Comparison
+from zerochat.group.state.history import Comparison, Regain
 from zerochat.group.stimuli import (
     AcceptInvitation,
     ChangeLabel,
@@ -23,6 +23,7 @@ from zerochat.group.stimuli import (
     RotateDid,
     SendPost,
 )
+from zerochat.group.streams import own
 
 
 def older(world, name, state, rows):
@@ -428,7 +429,8 @@ def test_whoever_is_alone_in_saying_so_is_asked_once_there_is_nobody_else():
     assert world.texts("n0") == ["one", "two", "three"]
 
 
-def test_whoever_takes_it_back_for_a_moment_does_not_begin_anew():
+@pytest.mark.parametrize("fickle", [("n2",), ("n1", "n2")])
+def test_whoever_takes_it_back_for_a_moment_does_not_begin_anew(fickle):
     world = Cut(members=5)
     world.bring_in("n1", "n2", "n3", "n4")
     world.deaf |= {frozenset({"n0", "n1"}), frozenset({"n0", "n2"})}
@@ -438,13 +440,82 @@ def test_whoever_takes_it_back_for_a_moment_does_not_begin_anew():
         regain.hear(turn, world.id, world.did(liar), upto)
         world.perform("n0", turn)
 
-    claim("n1", 1_000)
     for _ in range(4):
-        claim("n2", 1_000)
+        for liar in ("n1", "n2"):
+            claim(liar, 1_000)
         world.run(for_ms=25_000)
-        claim("n2", 0)
-        world.run(for_ms=2_100)
+        for liar in fickle:
+            claim(liar, 0)
+        world.run(for_ms=100)
     assert {world.did("n1"), world.did("n2")} == world.nodes["n0"].agent.groups[world.id].regain.ignored
+
+
+def test_whoever_is_away_is_waited_for_a_while_though_another_one_has_nothing_to_show():
+    world = Cut(members=4)
+    world.bring_in("n1", "n2", "n3")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.deaf = {frozenset({name, other}) for name in ("n0", "n2") for other in ("n1", "n3")}
+    world.post("n0", "two", "three")
+    world.run(for_ms=5_000)
+    older(world, "n0", state, rows)
+    world.run(for_ms=1_000)
+    world.kill("n2")
+    turn = world.turn("n0")
+    for name in ("n1", "n2"):
+        regain.hear(turn, world.id, world.did(name), state.groups[world.id].seq + 2)
+    world.perform("n0", turn)
+    world.run(for_ms=60_000)
+    assert isinstance(world.ask("n0", SendPost(world.id, "another two")), Refuse)
+    world.deaf.clear()
+    world.restart("n2")
+    world.run(for_ms=60_000)
+    assert world.texts("n0") == ["one", "two", "three"]
+
+
+def test_whoever_was_asked_by_mail_is_asked_again_once_it_is_connected(monkeypatch):
+    world = Cut(members=2)
+    world.bring_in("n1")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    state, rows = world.nodes["n0"].agent, list(world.nodes["n0"].log)
+    world.post("n0", "two", "three")
+    world.run(for_ms=5_000)
+    linked, way, send = mail.linked, mail.way_to, mail.send
+    me, there = world.did("n0"), [False]
+
+    def only_mail(turn, name):
+        return turn.group(name).me == me and not there[0]
+
+    # Its mediator takes what it is sent, and nobody fetches that.
+    monkeypatch.setattr(mail, "linked", lambda turn, name, who: not only_mail(turn, name) and linked(turn, name, who))
+    monkeypatch.setattr(mail, "way_to", lambda turn, name, who: only_mail(turn, name) or way(turn, name, who))
+    monkeypatch.setattr(mail, "reachable", lambda turn, name, who: True)
+    monkeypatch.setattr(mail, "send", lambda turn, name, *what: only_mail(turn, name) or send(turn, name, *what))
+    older(world, "n0", state, rows)
+    turn = world.turn("n0")
+    regain.hear(turn, world.id, world.did("n1"), state.groups[world.id].seq + 2)
+    world.perform("n0", turn)
+    world.run(for_ms=300_000)
+    there[0] = True
+    world.run(for_ms=60_000)
+    assert world.texts("n0") == ["one", "two", "three"]
+
+
+def test_whoever_is_not_believed_any_more_makes_nobody_begin_anew(monkeypatch):
+    world = Cut(members=5)
+    world.bring_in("n1", "n2", "n3", "n4")
+    began = []
+    turn = world.turn("n0")
+    turn.edit(
+        world.id, regain=Regain(claims={world.did("n2"): 9, world.did("n3"): 9}, ignored=frozenset({world.did("n1")}))
+    )
+    monkeypatch.setattr(own, "begin_anew", lambda turn, name: began.append(name))
+    for name in ("n1", "n4"):
+        for _ in range(3):
+            regain.hear(turn, world.id, world.did(name), 9)
+    assert began == [world.id], "for the first word of the one who is believed"
 
 
 def test_that_we_may_speak_again_is_said_once():

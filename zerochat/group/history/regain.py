@@ -37,9 +37,9 @@ from zerochat.group.turn import Turn
 RETRY_MS, SELDOM_MS = 2_000, 10_000
 """We ask again after this long; after a restored backup, where those who are there have nothing, after the longer."""
 ROUNDS_MAX = 65
-"""After so many, two minutes at least, whoever is connected need only have been asked: else those who claim it one
-after the other, or come and go, could keep us silent. They are counted, and not the time: while we sleep, or nobody is
-there, nobody can answer."""
+"""After so many, two minutes at least, whoever is connected need only have been asked, and whoever is away is waited
+for no longer: else those who claim it one after the other could keep us silent. They are counted, and not the time:
+while we sleep, or nobody is there, nobody can answer."""
 EVENTS_MAX = 64
 MARK_BYTES = 8
 """Whoever wants to make one up has to ask us whether it is right, one at a time."""
@@ -135,8 +135,9 @@ def hear(turn: Turn, name: str, member: str, upto: int) -> None:
     state = group.regain or Regain()
     if group.state != "active" or (upto <= group.seq and not (state.unsure or state.claims)):
         return
-    could, changed = not suspended(group), state.claims.get(member) != upto
-    if member not in state.ignored and changed:
+    could = not suspended(group)
+    changed = member not in state.ignored and state.claims.get(member) != upto
+    if changed:
         turn.edit(name, regain=replace(state, claims={**state.claims, member: upto}))
     settle(turn, name)
     group = turn.group(name)
@@ -160,6 +161,7 @@ def seek(turn: Turn, name: str) -> None:
     if state.unsure:
         _ask(turn, name)
     errands.give_up(turn, name)
+    state = _over_links_now(turn, name, state)
     group = turn.group(name)
     if not suspended(group):
         return
@@ -167,10 +169,10 @@ def seek(turn: Turn, name: str) -> None:
     asked = {member: state.asked.get(member, 0) for member in there}  # with a link goes whatever was on its way
     state = replace(state, asked=asked, rounds=state.rounds if there else 0)
     idle = sorted((member for member in there if member not in group.errands), key=asked.__getitem__)
-    if not state.unsure:  # each was asked for itself, and had nothing to show; others may, who are away
+    if not state.unsure:  # each was asked for itself, and had nothing to show
         long = state.rounds >= ROUNDS_MAX
         vain = [one for one in idle if asked[one] >= (1 if long and mail.linked(turn, name, one) else claims.TRIES_MAX)]
-        if vain and (long or len(vain) == len(there)):
+        if vain and (long or len(vain) == len(claims.believed(group))):
             _give_up(turn, name, state, vain)
             return
     # Whoever has it answers at once; the longer nobody does, the more are asked at a time.
@@ -179,9 +181,24 @@ def seek(turn: Turn, name: str) -> None:
         want = [(group.me, group.seq, max(state.claims[member], claims.signed(group)))]
         errands.ask_for(turn, name, member, want, EVENTS_MAX)
         asked[member] += 1
-    turn.edit(name, regain=replace(state, rounds=state.rounds + bool(there)))
+        if mail.by_mail(turn, name, member):
+            state = replace(state, mailed=state.mailed | {member})
+    connected = any(mail.linked(turn, name, member) for member in there)
+    turn.edit(name, regain=replace(state, asked=asked, rounds=state.rounds + connected))
     more = any(claims.may_have(state, member) for member in there)
     turn.timer("regain", name, RETRY_MS if more or not state.unsure else SELDOM_MS)
+
+
+def _over_links_now(turn: Turn, name: str, state: Regain) -> Regain:
+    """Whoever was asked by mail, and is connected now, is asked anew: it may not even have been reached."""
+    group = turn.group(name)
+    anew = {member for member in state.mailed & group.peers.keys() if mail.linked(turn, name, member)}
+    if anew:
+        asked = {member: times for member, times in state.asked.items() if member not in anew}
+        state = replace(state, asked=asked, mailed=state.mailed - anew)
+        left = {member: one for member, one in group.errands.items() if member not in anew}
+        turn.edit(name, regain=state, errands=left)
+    return state
 
 
 def _give_up(turn: Turn, name: str, state: Regain, vain: Sequence[str]) -> None:
@@ -196,7 +213,7 @@ def _give_up(turn: Turn, name: str, state: Regain, vain: Sequence[str]) -> None:
 
 def _go_on(turn: Turn, name: str, state: Regain) -> None:
     """We may speak again."""
-    group = turn.edit(name, regain=state if state.claims or state.ignored else None)
+    group = turn.edit(name, regain=state if state.claims or state.ignored or state.asked else None)
     turn.timer("repair", name, 1)  # what others have of it is our own word again, which they have to hear
     turn.say(Notify(Regained(name, group.seq)))
 
@@ -235,7 +252,8 @@ def settle(turn: Turn, name: str) -> None:
         return
     if claims.ahead(group):
         return  # one alone says so
-    _go_on(turn, name, Regain(ignored=state.ignored))
+    # Whoever takes it back does not begin anew when it claims it again.
+    _go_on(turn, name, Regain(ignored=state.ignored) if state.unsure else replace(state, claims={}))
 
 
 def _unheard(group: Group) -> list[str]:

@@ -56,7 +56,9 @@ class Regain(Struct, frozen=True):
     asked: dict[str, int] = field(default_factory=dict)
     """How often each of them who is there was asked for it since somebody has brought some of it."""
     rounds: int = 0
-    """How often we have asked any of them since then, while somebody was always there."""
+    """How often we have asked since then while one of them was connected, and somebody was always there."""
+    mailed: frozenset[str] = frozenset()
+    """Those whom we have asked by mail, and not over a link since."""
     ignored: frozenset[str] = frozenset()
     """Members who have claimed that, and had nothing to show."""
 
