@@ -8,8 +8,8 @@ is done for delivery and order included; disk and network are not.
 
 The floor is what signing once for everybody cannot do without: one ChaCha20-Poly1305 of the same content under a key
 of its own, and one Ed25519 signature over that and the signature before, each by the cheapest binding that is installed
-and with nothing around it. A text that is so long that it travels compressed is compressed there too. All times are of
-the processor and not of the clock on the wall.
+and with nothing around it. A text that is so long that it is tried to compress it is compressed there too, and what
+travels compressed is decompressed. All times are of the processor and not of the clock on the wall.
 """
 
 import os
@@ -40,7 +40,7 @@ from zerochat.group.membership import MEMBERS_MAX
 from zerochat.group.modes import MODES, Place, Reader
 from zerochat.group.modes.sender_key import moved_on, open_content, seal_content
 from zerochat.group.stimuli import Moment, Received, SendPost, TurnOver
-from zerochat.group.wire.contents import filled
+from zerochat.group.wire.contents import filled, may_shrink
 from zerochat.group.wire.frame import SECTIONS_MAX
 from zerochat.group.wire.messages import EVENTS, HAVE_MAX, EventsBody, read_body
 from zerochat.group.wire.run import write_runs
@@ -168,13 +168,13 @@ class Floor:
         self._public, self._secret = sodium.crypto_sign_seed_keypair(os.urandom(32))
         self._plain = compact_msgpack(body)
         self._bound, self._content = os.urandom(8 + 32 + 16), filled(self._plain)
-        self.compresses = len(self._content) < len(self._plain)
+        self.tries, self.compresses = may_shrink(len(self._plain)), len(self._content) < len(self._plain)
         self._squeeze = ZstdCompressor(level=SMALL_LEVEL)
         self._packed, self._unpack = self._squeeze.compress(self._plain), ZstdDecompressor()
         self._signed = self.seal()
 
     def seal(self) -> bytes:
-        if self.compresses:
+        if self.tries:
             self._squeeze.compress(self._plain)
         sealed = ChaCha20Poly1305(self._key).encrypt(self._nonce, self._content, self._bound)
         return sodium.crypto_sign(self._bound + sealed + self._before, self._secret)
@@ -203,7 +203,7 @@ def sealing_rows(what: str, text: str, members: Sequence[int], rounds: int) -> I
         heard = timed({**opening, "floor": floor.open}, rounds)
         size = {name: Figure.of([sum(map(len, one)) for one in pool]) for name, pool in pools.items()}
         case = f"{what} to {count}, sealing and opening"
-        floors = (FLOOR_SEAL, FLOOR_OPEN) if not floor.compresses else (FLOOR_PACK, FLOOR_UNPACK)
+        floors = FLOOR_PACK if floor.tries else FLOOR_SEAL, FLOOR_UNPACK if floor.compresses else FLOOR_OPEN
         for who, found, floor_is in (("says it", said, floors[0]), ("hears it", heard, floors[1])):
             goal = GOAL_TIMES * found["floor"].median
             others = {name: found[name] for name in kinds if name != SIGNED}

@@ -16,10 +16,15 @@ _HOPELESS = range(360, 2 * BUCKET_BYTES_MIN - _HEAD_BYTES + 1)
 hardly ever does, and to try takes as long as a fifth of a signature."""
 
 
+def may_shrink(size: int) -> bool:
+    """Whether it is tried to compress a content of so many bytes."""
+    return bucket(_HEAD_BYTES + size) > BUCKET_BYTES_MIN and size not in _HOPELESS
+
+
 def filled(plain: bytes) -> bytes:
     """This content, at most `CONTENT_BYTES_MAX` of it, as it is encrypted."""
     kind, content, size = _PLAIN, plain, bucket(_HEAD_BYTES + len(plain))
-    if size > BUCKET_BYTES_MIN and len(plain) not in _HOPELESS:
+    if may_shrink(len(plain)):
         packed = compress(plain)
         if (smaller := bucket(_HEAD_BYTES + len(packed))) < size:
             kind, content, size = _ZSTD, packed, smaller
