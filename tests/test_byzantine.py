@@ -293,6 +293,7 @@ def test_it_would_notice_words_put_into_somebodys_mouth(monkeypatch):
 @pytest.mark.slow
 def test_it_would_notice_who_is_silenced_for_long(monkeypatch):
     monkeypatch.setattr(claims, "TRIES_MAX", 10**9)
+    monkeypatch.setattr(regain, "ROUNDS_MAX", 10**9)
     with pytest.raises(Violation, match="may say nothing for too long"):
         found_out("tall claims", 30)
 
