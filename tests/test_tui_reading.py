@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("utc")
 def test_what_a_person_sees_at_80x24(tmp_path):
     async def play():
         async with scene(tmp_path, setting=weekend) as it:
-            await it.shows("seven at the station")
+            await it.shows("seven at the station", "✓1/2", "2/2 connected · 0/2 verified", " 2 work ", "[alice]")
             lines = it.text.split("\n")
             assert len(lines) == 24
             assert lines[0].strip() == "weekend  2/2 connected · 0/2 verified"
