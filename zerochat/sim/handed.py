@@ -122,7 +122,7 @@ def check_bounds(who: str, group: Group) -> None:
         *(peer.acked for peer in group.peers.values()),
     ]
     if group.regain is not None:
-        found += [group.regain.claims, group.regain.ignored, group.regain.asked]
+        found += [group.regain.claims, group.regain.ignored, group.regain.asked, group.regain.mailed]
     if not all(known >= set(names) for names in found):
         raise Violation(f"{who} remembers too much")
     if any(len(one.ids) > IDS_MAX for one in group.unheard.values()):

@@ -202,6 +202,7 @@ def _over_links_now(turn: Turn, name: str, state: Regain) -> Regain:
 
 
 def _give_up(turn: Turn, name: str, state: Regain, vain: Sequence[str]) -> None:
+    """These have nothing to show, and are not listened to again."""
     left = {member: upto for member, upto in state.claims.items() if member not in vain}
     asked = {member: times for member, times in state.asked.items() if member in left}
     state = replace(state, claims=left, asked=asked, ignored=state.ignored | set(vain))
