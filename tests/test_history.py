@@ -610,6 +610,54 @@ def test_who_does_not_answer_does_not_use_up_the_times_that_it_is_asked_for_agai
     assert world.run(lambda: world.texts("n3") == ["one", "two"], for_ms=4 * past.LATER_MS)
 
 
+def test_answers_that_are_lost_do_not_count_as_having_nothing(cut, monkeypatch):
+    """Else a few of them would leave it without what there is until it is asked for again, much later."""
+    world = cut()
+    world.bring_in("n1")
+    world.post("n0", "one", "two")
+    world.run(for_ms=5_000)
+    fetch, perform, lost = Node.fetch, world._perform, []
+
+    def losing(node, effect):
+        if isinstance(effect, Fetch) and effect.back and node.name == "n0" and len(lost) < 4:
+            lost.append(world.now)
+            return
+        perform(node, effect)
+
+    def only_n0_has_it(node, wanted):
+        found = fetch(node, wanted)
+        return found if node.name == "n0" else replace(found, records=(), more=False)
+
+    world._perform = losing
+    monkeypatch.setattr(Node, "fetch", only_n0_has_it)
+    world.bring_in("n2")
+    begun = world.now
+    assert world.run(lambda: world.texts("n2") == ["one", "two"], for_ms=past.LATER_MS)
+    assert len(lost) == 4 and world.now < begun + past.LATER_MS // 2
+
+
+def test_who_never_answers_is_asked_ever_more_rarely(cut):
+    world = cut()
+    world.bring_in("n1")
+    world.post("n0", "one")
+    world.run(for_ms=5_000)
+    perform, asked = world._perform, []
+
+    def mute(node, effect):
+        if isinstance(effect, Fetch) and effect.back:
+            asked.append(world.now)
+            return
+        perform(node, effect)
+
+    world._perform = mute
+    world.bring_in("n2")
+
+    world.run(for_ms=2 * past.LATER_MS)
+    count = len(asked)
+    assert count < 30 and asked[-1] - asked[-2] >= past.AGAIN_MS_MAX
+    assert world.nodes["n2"].agent.groups[world.id].fetching.unanswered < 10
+
+
 def test_whoever_begins_anew_asks_no_sooner_for_what_nobody_had(cut, monkeypatch):
     """Nor does it use up the times that it asks again."""
     world = cut()

@@ -86,7 +86,11 @@ def fetch(turn: Turn, name: str) -> None:
     state = group.fetching
     if state is None or group.me not in group.view.members:
         return
-    chains = _wanted(group)
+    errands.give_up(turn, name)
+    if any(one.back for one in turn.group(name).errands.values()):
+        turn.timer("history", name, AGAIN_MS)
+        return
+    state, chains = _unanswered(group, state), _wanted(group)
     if state.done and not state.asked >= chains.keys():
         state = state.reopened()  # somebody has told us only now that there is more
     elif state.done:
@@ -99,24 +103,22 @@ def fetch(turn: Turn, name: str) -> None:
             if state.late >= LATE_MAX:
                 return
             round_ = min(len(group.peers), ASKED_MAX)
-            state = replace(state, late=state.late + 1, tries=max(0, _tries_max(group) - round_))
+            state = replace(state, late=state.late + 1, tries=max(0, _tries_max(group) - round_), unanswered=0)
     if not chains:
         _settle(turn, name, replace(state, done=True))
-        return
-    errands.give_up(turn, name)
-    if any(one.back for one in turn.group(name).errands.values()):
-        turn.timer("history", name, AGAIN_MS)
         return
     whom, tries = _whom(turn, name, state), state.tries
     if whom is not None:
         asks = _asks(group, state)
         want = [(author, 0, chains[author].first - 1) for author in _of_whom(chains, whom, asks[whom])]
-        pages = 1 if mail.by_mail(turn, name, whom) else state.pages  # mail overtakes mail
+        by_mail = mail.by_mail(turn, name, whom)
+        pages = 1 if by_mail else state.pages  # mail overtakes mail
         errands.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True, pages=pages)
+        question = "" if by_mail else turn.group(name).errands[whom].thread
         asked = state.asked | {author for author, _, _ in want}
         asks[whom] += 1
         waited = 0 if _of_our_mind(group, whom) else state.waited  # nobody is, as it seems: no need to wait again
-        state = replace(state, tries=state.tries + 1, asked=asked, asks=asks, waited=waited)
+        state = replace(state, tries=state.tries + 1, question=question, asked=asked, asks=asks, waited=waited)
         if state.done and state.tries >= _tries_max(group):  # the last one of this round
             state = replace(state, due=turn.now + (LATER_MS << state.late))
         turn.edit(name, fetching=state)
@@ -124,6 +126,14 @@ def fetch(turn: Turn, name: str) -> None:
         turn.edit(name, fetching=replace(state, waited=min(state.waited + 1, WAITS_MAX)))
     delay = min(AGAIN_MS << min(tries, 10), AGAIN_MS_MAX)
     turn.timer("history", name, max(delay, NOBODY_MS) if whom is None and state.waited >= WAITS_MAX else delay)
+
+
+def _unanswered(group: Group, state: Fetching) -> Fetching:
+    """The same once nobody is waited for any more. What was not answered over an open link may have been lost on its
+    way, so that it does not count as a try, unless that happens as often as there are tries."""
+    if state.question and state.tries and state.unanswered < _tries_max(group):
+        state = replace(state, tries=state.tries - 1, unanswered=state.unanswered + 1)
+    return replace(state, question="")
 
 
 def _tries_max(group: Group) -> int:
@@ -213,9 +223,9 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
     more_comes = member in group.errands
     pages = 1 if stuck else state.pages if more_comes else min(PAGES_MAX, state.pages * 2)
     done, news = over or (state.done and stuck), not (state.done and stuck)  # that we look once more is none
-    state = replace(state, got=state.got + got, done=done, pages=pages)
+    state = replace(state, got=state.got + got, done=done, pages=pages, question="")
     if not stuck:
-        state = replace(state, tries=0, late=0)
+        state = replace(state, tries=0, unanswered=0, late=0)
     if own and errand.page == 0 and state.asks.get(member):  # it has kept its turn; on its word alone nobody does
         state = replace(state, asks={**state.asks, member: state.asks[member] - 1})
     if over:

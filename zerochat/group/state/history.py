@@ -123,6 +123,10 @@ class Fetching(Struct, frozen=True):
     """Events."""
     tries: int = 0
     """How often in a row nobody has answered, or with nothing new."""
+    question: str = ""
+    """The thread of what we have asked over a link, and nobody has answered yet."""
+    unanswered: int = 0
+    """How many of those have not counted as tries since somebody has brought something: they may have been lost."""
     asks: dict[str, int] = field(default_factory=dict)
     """How often we have asked each member, but for where that has brought us its author's own word."""
     pages: int = 1
@@ -134,4 +138,4 @@ class Fetching(Struct, frozen=True):
 
     def reopened(self) -> Self:
         """The same where it has turned out that there is more."""
-        return replace(self, done=False, tries=0, asks={}, late=0)
+        return replace(self, done=False, tries=0, unanswered=0, asks={}, late=0)
