@@ -321,6 +321,8 @@ def _timer(turn: Turn, key: str) -> None:
             regain.seek(turn, name)
         case "meet":
             pairing.ask_again(turn, name, more[0])
+        case "greet":
+            pairing.greet(turn, name, more[0])
         case "listen":
             pairing.listen(turn, name, more[0], int(more[1]), bool(more[2:]))
         case "farewell":

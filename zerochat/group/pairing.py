@@ -37,6 +37,8 @@ from zerochat.group.wire.envelope import Opened, pack_to
 MEET_MS, MEET_MS_MAX, MEET_MAIL_MS_MAX = 1_000, 30_000, 3_600_000
 """An unanswered request for an exchange is repeated after this long, then ever more slowly; over a mediator, which
 keeps it, more slowly still."""
+GREET_MS = 1_000
+"""How long whoever has answered a request has to say where it stands, before we do so first."""
 LISTEN_MS = 30_000
 """Whoever has been connected for so long and has said nothing is asked to, and has as long to answer."""
 LISTEN_SLACK_MS = 500
@@ -279,7 +281,7 @@ def established(turn: Turn, name: str, relationship: Relationship, *, first: boo
         sync.send_sync(turn, name, relationship.member)
     else:
         turn.edit_peer(name, relationship.member, greet=True)
-        sync.owe(turn, name, relationship.member)  # its word may be lost
+        turn.timer("greet", f"{name} {relationship.member}", GREET_MS)  # its word may be lost
     turn.edit_peer(name, relationship.member, retry_at=turn.now + sync.RETRY_MS, tries=0)
     sync.repair(turn, name)
     listen_from_now(turn, name, relationship.member)
@@ -287,7 +289,8 @@ def established(turn: Turn, name: str, relationship: Relationship, *, first: boo
 
 def greet(turn: Turn, name: str, member: str) -> None:
     """Say where we stand to a member that has answered us, if we have not yet."""
-    if turn.group(name).peers[member].greet:
+    peer = turn.group(name).peers.get(member)
+    if peer is not None and peer.greet:
         sync.send_sync(turn, name, member)
 
 

@@ -44,6 +44,9 @@ NEED_MS = 500
 """Whatever somebody else has already mostly comes by itself within this time, give or take: 0.8 to 1.5 times that."""
 ASK_MS = 500
 """At most one answer to a differing view in this time, per member."""
+DUST_MS = 2_000
+"""How long whoever has changed the membership has to tell all others itself, before they tell each other. Where many
+join at once, that is most of what they would say."""
 COMPARE_MAX = 4
 """Members asked at once, of those who have told of another view than ours."""
 COVER_MS = 20_000
@@ -333,12 +336,21 @@ def answer_lag(turn: Turn, name: str, member: str) -> None:
 
 def spread_view(turn: Turn, name: str) -> None:
     """Our view and somebody else's differ: compare in a moment, when the dust has settled."""
-    turn.timer("view", name, ASK_MS)
+    turn.timer("view", name, max(ASK_MS, _dust_ms(turn, turn.group(name))))
+
+
+def _dust_ms(turn: Turn, group: Group) -> int:
+    """For how long the dust of a change of ours still has to settle."""
+    since = turn.now - group.changed
+    return DUST_MS - since if 0 <= since < DUST_MS else 0
 
 
 def reconcile(turn: Turn, name: str, member: str, their_heads: Sequence[str]) -> None:
-    """A member with another view has told its heads: send what it lacks, and ask for what we lack."""
+    """A member with another view has told its heads: send what it lacks, and ask for what we lack; but not while our
+    own is changing, for then most of it is on its way from whoever has made it, to all of us."""
     group = turn.group(name)
+    if _dust_ms(turn, group):
+        return  # we compare when it has settled (`spread_view`)
     control, peer = group.control, group.peers[member]
     ahead = any(head not in control for head in their_heads)
     if turn.now >= peer.answered_at + ASK_MS:
@@ -393,7 +405,9 @@ def view_changed(turn: Turn, name: str) -> None:
     group = turn.group(name)
     ours = group.view.checksum
     peers = {did: peer if peer.view in ("", ours) else replace(peer, view="") for did, peer in group.peers.items()}
-    turn.edit(name, peers=peers)
+    # However often it changes, what somebody lacks is repeated for half of the time at least.
+    dusty = 0 <= turn.now - group.changed < 2 * DUST_MS
+    turn.edit(name, peers=peers, changed=group.changed if dusty else turn.now)
     spread_view(turn, name)
 
 
