@@ -7,6 +7,7 @@ import pytest
 from zerochat.didcomm.message import Message
 from zerochat.group import hearing, mail, pairing
 from zerochat.group.stimuli import AcceptInvitation, CreateGroup, CreateInvitation, SendPost
+from zerochat.group.wire.messages import ResponseBody, SaidBody
 from zerochat.sim.world import Faults, World
 
 
@@ -23,11 +24,11 @@ def met(world: World, group: str, newcomers: list[str]) -> None:
 
 @pytest.fixture
 def world() -> World:
-    return World(3, 3, Faults(loss=0, duplication=0, delay_ms_max=5), envelope="didcomm/v2")
+    return World(4, 3, Faults(loss=0, duplication=0, delay_ms_max=5), envelope="didcomm/v2")
 
 
-def test_a_newcomer_and_a_member_need_one_word_each_behind_the_exchange(world, monkeypatch):
-    """A request, an answer, and what each has: by then both know that they know the same."""
+def test_a_newcomer_and_a_member_need_one_word_behind_the_exchange(world, monkeypatch):
+    """A request, an answer, and what the first one has: by then both know that they know the same."""
     group = world.ask("n0", CreateGroup("g", "n0", world.envelope)).result.group
     met(world, group, ["n1"])
     heard: Counter[tuple[str, str]] = Counter()
@@ -41,7 +42,7 @@ def test_a_newcomer_and_a_member_need_one_word_each_behind_the_exchange(world, m
     monkeypatch.setattr(hearing, "_hear_message", counted)
     met(world, group, ["n2"])
     assert heard["n1", "sync"] == 1, "what the newcomer has, when it knows what the member has"
-    assert heard["n2", "sync"] == 2, "that of the member, and of the one who let it in"
+    assert heard["n2", "sync"] == 1, "that of the one who let it in; the member's comes with its answer"
     assert world.group("n1").view.checksum == world.group("n2").view.checksum
     for one, other in (("n1", "n2"), ("n2", "n1")):
         peer = world.group(one).peers[world.group(other).me]
@@ -49,7 +50,8 @@ def test_a_newcomer_and_a_member_need_one_word_each_behind_the_exchange(world, m
 
 
 def test_what_is_said_before_the_members_word_has_come_is_heard_at_once(world, monkeypatch):
-    """Whoever has been answered need not wait for that to say something."""
+    """Whoever has been answered need not wait for that to say something, where it does not come with the answer."""
+    monkeypatch.setattr(pairing, "read_body", lambda message, shape: ResponseBody())
     group = world.ask("n0", CreateGroup("g", "n0", world.envelope)).result.group
     met(world, group, ["n1"])
     send, mute = World._frame, [False]
@@ -73,6 +75,19 @@ def test_what_is_said_before_the_members_word_has_come_is_heard_at_once(world, m
     posted = world.ask("n2", SendPost(group, "at once")).result
     there = world.nodes["n1"]
     assert world.run(lambda: any(one.id == posted.id for one in there.log), for_ms=1_000)
+
+
+@pytest.mark.parametrize("said", [None, SaidBody("1", {}), SaidBody("2", {"group": "another"})])
+def test_an_answer_counts_though_nothing_comes_with_it_or_what_nobody_can_read(world, monkeypatch, said):
+    """The newcomer says where it stands all the same."""
+    monkeypatch.setattr(pairing, "read_body", lambda message, shape: ResponseBody(said))
+    group = world.ask("n0", CreateGroup("g", "n0", world.envelope)).result.group
+    met(world, group, ["n1", "n2"])
+    for one, other in (("n1", "n2"), ("n2", "n1")):
+        there = world.group(other).me
+        assert world.group(one).relationships[there].established and not world.group(one).peers[there].greet
+        assert world.group(one).peers[there].view == world.group(one).view.checksum
+    assert ("dropped Malformed" in world.nodes["n2"].dropped) is (said is not None)
 
 
 def test_who_asks_again_because_the_answer_was_lost_is_answered(world, monkeypatch):

@@ -6,13 +6,15 @@ from typing import Literal, TypeAlias, assert_never
 from zerochat.crypto.encoding import b64url_bytes
 from zerochat.didcomm.message import Message
 from zerochat.didcomm.packer import addressed_to
-from zerochat.didcomm.protocols import held, routing
+from zerochat.didcomm.protocols import exchange, held, routing
 from zerochat.errors import (
     Malformed,
     Refused,
+    RemoteError,
     Unauthentic,
 )
 from zerochat.group import conduct, custody, ephemeral, leave, log, mail, members, pairing, peers, proof
+from zerochat.group.effects import Measure
 from zerochat.group.files import getting, giving
 from zerochat.group.history import compare, needs
 from zerochat.group.joining import admission, join, seating
@@ -24,7 +26,7 @@ from zerochat.group.relationship import Relationship
 from zerochat.group.state import Agent, Group, Whom
 from zerochat.group.streams import taking
 from zerochat.group.turn import Turn
-from zerochat.group.wire.envelope import open_first
+from zerochat.group.wire.envelope import Opened, open_first
 from zerochat.group.wire.ephemeral import READ, TYPING, ReadBody, TypingBody
 from zerochat.group.wire.files import (
     FILE_ASK,
@@ -114,8 +116,24 @@ def _hear_member(turn: Turn, name: str, member: str, envelope: bytes) -> None:
     if isinstance(there, str) and there != member and there in group.peers:
         peers.hear_another(turn, name, member, there, opened)
     else:
-        pairing.hear_exchange(turn, name, member, opened)
+        _hear_exchange(turn, name, member, opened)
     seating.progress_all(turn, name)
+
+
+def _hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
+    """A message of the exchange, and what it brings with it. Raises RemoteError where it is the first that is wrong:
+    what comes with that can be said again."""
+    said = pairing.hear_exchange(turn, name, member, opened)
+    if said is not None:
+        before, effects = turn.agent, len(turn.effects)
+        try:
+            _hear_sync(turn, name, member, said)
+        except RemoteError as error:
+            turn.agent = before
+            del turn.effects[effects:]
+            turn.say(Measure("dropped", error.code))
+    if opened.message.type == exchange.RESPONSE:
+        pairing.greet_soon(turn, name, member)
 
 
 def _opened(turn: Turn, group: Group, member: str, envelope: bytes) -> tuple[Relationship, Message | None] | None:
@@ -147,13 +165,7 @@ def _hear_message(turn: Turn, name: str, member: str, relationship: Relationship
         case kind if kind == STATUS:
             log.hear_status(turn, name, member, read_body(message, StatusBody))
         case kind if kind == SYNC:
-            body = read_body(message, SyncBody)
-            seating.hear_heads(turn, name, member, body)
-            log.hear_sync(turn, name, member, body)
-            if body.log:
-                following.told(turn, name, member, body.log)
-            compare.hear_tips(turn, name, member, message.id, body)
-            taking.follow(turn, name, member)
+            _hear_sync(turn, name, member, message)
         case kind if kind == NEED:
             needs.hear_need(turn, name, member, message, read_body(message, NeedBody))
         case kind if kind == SHARE:
@@ -183,6 +195,16 @@ def _hear_message(turn: Turn, name: str, member: str, relationship: Relationship
             admission.hear_again(turn, name, member, message)
         case _:
             questions.hear(turn, Whom(name, member), message, relationship)
+
+
+def _hear_sync(turn: Turn, name: str, member: str, message: Message) -> None:
+    body = read_body(message, SyncBody)
+    seating.hear_heads(turn, name, member, body)
+    log.hear_sync(turn, name, member, body)
+    if body.log:
+        following.told(turn, name, member, body.log)
+    compare.hear_tips(turn, name, member, message.id, body)
+    taking.follow(turn, name, member)
 
 
 Via: TypeAlias = Literal["web", "mediator"] | mail.Owner
@@ -218,7 +240,7 @@ def hear_mail(
             if not isinstance(member, str) or member not in turn.group(owner.group).peers:
                 raise Refused(why="a request for an exchange by somebody who is not a member")
             if conduct.spend(turn, owner.group, member, len(envelope)):
-                pairing.hear_exchange(turn, owner.group, member, opened)
+                _hear_exchange(turn, owner.group, member, opened)
             seating.progress_all(turn, owner.group)
         case "knock":
             admission.hear_knock(turn, owner.link, envelope, None, mailed=True)

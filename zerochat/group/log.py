@@ -266,8 +266,9 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     if body.view != view:
         sync.reconcile(turn, name, sender, body.heads)
     group = turn.group(name)
-    if group.peers[sender].greet and not group.quarantine:
-        pairing.greet(turn, name, sender)  # while somebody is in quarantine, our word would not count
+    if group.peers[sender].greet:
+        if not group.quarantine:  # or our word would not count yet
+            pairing.greet(turn, name, sender)
     elif body.view == view and body.told != view:
         sync.owe(turn, name, sender)  # we agree, and only one of us knows it
 

@@ -9,6 +9,8 @@ something in what it was offered, and that takes keys that it has just made. Whe
 later is heard, as the first time.
 """
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from zerochat.didcomm.did import Identity, same_did
@@ -33,6 +35,7 @@ from zerochat.group.relationship import rotate as rotated
 from zerochat.group.state import Group, Offer
 from zerochat.group.turn import Turn
 from zerochat.group.wire.envelope import Opened, pack_to
+from zerochat.group.wire.messages import SYNC, ResponseBody, read_body
 
 MEET_MS, MEET_MS_MAX, MEET_MAIL_MS_MAX = 1_000, 30_000, 3_600_000
 """An unanswered request for an exchange is repeated after this long, then ever more slowly; over a mediator, which
@@ -162,8 +165,9 @@ def ask_anew(turn: Turn, name: str, member: str) -> None:
         _begin(turn, name, group.view.members[member])
 
 
-def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
-    """A message of the DID exchange with another member. Raises RemoteError."""
+def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> Message | None:
+    """A message of the DID exchange with another member; gives what that has said with it (`sync.py`), which has still
+    to be heard. Raises RemoteError."""
     group = turn.group(name)
     relationship = group.relationships.get(member)
     message = opened.message
@@ -174,12 +178,16 @@ def hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
             if message.thid != relationship.thid or opened.recipient != relationship.mine:
                 raise Refused(why="an answer to another request")
             if relationship.established:
-                return
+                return None
             exchange.check_response(message, asked=relationship.asked, sender=opened.sender)
             _learn_reach(turn, name, member, opened.sender)
-            established(turn, name, replace(relationship, theirs=opened.sender, greeted=True), first=False)
+            said = read_body(message, ResponseBody).sync
+            established(turn, name, replace(relationship, theirs=opened.sender, greeted=True))
+            turn.edit_peer(name, member, greet=True)
+            return Message(type=SYNC, id=said.id, body=said.body) if said is not None else None
         case _:
             raise Refused(why="a DID exchange message out of turn")
+    return None
 
 
 def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relationship | None) -> None:
@@ -203,7 +211,12 @@ def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relations
     turn.edit_peer(name, member, offered_at=turn.now)
     _learn_reach(turn, name, member, opened.sender)  # or it might not hear the answer
     prior = Prior(group.contact.short, group.contact.kid_signing_short, group.contact.signing_seed)
-    answer = exchange.response(opened.message, fresh.mine, prior, {}, now_s=turn.now // 1000, random=turn.moment.random)
+    body: dict[str, Any] = {}
+    if known == found:  # not where it is offered another one, and may not take it up
+        said = sync.message_for(turn, name, member)
+        body["sync"] = {"id": said.id, "body": said.body}
+    now_s = turn.now // 1000
+    answer = exchange.response(opened.message, fresh.mine, prior, body, now_s=now_s, random=turn.moment.random)
     send(turn, name, member, pack(fresh, answer, turn.packer_of(name), turn.moment.random))
     if found is None and known is None:
         established(turn, name, fresh)  # after the answer, or the other side could not read what is said first
@@ -241,6 +254,7 @@ def taken_up(turn: Turn, name: str, relationship: Relationship) -> bool:
     turn.edit_peer(name, member, acked={}, less_at=0)
     custody.lose(turn, name, member)
     established(turn, name, relationship)
+    sync.send_sync(turn, name, member)
     return True
 
 
@@ -271,20 +285,21 @@ def _learn_reach(turn: Turn, name: str, member: str, did: str) -> None:
         custody.lose(turn, name, member)
 
 
-def established(turn: Turn, name: str, relationship: Relationship, *, first: bool = True) -> None:
-    """There is a relationship with this member now: say where we stand. Not `first`: it does so first, right behind its
-    answer, and we when we have heard it (`greet`), so that one word of each is enough for both to know that they agree;
-    ours completes the exchange too."""
+def established(turn: Turn, name: str, relationship: Relationship) -> None:
+    """There is a relationship with this member now. Whoever has answered says where it stands with its answer, and the
+    other one when it has heard that (`greet`), so that one word of each is enough for both to know that they agree; the
+    second one completes the exchange too."""
     group = turn.group(name)
     turn.edit(name, relationships={**group.relationships, relationship.member: relationship})
-    if first:
-        sync.send_sync(turn, name, relationship.member)
-    else:
-        turn.edit_peer(name, relationship.member, greet=True)
-        turn.timer("greet", f"{name} {relationship.member}", GREET_MS)  # its word may be lost
     turn.edit_peer(name, relationship.member, retry_at=turn.now + sync.RETRY_MS, tries=0)
     sync.repair(turn, name)
     listen_from_now(turn, name, relationship.member)
+
+
+def greet_soon(turn: Turn, name: str, member: str) -> None:
+    """Do so in any case after a while, though nothing more comes, or our word does not count yet."""
+    if turn.group(name).peers[member].greet:
+        turn.timer("greet", f"{name} {member}", GREET_MS)
 
 
 def greet(turn: Turn, name: str, member: str) -> None:

@@ -93,8 +93,8 @@ def _is_double(group: Group, member: str, server_key: bytes) -> bool:
     mine = (group.view.members[member].joined, member)
     others = (did for did in group.peers if did != member and did in group.view.members)
     return any(
-        (_established(group, did), (group.view.members[did].joined, did) < mine) > (proved, False)
-        and reach_of_did(group.view.members[did].contact).server_key == server_key
+        reach_of_did(group.view.members[did].contact).server_key == server_key
+        and (_established(group, did), (group.view.members[did].joined, did) < mine) > (proved, False)
         for did in others
     )
 

@@ -146,12 +146,19 @@ def acknowledge(turn: Turn, name: str) -> None:
 def send_sync(turn: Turn, name: str, member: str) -> None:
     """Tell one member everything that we have, want and owe; nothing happens while it cannot be reached."""
     group = turn.group(name)
-    peer = group.peers[member]
     relationship = group.relationships.get(member)
     if relationship is None or not relationship.established or turn.agent.reach is None:
         return
     if not mail.reachable(turn, name, member):
         return
+    message = message_for(turn, name, member)
+    mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+
+
+def message_for(turn: Turn, name: str, member: str) -> Message:
+    """What there is to say to one member, which counts as said."""
+    group = turn.group(name)
+    peer = group.peers[member]
     heads, word = agreement.own_word(group)
     body: dict[str, Any] = {
         "group": name,
@@ -178,12 +185,11 @@ def send_sync(turn: Turn, name: str, member: str) -> None:
     if size := adopting.size_now(group):
         body["log"] = size
     body["tips"] = tips(group, salt := new_id(turn.moment.random))
-    message = Message(type=SYNC, id=salt, body=body)
     if peer.greet:
         turn.edit_peer(name, member, greet=False)
     if member in group.owed:
         turn.edit(name, owed=group.owed - {member})
-    mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
+    return Message(type=SYNC, id=salt, body=body)
 
 
 def _seen(group: Group, member: str) -> int:

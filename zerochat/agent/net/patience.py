@@ -10,9 +10,11 @@ from collections import deque
 
 FIRST_S = 2.0
 """How long whoever is to dial second waits for the other to come: longer than a handshake over a wide-area line."""
+FIRST_S_CROWD = 6.0
+"""The same where a crowd meets, whose handshakes take turns."""
 SECOND_S = 10.0
 """And when it has come: then the second connection is for the day when the first one breaks."""
-CROWD, CROWD_S = 4, 3.0
+CROWD, CROWD_S = 4, 5.0
 """More new peers than this within so many seconds are a crowd."""
 QUEUES_S_MAX = 10.0
 """No queue waits longer than this for the end of one."""
@@ -37,9 +39,13 @@ class Patience:
         """A peer is dialled for the first time."""
         self._met.append(now)
 
+    def crowded(self, now: float) -> bool:
+        """Whether many peers are met at once."""
+        return len(self._met) > CROWD and now < self._met[0] + CROWD_S
+
     def crowd_is_over(self, link: bytes, now: float) -> bool:
         """Whether this link's queues may be subscribed to now; if not, they are put off."""
-        ends = self._met[0] + CROWD_S if len(self._met) > CROWD else now
+        ends = self._met[0] + CROWD_S if self.crowded(now) else now
         until = self._until.setdefault(link, now + QUEUES_S_MAX)
         if min(ends, until) <= now:
             del self._until[link]

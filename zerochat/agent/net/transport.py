@@ -36,7 +36,7 @@ from zerochat.agent.net.dial import Line
 from zerochat.agent.net.door import PairDoor, QueueDoor
 from zerochat.agent.net.ears import Ears
 from zerochat.agent.net.files import allow_many_files
-from zerochat.agent.net.patience import FIRST_S, SECOND_S, Patience
+from zerochat.agent.net.patience import FIRST_S, FIRST_S_CROWD, SECOND_S, Patience
 from zerochat.agent.net.ride import HEADER_BYTES, RIDE_S, Early, Rides, Waiting, read_header, rider_of
 from zerochat.agent.net.watch import Watch
 from zerochat.agent.net.zap import Admission, Gatekeeper
@@ -519,9 +519,10 @@ class Transport:
         )
         self._drop_lines(state, keep=1 if same_pair else 0)
         state.dial, now = dial, time.monotonic()
-        state.second_at = now + (SECOND_S if state.callers else FIRST_S) if dial.second else 0.0
-        self._patience.forget(dial.link)
         self._patience.met(now)
+        first_s = FIRST_S_CROWD if self._patience.crowded(now) else FIRST_S
+        state.second_at = now + (SECOND_S if state.callers else first_s) if dial.second else 0.0
+        self._patience.forget(dial.link)
         if dial.link not in self._bans:
             if state.pair is None or not state.pair.been_up:
                 self._rides.begin(dial, now)

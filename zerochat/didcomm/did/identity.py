@@ -5,12 +5,14 @@ relationships, because its short form keeps messages small; a did:peer:2 is for 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
-from zerochat.crypto.encoding import ED25519, X25519, compact_json, multikey
+from zerochat.crypto.encoding import ED25519, X25519, compact_json, multikey, strict_json
 from zerochat.crypto.keys import PublicKey
 from zerochat.crypto.primitives import ed25519_public, x25519_public
 from zerochat.crypto.veil import Veiled
-from zerochat.didcomm.did.forms import short_form
+from zerochat.didcomm.did.document import read_services
+from zerochat.didcomm.did.forms import DID_CHARS_MAX, check_size, short_form
 from zerochat.didcomm.did.peer2 import peer2
 from zerochat.didcomm.did.peer4 import peer4
 from zerochat.didcomm.did.resolver import resolve
@@ -88,17 +90,25 @@ def new_peer4(random: Callable[[int], bytes], services: Sequence[Mapping[str, ob
         "keyAgreement": [AGREEMENT_FRAGMENT],
         "service": [dict(service) for service in services],
     }
-    return _checked(Identity(peer4(compact_json(document)), seed, secret))
+    _check_services(compact_json(document["service"]))
+    did = peer4(compact_json(document))
+    check_size(did)
+    return Identity(did, seed, secret)
 
 
 def new_peer2(random: Callable[[int], bytes], services: Sequence[Mapping[str, object]]) -> Identity:
     """A fresh did:peer:2 with an Ed25519 key, an X25519 key and these services (as they stand in a DID document)."""
     seed, secret = random(32), random(32)
     keys = PublicKey("Ed25519", ed25519_public(seed)), PublicKey("X25519", x25519_public(secret))
-    return _checked(Identity(peer2(keys[:1], keys[1:], services), seed, secret))
+    did = peer2(keys[:1], keys[1:], services)
+    resolve(did)
+    return Identity(did, seed, secret)
 
 
-def _checked(identity: Identity) -> Identity:
-    """What others could not read must not leave this machine, and whoever makes a DID will resolve it."""
-    resolve(identity.did)
-    return identity
+@lru_cache(maxsize=32)
+def _check_services(services: bytes) -> None:
+    """What others could not read must not leave this machine; the keys are ours, and cannot be wrong. A newcomer makes
+    a DID for every member, and all of them say the same."""
+    found: object = strict_json(services, DID_CHARS_MAX)
+    assert isinstance(found, list)
+    read_services(found)

@@ -158,6 +158,21 @@ class SyncBody(msgspec.Struct, frozen=True):
     """What stands at the ends of all chains that `have` tells of, two bytes each (`history/tips.py`)."""
 
 
+class SaidBody(msgspec.Struct, frozen=True):
+    """A message inside another one."""
+
+    id: Annotated[str, msgspec.Meta(max_length=64)]
+    body: dict[str, object]
+
+
+class ResponseBody(msgspec.Struct, frozen=True):
+    """What a member answers to a request for an exchange."""
+
+    sync: SaidBody | None = None
+    """What it says first (`SyncBody`), without an envelope of its own: where many meet, that is one less for each pair
+    of them."""
+
+
 class NeedBody(msgspec.Struct, frozen=True):
     """The sender wants stretches of some chains; the answer is a `share` in the same thread, or some (`pages`)."""
 
