@@ -4,9 +4,20 @@ from collections import Counter
 
 import pytest
 
+from tests.test_history import Cut
 from zerochat.didcomm.message import Message
-from zerochat.group import hearing, mail, pairing
-from zerochat.group.stimuli import AcceptInvitation, CreateGroup, CreateInvitation, SendPost
+from zerochat.group import hearing, mail, pairing, sync
+from zerochat.group.event import Event
+from zerochat.group.membership import Policy, View
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    ChangeRole,
+    CreateGroup,
+    CreateInvitation,
+    RemoveMember,
+    SendPost,
+)
+from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import ResponseBody, SaidBody
 from zerochat.sim.world import Faults, World
 
@@ -111,3 +122,69 @@ def test_who_asks_again_because_the_answer_was_lost_is_answered(world, monkeypat
         return all(one.seated for one in world.nodes["n2"].agent.joins.values())
 
     assert world.run(seated, for_ms=pairing.MEET_MS + 500)
+
+
+# --- where many come in -----------------------------------------------------------------------------------------------
+
+
+def crowd(members: int = 6, policy: Policy | None = None) -> Cut:
+    """A group into which somebody has come just now."""
+    world = Cut(members, policy)
+    world.bring_in(*list(world.nodes)[1:-1])
+    world.run(for_ms=10_000)
+    invitation = world.ask("n0", CreateInvitation(world.id, 3600, 1)).result.invitation
+    world.ask(f"n{members - 1}", AcceptInvitation(invitation, "the last one"))
+    return world
+
+
+def test_members_leave_it_to_whoever_lets_somebody_in_to_tell_all_others_of_that(monkeypatch):
+    """And tell each other only when that was long enough ago."""
+    world = crowd()
+    for other in ("n1", "n2", "n3", "n5"):
+        world.deaf.add(frozenset({"n4", other}))
+    late = world.did("n4")
+
+    def here(name: str) -> int:
+        return len(world.nodes[name].agent.groups[world.id].view.members)
+
+    world.deaf.add(frozenset({"n0", "n4"}))
+    assert world.run(lambda: here("n1") == here("n2") == 6, for_ms=5_000)
+    begun, world.deaf = world.now, set[frozenset[str]]()
+    world.deaf.add(frozenset({"n0", "n4"}))
+    sent: list[int] = []
+    repeat = sync._repeat
+
+    def noted(turn: Turn, name: str, member: str, lacking: list[Event]) -> None:
+        if member == late and lacking:
+            sent.append(turn.now)
+        repeat(turn, name, member, lacking)
+
+    monkeypatch.setattr(sync, "_repeat", noted)
+    assert here("n4") == 5
+    assert world.run(lambda: here("n4") == 6, for_ms=20_000)
+    assert sent and sent[0] >= begun + sync.CROWD_MS // 2
+
+
+def test_that_somebody_is_out_never_waits_for_a_crowd():
+    """An owner puts an admin out, tells one member of it and is gone; the admin, who does not know, puts that one out,
+    which is void, and only it can say why, as long as anybody listens to it."""
+    world = Cut(6, Policy(remove="admins", quorum=0, roles="admins"))
+    world.bring_in(*list(world.nodes)[1:])
+    world.run(for_ms=10_000)
+    world.ask("n0", ChangeRole(world.id, world.did("n1"), "admin"))
+    world.run(for_ms=20_000)
+    admin, witness = world.did("n1"), world.did("n2")
+    world.deaf |= {frozenset({"n0", name}) for name in ("n1", "n3", "n4", "n5")} | {frozenset({"n1", "n2"})}
+    world.ask("n0", RemoveMember(world.id, admin))
+
+    def view(name: str) -> View:
+        return world.nodes[name].agent.groups[world.id].view
+
+    assert world.run(lambda: admin in view("n2").former, for_ms=5_000)
+    world.kill("n0")
+    world.run(for_ms=300)
+    world.ask("n1", RemoveMember(world.id, witness))
+    others = ("n3", "n4", "n5")
+    assert world.run(
+        lambda: all(admin in view(name).former and witness in view(name).members for name in others), for_ms=20_000
+    )

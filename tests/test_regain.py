@@ -6,7 +6,7 @@ from tests.test_history import Cut
 from tests.test_restored import older
 from zerochat.group import mail
 from zerochat.group.effects import Refuse
-from zerochat.group.history import claims, errands, needs, regain
+from zerochat.group.history import errands, needs, regain
 from zerochat.group.notices import Regained
 from zerochat.group.state.history import Comparison, Regain
 from zerochat.group.stimuli import LeaveGroup, SendPost
@@ -60,8 +60,8 @@ def test_however_many_lie_and_are_mute_a_member_is_not_silenced_for_long(members
     world.run(for_ms=60_000)
     assert world.post("n0", "here again")
     assert any(isinstance(one, Regained) for one in world.notices["n0"][told:])
-    group = world.nodes["n0"].agent.groups[world.id]
-    assert not claims.ahead(group), "none of them is the second one of whom the next liar has need"
+    state = world.nodes["n0"].agent.groups[world.id].regain
+    assert not state.claims, "none of them is the second one of whom the next liar has need"
 
 
 def test_whoever_is_asked_for_our_own_words_is_asked_for_nothing_else(monkeypatch):

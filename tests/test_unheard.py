@@ -28,9 +28,8 @@ def feud(keys=None, members=4, kind=Cut):
     world.ask("n0", ChangeRole(world.id, world.did("n1"), "reader"))
     world.run(for_ms=3_000)
     world.post("n1", "what counts", "and so does this")
-    world.run(for_ms=500)  # so that it repeats this before it tells who is a member
     world.ask("n1", RemoveMember(world.id, world.did("n0")))
-    world.run(for_ms=1_400)
+    world.run(for_ms=2_000)
     world.deaf = {frozenset({"n0", name}) for name in world.nodes if name != "n0"}
     return world
 

@@ -132,6 +132,8 @@ def _hear_exchange(turn: Turn, name: str, member: str, opened: Opened) -> None:
             turn.agent = before
             del turn.effects[effects:]
             turn.say(Measure("dropped", error.code))
+        leave.settle(turn, name)
+        members.settle(turn, name)
     if opened.message.type == exchange.RESPONSE:
         pairing.greet_soon(turn, name, member)
 

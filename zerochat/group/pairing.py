@@ -212,7 +212,7 @@ def _answer(turn: Turn, name: str, member: str, opened: Opened, known: Relations
     _learn_reach(turn, name, member, opened.sender)  # or it might not hear the answer
     prior = Prior(group.contact.short, group.contact.kid_signing_short, group.contact.signing_seed)
     body: dict[str, Any] = {}
-    if known == found:  # not where it is offered another one, and may not take it up
+    if known is None and found is None:  # else it may have heard it, or does not take this up, and drops it unheard
         said = sync.message_for(turn, name, member)
         body["sync"] = {"id": said.id, "body": said.body}
     now_s = turn.now // 1000
@@ -299,7 +299,7 @@ def established(turn: Turn, name: str, relationship: Relationship) -> None:
 def greet_soon(turn: Turn, name: str, member: str) -> None:
     """Do so in any case after a while, though nothing more comes, or our word does not count yet."""
     if turn.group(name).peers[member].greet:
-        turn.timer("greet", f"{name} {member}", GREET_MS)
+        turn.timer("greet", f"{name} {member}", GREET_MS, keep=True)
 
 
 def greet(turn: Turn, name: str, member: str) -> None:
