@@ -202,7 +202,7 @@ def test_what_is_being_repeated(tmp_path: Path, world: Parted, monkeypatch: pyte
 def test_somebody_else_s_message(tmp_path: Path, world: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
     world.part("n1", "n2")
     world.ask("n2", SendPost("friends", "by others"))
-    world.run(until=lambda: "by others" in world.texts("n1"), for_ms=120_000)
+    world.run(until=lambda: "by others" in world.texts("n1"), for_ms=600_000)
     served = Served(tmp_path, world, "n1", monkeypatch)
     fate = served.call("why", group="friends", id="last:n2")
     assert fate.event.author.nick == "n2" and fate.event.body["text"] == "by others"

@@ -6,8 +6,7 @@ import pytest
 
 from tests.test_history import Cut
 from zerochat.didcomm.message import Message
-from zerochat.group import hearing, mail, pairing, sync
-from zerochat.group.event import Event
+from zerochat.group import hearing, mail, pairing
 from zerochat.group.membership import Policy, View
 from zerochat.group.stimuli import (
     AcceptInvitation,
@@ -17,7 +16,6 @@ from zerochat.group.stimuli import (
     RemoveMember,
     SendPost,
 )
-from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import ResponseBody, SaidBody
 from zerochat.sim.world import Faults, World
 
@@ -124,48 +122,7 @@ def test_who_asks_again_because_the_answer_was_lost_is_answered(world, monkeypat
     assert world.run(seated, for_ms=pairing.MEET_MS + 500)
 
 
-# --- where many come in -----------------------------------------------------------------------------------------------
-
-
-def crowd(members: int = 6, policy: Policy | None = None) -> Cut:
-    """A group into which somebody has come just now."""
-    world = Cut(members, policy)
-    world.bring_in(*list(world.nodes)[1:-1])
-    world.run(for_ms=10_000)
-    invitation = world.ask("n0", CreateInvitation(world.id, 3600, 1)).result.invitation
-    world.ask(f"n{members - 1}", AcceptInvitation(invitation, "the last one"))
-    return world
-
-
-def test_members_leave_it_to_whoever_lets_somebody_in_to_tell_all_others_of_that(monkeypatch):
-    """And tell each other only when that was long enough ago."""
-    world = crowd()
-    for other in ("n1", "n2", "n3", "n5"):
-        world.deaf.add(frozenset({"n4", other}))
-    late = world.did("n4")
-
-    def here(name: str) -> int:
-        return len(world.nodes[name].agent.groups[world.id].view.members)
-
-    world.deaf.add(frozenset({"n0", "n4"}))
-    assert world.run(lambda: here("n1") == here("n2") == 6, for_ms=5_000)
-    begun, world.deaf = world.now, set[frozenset[str]]()
-    world.deaf.add(frozenset({"n0", "n4"}))
-    sent: list[int] = []
-    repeat = sync._repeat
-
-    def noted(turn: Turn, name: str, member: str, lacking: list[Event]) -> None:
-        if member == late and lacking:
-            sent.append(turn.now)
-        repeat(turn, name, member, lacking)
-
-    monkeypatch.setattr(sync, "_repeat", noted)
-    assert here("n4") == 5
-    assert world.run(lambda: here("n4") == 6, for_ms=20_000)
-    assert sent and sent[0] >= begun + sync.CROWD_MS // 2
-
-
-def test_that_somebody_is_out_never_waits_for_a_crowd():
+def test_whoever_is_put_out_by_somebody_who_may_not_any_more_is_heard_in_time():
     """An owner puts an admin out, tells one member of it and is gone; the admin, who does not know, puts that one out,
     which is void, and only it can say why, as long as anybody listens to it."""
     world = Cut(6, Policy(remove="admins", quorum=0, roles="admins"))

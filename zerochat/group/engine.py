@@ -208,6 +208,8 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
             turn.timer("requests", name, 1)
         if group.owed:
             turn.timer("acknowledge", name, sync.QUIET_MS)
+        for member in group.peers:
+            pairing.greet_soon(turn, name, member)
         if group.state == "leaving":
             turn.timer("leave", name, leave.LEAVE_MS_MAX)
     for link in list(turn.agent.invitations):

@@ -353,7 +353,7 @@ def _take_effect(turn: Turn, name: str, event: Event) -> None:
         # Whoever did that has not heard what makes it void, and will not listen to us for long.
         outbox.send(turn, name, event.author, missing(control, [event.id])[: sync.REPAIR_EVENTS_MAX])
     unheard.soon(turn, name)
-    sync.view_changed(turn, name, event)
+    sync.view_changed(turn, name)
 
 
 def _hear_chain(turn: Turn, name: str, event: Event) -> None:

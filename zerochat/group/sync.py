@@ -4,7 +4,7 @@ One message says it all, `sync`: how far its sender has every chain, where its o
 which membership events it knows. It answers and it asks. Acknowledgements ride on posts; alone they go only to the
 authors concerned, after a quiet moment, so n members cost n of them and not n squared. An author repeats what a member
 has not acknowledged, in order, ever more slowly, for as long as it takes; what the membership events of two members
-differ by goes across as soon as either notices, but for who has come in just now, which everybody is told anyway.
+differ by goes across as soon as either notices.
 """
 
 import math
@@ -17,7 +17,7 @@ from zerochat.crypto.encoding import b64url
 from zerochat.didcomm.message import Message, new_id
 from zerochat.group import agreement, custody, effects, mail, outbox
 from zerochat.group.effects import Notify, Recall
-from zerochat.group.event import ADD, Event, load_event
+from zerochat.group.event import ADD, load_event
 from zerochat.group.history.tips import tips
 from zerochat.group.ledger import adopting
 from zerochat.group.membership import add_of, missing
@@ -44,9 +44,6 @@ NEED_MS = 500
 """Whatever somebody else has already mostly comes by itself within this time, give or take: 0.8 to 1.5 times that."""
 ASK_MS = 500
 """At most one answer to a differing view in this time, per member."""
-CROWD_MS = 2_000
-"""How long whoever has let somebody in has to tell all others itself, before they tell each other. Where many join at
-once, that is most of what they would say."""
 COMPARE_MAX = 4
 """Members asked at once, of those who have told of another view than ours."""
 COVER_MS = 20_000
@@ -345,42 +342,26 @@ def spread_view(turn: Turn, name: str) -> None:
     turn.timer("view", name, ASK_MS)
 
 
-def _crowd_ms(turn: Turn, group: Group) -> int:
-    """For how long it is still left to others to tell who has come in."""
-    since = turn.now - group.crowd_at
-    return CROWD_MS - since if 0 <= since < CROWD_MS else 0
-
-
 def reconcile(turn: Turn, name: str, member: str, their_heads: Sequence[str]) -> None:
-    """A member with another view has told its heads: send what it lacks, and ask for what we lack.
-
-    Who has come in just now, all are told by whoever has let them in: where a member lacks nothing but that, it is not
-    told it once more. That somebody is out, or may do less, never waits.
-    """
+    """A member with another view has told its heads: send what it lacks, and ask for what we lack."""
     group = turn.group(name)
     control, peer = group.control, group.peers[member]
     ahead = any(head not in control for head in their_heads)
     if turn.now >= peer.answered_at + ASK_MS:
+        turn.edit_peer(name, member, answered_at=turn.now)
         held = agreement.withheld(group)
         heads = [*their_heads, *_begun(group, member)] if ahead and not peer.answered_at else their_heads
         lacking = [event for event in missing(control, heads) if event.id not in held]
-        if not (_crowd_ms(turn, group) and all(event.type == ADD for event in lacking)):  # else `compare_views` does it
-            turn.edit_peer(name, member, answered_at=turn.now)
-            _repeat(turn, name, member, lacking)
+        if len(lacking) > REPAIR_EVENTS_MAX:
+            # It may have much of this: it names no heads that it has no room for, none of whom it keeps in quarantine,
+            # and we may not know those that it names. So what it really lacks may stand anywhere, and must not wait for
+            # ever behind what it has: every other time we begin somewhere by lot.
+            begin = int.from_bytes(turn.moment.random(2), "big") % (2 * len(lacking))
+            begin = begin if begin < len(lacking) else 0
+            lacking = lacking[begin:] + lacking[:begin]
+        outbox.send(turn, name, member, lacking[:REPAIR_EVENTS_MAX])
     if ahead:
         ask(turn, name, member)
-
-
-def _repeat(turn: Turn, name: str, member: str, lacking: list[Event]) -> None:
-    """Send a member these membership events, as many as go into one repair."""
-    if len(lacking) > REPAIR_EVENTS_MAX:
-        # It may have much of this: it names no heads that it has no room for, none of whom it keeps in quarantine,
-        # and we may not know those that it names. So what it really lacks may stand anywhere, and must not wait for
-        # ever behind what it has: every other time we begin somewhere by lot.
-        begin = int.from_bytes(turn.moment.random(2), "big") % (2 * len(lacking))
-        begin = begin if begin < len(lacking) else 0
-        lacking = lacking[begin:] + lacking[:begin]
-    outbox.send(turn, name, member, lacking[:REPAIR_EVENTS_MAX])
 
 
 def _begun(group: Group, member: str) -> list[str]:
@@ -410,18 +391,15 @@ def compare_views(turn: Turn, name: str) -> None:
     for step in range(min(most, len(asked))):
         send_sync(turn, name, asked[(dice + step) % len(asked)])
     if doubtful:
-        turn.timer("view", name, _crowd_ms(turn, group) or RETRY_MS * 2)
+        turn.timer("view", name, RETRY_MS * 2)
 
 
-def view_changed(turn: Turn, name: str, event: Event) -> None:
-    """Our view is another one now, by this event. What the others told of theirs was before that, unless it is this
-    one."""
+def view_changed(turn: Turn, name: str) -> None:
+    """Our view is another one now. What the others told of theirs was before that, unless it is this one."""
     group = turn.group(name)
     ours = group.view.checksum
     peers = {did: peer if peer.view in ("", ours) else replace(peer, view="") for did, peer in group.peers.items()}
-    # However many come in, who has is repeated for half of the time at least.
-    anew = event.type == ADD and not 0 <= turn.now - group.crowd_at < 2 * CROWD_MS
-    turn.edit(name, peers=peers, crowd_at=turn.now if anew else group.crowd_at)
+    turn.edit(name, peers=peers)
     spread_view(turn, name)
 
 

@@ -87,10 +87,11 @@ def fetch(turn: Turn, name: str) -> None:
     if state is None or group.me not in group.view.members:
         return
     errands.give_up(turn, name)
-    if any(one.back for one in turn.group(name).errands.values()):
+    chains = _wanted(group)
+    if chains and any(one.back for one in turn.group(name).errands.values()):
         turn.timer("history", name, AGAIN_MS)
         return
-    state, chains = _unanswered(group, state), _wanted(group)
+    state = _unanswered(group, state)
     if state.done and not state.asked >= chains.keys():
         state = state.reopened()  # somebody has told us only now that there is more
     elif state.done:

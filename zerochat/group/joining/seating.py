@@ -118,7 +118,7 @@ def fail(turn: Turn, link: bytes, why: str, remedy: str, contradiction: Contradi
 def begin(turn: Turn, link: bytes) -> None:
     """We are in: meet everybody of whom more than one has told us. The group and what it began with are there."""
     name = turn.agent.joins[link].group
-    turn.edit(name, agree_by=turn.now + AGREE_MS, crowd_at=turn.now)
+    turn.edit(name, agree_by=turn.now + AGREE_MS)
     turn.edit(name, quarantine=agreement.unconfirmed(turn.group(name), late=False))
     group = turn.group(name)
     for member in sorted(group.others):

@@ -209,8 +209,6 @@ class Group(Veiled, frozen=True):
     lamport: int = 0
     heads: tuple[str, ...] = ()
     """The delivered events that no delivered event names yet, sorted."""
-    crowd_at: int = 0
-    """When members last began to come in, UTC ms (`sync.view_changed`)."""
     named: tuple[str, ...] = ()
     """The heads of the membership events that my own chain has named already: they need not be named again."""
     limbo: dict[str, Limbo] = field(default_factory=dict)
