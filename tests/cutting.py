@@ -60,7 +60,7 @@ Deed = Step | Meta | Fold | Restart
 
 def deeds(dice: random.Random, most: int = 24) -> list[Deed]:
     """What an agent might do, by lot: a stretch of some agent's life."""
-    life = dice.choice(histories(dice.randrange(40)))
+    life = dice.choice(histories(dice.randrange(100)))
     begin = dice.randrange(max(1, len(life) - most))
     turns = list(life[begin : begin + most])
     found: list[Deed] = []

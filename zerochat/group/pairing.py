@@ -40,8 +40,9 @@ from zerochat.group.wire.messages import SYNC, ResponseBody, read_body
 MEET_MS, MEET_MS_MAX, MEET_MAIL_MS_MAX = 1_000, 30_000, 3_600_000
 """An unanswered request for an exchange is repeated after this long, then ever more slowly; over a mediator, which
 keeps it, more slowly still."""
-GREET_MS = 1_000
-"""How long whoever has answered a request has to say where it stands, before we do so first."""
+GREET_MS = 150
+"""How long the first word to whoever has answered a request waits for what it says of itself, and for somebody to
+confirm what we were told."""
 LISTEN_MS = 30_000
 """Whoever has been connected for so long and has said nothing is asked to, and has as long to answer."""
 LISTEN_SLACK_MS = 500
