@@ -131,8 +131,8 @@ def fetch(turn: Turn, name: str) -> None:
 
 def _unanswered(group: Group, state: Fetching) -> Fetching:
     """The same once nobody is waited for any more. What was not answered over an open link may have been lost on its
-    way, so that it does not count as a try, unless that happens as often as there are tries."""
-    if state.question and state.tries and state.unanswered < _tries_max(group):
+    way, so that it does not count as a try, unless that happens more often than there are members to ask."""
+    if state.question and state.tries and state.unanswered < min(len(group.peers), ASKED_MAX):
         state = replace(state, tries=state.tries - 1, unanswered=state.unanswered + 1)
     return replace(state, question="")
 
