@@ -101,7 +101,7 @@ def new_peer2(random: Callable[[int], bytes], services: Sequence[Mapping[str, ob
     seed, secret = random(32), random(32)
     keys = PublicKey("Ed25519", ed25519_public(seed)), PublicKey("X25519", x25519_public(secret))
     did = peer2(keys[:1], keys[1:], services)
-    resolve(did)
+    resolve(did)  # what others could not read must not leave this machine
     return Identity(did, seed, secret)
 
 

@@ -126,7 +126,7 @@ class Fetching(Struct, frozen=True):
     question: str = ""
     """The thread of what we have asked over a link, and nobody has answered yet."""
     unanswered: int = 0
-    """How many of those have not counted as tries since somebody has brought something: they may have been lost."""
+    """How many of those have not counted as tries in this round, because they may have been lost."""
     asks: dict[str, int] = field(default_factory=dict)
     """How often we have asked each member, but for where that has brought us its author's own word."""
     pages: int = 1
