@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+from nacl import bindings
 
 from tests.rawcurve import RawHost, RawMember, framed
 from tests.wires import Stranger, befriend, curve, peers, pump, strangers, until
@@ -283,6 +284,105 @@ def every_descriptor():
         for fd in taken:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_what_comes_late_over_a_connection_that_is_gone_does_not_speak_for_the_next_one():
+    """The number of a connection is soon another one's; what the first one has said is read only then."""
+    keys = {LINK: os.urandom(32), OTHER: os.urandom(32)}
+    with peers(1) as (a,), contextlib.ExitStack() as stack:
+        for link, key in keys.items():
+            a.do(Admit(link, public_key(key), (b"q" * 32,)))
+        door = a.transport._pair
+
+        def come(link: bytes, word: bytes) -> tuple[RawMember, set[int]]:
+            member = RawMember(a.ports[0], keys[link], a.transport.server_key, b"DEALER")
+            stack.callback(member.close)
+            member.send(b"")
+            member.send(word)
+            watched(door, there=True)
+            return member, set(door.connections)
+
+        here, again = None, set[int]()
+        while not again:  # until the number is used again
+            if here is not None:
+                here.close()
+                watched(door, there=False)
+                pump(a)
+            gone, before = come(LINK, b"one")
+            gone.close()
+            watched(door, there=False)
+            here, after = come(OTHER, b"two")
+            again = before & after
+        until(lambda: b"one" in a.envelopes(LINK) and b"two" in a.envelopes(OTHER), a)
+        until(lambda: a.is_up(OTHER) and not a.is_up(LINK), a)
+        a.do(Dispatch(OTHER, b"three"))
+        pump(a)
+        assert here is not None
+        said = here.read_command()
+        assert bindings.crypto_box_open_afternm(said[16:], b"CurveZMQMESSAGES" + said[8:16], here.key)[1:] == b"three"
+
+
+def watched(door: doors.Door, *, there: bool) -> None:
+    """Wait until there is a connection, or none any more, while nothing is read from it."""
+    deadline = time.monotonic() + 5
+    while bool(door.connections) is not there:
+        assert time.monotonic() < deadline
+        door.observe()
+
+
+def test_of_two_keys_on_one_number_the_later_connection_has_it():
+    with peers(1) as (a,), socket.create_connection(("127.0.0.1", a.ports[0])) as here:
+        door, one, other = a.transport._pair, "one key", "another key"
+        until(lambda: door.connections, a)
+        (fd,) = door.connections
+        given = door.introduce(fd, one, b"\0\xff\xff\xff\xfe")
+        assert given is not None and given.user == one
+        given.routing = b"\0\xff\xff\xff\xfe"
+        assert door.introduce(fd, other, b"\0\xff\xff\xff\xfd") is None, "it was there before"
+        assert door.introduce(fd, one, b"\0\xff\xff\xff\xfd") is None, "and so was this, be it the same key"
+        assert door.connections == {fd: given}
+        taken = door.introduce(fd, other, b"\0\0\0\0\1")
+        assert taken is not None and taken is not given and (taken.user, taken.taken) == (other, 0), "it has gone round"
+        assert list(door.gone) == [given] and door.connections == {fd: taken}
+        door.cut(given, rudely=True)
+        assert door.connections == {fd: taken}, "who is forgotten is not cut"
+        taken.routing = b"\0\0\0\0\1"
+        assert door.introduce(fd, one, b"a name of its own") is None and not door.connections
+        assert a.counts["cut.unclear.pair"] == 1
+        here.settimeout(5)
+        with contextlib.suppress(ConnectionResetError):
+            while here.recv(100):
+                pass
+
+
+def test_a_subscriber_s_number_is_nobody_s_when_two_keys_have_it():
+    with peers(1) as (a,), socket.create_connection(("127.0.0.1", a.ports[1])):
+        door = a.transport._queue
+        until(lambda: door.connections, a)
+        (fd,) = door.connections
+        assert door.introduce(fd, "one key") is not None and door.introduce(fd, "one key") is not None
+        assert door.introduce(fd, "another key") is None and not door.connections
+
+
+def test_a_stranger_is_not_cut_for_what_a_busy_agent_has_not_read_yet(monkeypatch):
+    monkeypatch.setattr(doors, "STRANGER_S_MAX", 0.05)
+    key = os.urandom(32)
+    with peers(1) as (a,):
+        a.do(Admit(LINK, public_key(key)))
+        pump(a)
+        member = RawMember(a.ports[0], key, a.transport.server_key, b"DEALER")
+        member.send(b"")
+        member.send(bytes(doors.STRANGER_BYTES_MAX))
+        time.sleep(0.2)
+        assert a.transport._pair.overdue(time.monotonic()) == []
+        until(lambda: a.is_up(LINK), a)
+        member.close()
+    with peers(1) as (a,):
+        a.do(Admit(LINK, public_key(key)))
+        stranger = RawMember(a.ports[0], key, a.transport.server_key, b"DEALER")
+        stranger.socket.sendall(stranger.frame(bytes(2 * doors.STRANGER_BYTES_MAX), True))
+        until(lambda: a.counts["watch.pair"] or a.transport._pair.overdue(time.monotonic()), a)
+        stranger.close()
 
 
 VICTIM = """

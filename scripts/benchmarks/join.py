@@ -8,9 +8,9 @@ a face is told of (the welcome shows in the news that the group has members); th
 In the thesis the inviter is always known, and its figures are for somebody who has exchanged DIDs with all members
 before, or with none of the others. A fresh agent of ours knows nobody, and stands beside the latter; where the inviter
 is the only member, the thesis makes no difference between the two, and neither do we. "Members known before" is an
-agent that is in another group with all members, and connected with them there. It knows them in less than the thesis'
-sense: DIDs are made for one pair in one group, so it exchanges them with every member all the same, as a fresh agent
-does, but over the lines that are open.
+agent that is in another group with all members, and has been connected with them there for a while. It knows them in
+less than the thesis' sense: DIDs are made for one pair in one group, so it exchanges them with every member all the
+same, as a fresh agent does, but over the lines that are open.
 
 The agents of all hosts share this machine's cores, and each pair exchanges DIDs, so where many join at once their work
 may take longer than the way: no join of them can be shorter than that work by the number of cores, which stands beside
@@ -54,6 +54,9 @@ AT_ONCE_RATIO_MAX = 1.5
 JOIN_S_MAX = 75.0
 NEWCOMERS = 8
 """Members that join at once while a group is made, so that this machine can keep up with them."""
+ACQUAINTED_S = 12.0
+"""How long an agent has known the members before it joins another group of theirs: of each two who meet, one dials the
+other, and is dialled back ten seconds later (`patience.SECOND_S`); only then are the lines open both ways."""
 SETTLE_S = 2.0
 """Between making a group and the join that is timed: what its members still have to tell each other is told."""
 
@@ -150,6 +153,7 @@ def join_acquainted(
     newcomer = agents.start(TESTER, f"{TESTER}-known")
     grow(neighbours, seats[0], [newcomer], len(seats) + 1)
     until(f"{len(seats)} neighbours", lambda: newcomer.connected(neighbours) == len(seats))
+    drain([newcomer.face], ACQUAINTED_S)
     tries = [join_new_group(seats, [newcomer], missing, recorded) for _ in range(attempts)]
     joins = [join for joins in tries for join in joins if join.whole]
     leave(neighbours, [*seats, newcomer])

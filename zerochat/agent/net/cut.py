@@ -56,6 +56,8 @@ class Connection(Struct, eq=False):
     """Whoever speaks here has an invitation, and no more."""
     given: int = 0
     """Bytes that libzmq was given for this connection, on the wire."""
+    swollen_at: float = 0.0
+    """When it was first seen to have sent much without a word; seconds, monotonic; 0: it was not."""
     refusing: tuple[int, bool] = (0, False)
     """The turn of the transport in which it was last looked whether too much waits for it, and what was found."""
     _forgiven: int = 0

@@ -25,7 +25,8 @@ STRANGER_BYTES_MAX = 8 * 1024
 """What a connection may send, for longer than a moment, without the agent having heard a word. It needs less than
 1 KiB: greeting 64 bytes, HELLO 202, INITIATE about 300, a hello or a subscription."""
 STRANGER_S_MAX = 1.0
-"""That moment, in which a busy agent comes round to reading it."""
+"""That moment, at the end of which the agent must have read all that there was: one that is busy for longer has not
+heard a word of anybody."""
 STRANGER_AT_ONCE_BYTES_MAX = 1024 * 1024
 """What it may not send at all before the agent has heard a word: a guest who says a hello and then all that the line
 takes is a stranger until then."""
@@ -48,6 +49,8 @@ connections. A joiner says fifteen thousand at a time."""
 GUEST_BUFFER_BYTES = 16 * 1024
 """SO_RCVBUF of a guest's connection from its first word on, which a joiner never fills: so the kernel holds back
 whoever sends more, until the watch comes round to cutting it."""
+ROUTING_BYTES, ROUTING_NEAR = 5, 1 << 16
+"""A routing id of libzmq's own making, and how far two of them are apart at most where one soon followed the other."""
 SUBSCRIPTIONS_MAX = 64
 """What one subscriber's connection may say in its life. It has two queues to ask for."""
 SUBSCRIBER_BACKLOG_BYTES_MAX = 8 * 1024
@@ -88,6 +91,8 @@ class Door:
         """Those of `connections` that have not said anything yet, oldest first."""
         self.gone: deque[Connection] = deque()
         """Who has gone or been cut, for the agent thread to take note of."""
+        self.dry_at = 0.0
+        """When the agent had last read all that there was, on the monotonic clock."""
         self._strangers_max = min(STRANGERS_MAX, files_allowed() // STRANGERS_SHARE)
         self._lock = threading.RLock()
         self._closed = False
@@ -122,13 +127,26 @@ class Door:
                     self._counts[f"crowd.{self.name}"] += 1
                     self.cut(next(iter(self.strangers.values())), rudely=True)
 
-    def introduce(self, fd: int, user: str) -> Connection | None:
-        """The connection on which `user` has just spoken; None if that one is not alive any more."""
+    def introduce(self, fd: int, user: str, routing: bytes = b"") -> Connection | None:
+        """The connection on which `user` has just spoken, by that routing id; None if that one is not alive any more.
+
+        What a connection has said is read after its end too, and its number may be another one's by then. Which of two
+        came later, libzmq's routing ids tell; where they do not, the number is nobody's, and whoever is there dials
+        again.
+        """
         with self._lock:
             self.observe()  # a connection may be newer than the last look, but not than its first word
             connection = self.connections.get(fd)
-            if connection is None or connection.user not in ("", user):
+            if connection is None or _is_earlier(routing, connection.routing):
                 return None
+            if connection.user not in ("", user):
+                if not _is_earlier(connection.routing, routing):
+                    self._counts[f"cut.unclear.{self.name}"] += 1
+                    self.cut(connection, rudely=True)
+                    return None
+                self._forget(fd)
+                connection = Connection(fd, connection.ends, connection.since, self.backlog_bytes_max)
+                self.connections[fd] = connection
             connection.user = user
             admission = self._gatekeeper.admitted.get(user)
             connection.guest = admission is not None and admission.guest
@@ -157,7 +175,7 @@ class Door:
         with self._lock:
             members = [each for each in self.connections.values() if each.user]
             strangers = {each: bytes_received(each) for each in self.strangers.values()}
-            moment = 0.0 if sum(strangers.values()) > CROWD_BYTES_MAX else STRANGER_S_MAX
+            crowded = sum(strangers.values()) > CROWD_BYTES_MAX
             unread: Counter[str] = Counter()
             allowed: Counter[str] = Counter()
             for each in members:
@@ -166,15 +184,22 @@ class Door:
             return [each for each in members if unread[each.user] > max(each.backlog_bytes_max, allowed[each.user])] + [
                 each
                 for each, received in strangers.items()
-                if now - each.since > (moment if received > STRANGER_BYTES_MAX else self._silence_s)
+                if now - each.since > self._silence_s
+                or (received > STRANGER_BYTES_MAX and (crowded or self._unheard_s(each, now) > STRANGER_S_MAX))
                 or received > STRANGER_AT_ONCE_BYTES_MAX
             ]
 
+    def _unheard_s(self, connection: Connection, now: float) -> float:
+        """For how long the agent has gone on reading all there was since a connection was first seen to have said
+        much, and has not heard a word of it."""
+        connection.swollen_at = connection.swollen_at or now
+        return self.dry_at - connection.swollen_at
+
     def cut(self, connection: Connection, *, rudely: bool = False) -> None:
-        """End one connection and forget it."""
+        """End one connection and forget it; not one that is forgotten already, for its number may be another one's."""
         with self._lock:
-            cut(connection, rudely=rudely)
             if self.connections.get(connection.fd) is connection:
+                cut(connection, rudely=rudely)
                 self._forget(connection.fd)
 
     def turn_away(self, user: str, now: float) -> None:
@@ -195,6 +220,14 @@ class Door:
         connection = self.connections.pop(fd, None)
         if connection is not None:
             self.gone.append(connection)
+
+
+def _is_earlier(one: bytes, other: bytes) -> bool:
+    """Whether a routing id was given before another one, as far as that is sure: libzmq gives a zero and a number that
+    it counts up from one by lot. A peer may say one of its own, but knows none of them."""
+    if not (len(one) == len(other) == ROUTING_BYTES and one[0] == other[0] == 0):
+        return False
+    return 0 < (int.from_bytes(other[1:]) - int.from_bytes(one[1:])) % (1 << 32) < ROUTING_NEAR
 
 
 class PairDoor(Door):

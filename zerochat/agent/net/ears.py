@@ -74,6 +74,10 @@ class Ears:
         """The socket behind `ear` has been used."""
         self._ready[ear] = None
 
+    def is_dry(self, ear: Ear) -> bool:
+        """Whether all that there was behind `ear` has been read."""
+        return ear not in self._ready
+
     def watch(self, fd: int, *, read: bool, write: bool) -> None:
         """Have `wait` tell of a foreign descriptor; calling it again changes for what."""
         events = (selectors.EVENT_READ if read else 0) | (selectors.EVENT_WRITE if write else 0)

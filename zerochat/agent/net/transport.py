@@ -273,6 +273,9 @@ class Transport:
             self._left(self._pair.gone.popleft())
         self._queue.gone.clear()
         now = time.monotonic()
+        for door, ear in ((self._pair, self._hear_pair), (self._queue, self._queue.hear)):
+            if self._ears.is_dry(ear):
+                door.dry_at = now
         if now >= self._due:
             self._tend(now)
         return fds
@@ -361,7 +364,7 @@ class Transport:
     def _meet(self, routing: bytes, user: str, fd: int) -> Connection | None:
         """Learn who is behind a routing id that is new, or that somebody else has taken over."""
         former = self._callers.pop(routing, None)
-        caller = self._pair.introduce(fd, user)
+        caller = self._pair.introduce(fd, user, routing)
         for stale in (former, caller):
             if stale is not None:
                 self._left(stale)
