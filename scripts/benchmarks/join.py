@@ -41,6 +41,7 @@ from benchmarks.wide.thesis import (
     slowest_ms,
 )
 from zerochat.agent.client import News
+from zerochat.agent.net.patience import SECOND_S
 from zerochat.agent.schema import JoinStatus, ViewNews
 from zerochat.errors import LocalError
 
@@ -54,9 +55,9 @@ AT_ONCE_RATIO_MAX = 1.5
 JOIN_S_MAX = 75.0
 NEWCOMERS = 8
 """Members that join at once while a group is made, so that this machine can keep up with them."""
-ACQUAINTED_S = 12.0
+ACQUAINTED_S = SECOND_S + 2.0
 """How long an agent has known the members before it joins another group of theirs: of each two who meet, one dials the
-other, and is dialled back ten seconds later (`patience.SECOND_S`); only then are the lines open both ways."""
+other, and is dialled back `SECOND_S` later; only then are the lines open both ways."""
 SETTLE_S = 2.0
 """Between making a group and the join that is timed: what its members still have to tell each other is told."""
 

@@ -190,8 +190,8 @@ class Door:
             ]
 
     def _unheard_s(self, connection: Connection, now: float) -> float:
-        """For how long the agent has gone on reading all there was since a connection was first seen to have said
-        much, and has not heard a word of it."""
+        """For how long the agent has read all there was, and heard no word of a stranger, since that one was first seen
+        to have sent much: now at the earliest (seconds, monotonic), which is noted."""
         connection.swollen_at = connection.swollen_at or now
         return self.dry_at - connection.swollen_at
 
