@@ -16,7 +16,7 @@ from zerochat.errors import (
     RemoteError,
     Retry,
 )
-from zerochat.group import commands, conduct, hearing, leave, log, mail, pairing, peers, sync, timekeeping
+from zerochat.group import commands, conduct, hearing, leave, log, mail, pairing, peers, relay, sync, timekeeping
 from zerochat.group.contact import Reach
 from zerochat.group.effects import (
     Answer,
@@ -295,6 +295,8 @@ def _timer(turn: Turn, key: str) -> None:
             sync.acknowledge(turn, name)
         case "repair":
             sync.repair(turn, name)
+        case "relay":
+            relay.ask(turn, name, int(more[0]))
         case "log":
             rounds.go(turn, name)
         case "place":

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from zerochat.errors import Malformed, Refused, RemoteError
-from zerochat.group import agreement, clock, conduct, mail, outbox, pairing, peers, sync
+from zerochat.group import agreement, clock, conduct, mail, outbox, pairing, peers, relay, sync
 from zerochat.group.effects import Measure, Notify, Remember, Repeated
 from zerochat.group.event import (
     CONC_MAX,
@@ -31,7 +31,6 @@ from zerochat.group.history import regain, unheard, vouched
 from zerochat.group.ledger import adopting, mine
 from zerochat.group.membership import (
     LEDGER,
-    Member,
     ancestors,
     check_control,
     heads_of,
@@ -153,6 +152,7 @@ def publish(turn: Turn, name: str) -> None:
                 outbox.publish(turn, name, portion, audience, status=status)
     audience = [m for m, peer in group.peers.items() if peer.base < events[-1].seq and m in group.view.members]
     sync.expect_acknowledgement(turn, name, events[0].seq, audience)
+    relay.soon(turn, name, audience)
 
 
 # --- others' events -------------------------------------------------------------------------------------------------
@@ -271,6 +271,7 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
             pairing.greet(turn, name, sender)
     elif body.view == view and body.told != view:
         sync.owe(turn, name, sender)  # we agree, and only one of us knows it
+    relay.hear(turn, name, sender, body.view, body.unreached)
 
 
 def _hear_reach(turn: Turn, name: str, sender: str, body: ReachBody) -> None:
@@ -395,11 +396,12 @@ def _accuse(turn: Turn, name: str, event: Event) -> None:
         turn.say(Notify(Forked(name, event.author, event.seq)))
 
 
-def _is_next(group: Group, event: Event) -> bool:
-    """Whether this is its author's next event and every membership event that it names is there."""
+def _is_next(group: Group, event: Event, *, shared: bool = False) -> bool:
+    """Whether this is its author's next event and every membership event that it names is there. `shared`: another
+    member has handed it over."""
     chain = group.chain(event.author)
-    if chain.untold and event.author in group.view.members:
-        return False  # it will say so itself
+    if chain.untold and event.author in group.view.members and not shared:
+        return False  # it tells us first from where on it is for us
     return event.seq == chain.seq + 1 and all(dep in group.control for dep in event.deps)
 
 
@@ -428,22 +430,16 @@ def hear_shared(turn: Turn, name: str, sender: str, event: Event) -> None:
     chain = group.chain(event.author)
     # Whoever has gone does not tell us any more from where on it is for us; all of it is, if it has come after us.
     gone = event.author in group.view.former
-    if gone and chain.seq == 0 and event.seq > 1 and not _came_after_us(group, author):
+    if gone and chain.seq == 0 and event.seq > 1 and not vouched.is_whole(group, event.author):
         begun = replace(Chain.after(event.seq - 1), own=Spot(), untold=True)
         turn.edit(name, chains={**group.chains, event.author: begun})
         vouched.fetch_beginning(turn, name, event.author)
-    if _is_next(turn.group(name), event):
+    if _is_next(turn.group(name), event, shared=True):
         ours = event.author == group.me  # our mark is under it
         _take(turn, name, event, by="" if event.sig or ours else sender)
         _release(turn, name, event.author)
         if event.author == group.me:
             regain.progressed(turn, name)
-
-
-def _came_after_us(group: Group, author: Member) -> bool:
-    """Whether we were members when this author became one, so that its whole chain is for us."""
-    me = group.view.known(group.me)
-    return me is not None and author.joined > me.joined
 
 
 def _take(turn: Turn, name: str, event: Event, by: str = "") -> None:

@@ -140,19 +140,20 @@ def acknowledge(turn: Turn, name: str) -> None:
             send_sync(turn, name, author)
 
 
-def send_sync(turn: Turn, name: str, member: str) -> None:
-    """Tell one member everything that we have, want and owe; nothing happens while it cannot be reached."""
+def send_sync(turn: Turn, name: str, member: str, unreached: Sequence[str] = ()) -> None:
+    """Tell one member everything that we have, want and owe; nothing happens while it cannot be reached. `unreached`:
+    the members of whom it is asked to see to it that they get what we cannot bring to them (`relay.py`)."""
     group = turn.group(name)
     relationship = group.relationships.get(member)
     if relationship is None or not relationship.established or turn.agent.reach is None:
         return
     if not mail.reachable(turn, name, member):
         return
-    message = message_for(turn, name, member)
+    message = message_for(turn, name, member, unreached)
     mail.send(turn, name, member, pack(relationship, message, turn.packer_of(name), turn.moment.random))
 
 
-def message_for(turn: Turn, name: str, member: str) -> Message:
+def message_for(turn: Turn, name: str, member: str, unreached: Sequence[str] = ()) -> Message:
     """What there is to say to one member, which counts as said."""
     group = turn.group(name)
     peer = group.peers[member]
@@ -181,6 +182,8 @@ def message_for(turn: Turn, name: str, member: str) -> Message:
         body |= terms.told(turn, name, member)
     if size := adopting.size_now(group):
         body["log"] = size
+    if unreached:
+        body["unreached"] = [place for place, did in enumerate(group.view.members) if did in unreached]
     body["tips"] = tips(group, salt := new_id(turn.moment.random))
     if peer.greet:
         turn.edit_peer(name, member, greet=False)

@@ -48,10 +48,11 @@ def settle(turn: Turn) -> None:
         peers = {did: _peer(turn, name, did, peer) for did, peer in group.peers.items()}
         needs = {author: replace(need, at=min(need.at, turn.now)) for author, need in group.needs.items()}
         unheard = {author: replace(one, at=min(one.at, turn.now)) for author, one in group.unheard.items()}
+        unmet = {author: replace(one, at=min(one.at, turn.now)) for author, one in group.unmet.items()}
         by = min(group.agree_by, turn.now + seating.AGREE_MS) if group.agree_by else 0
         asked = {did: _errand(turn, name, did, one) for did, one in group.errands.items()}
         files = {key: _holding(turn, name, one) for key, one in group.files.items()}
-        turn.edit(name, peers=peers, needs=needs, unheard=unheard, agree_by=by, errands=asked, files=files)
+        turn.edit(name, peers=peers, needs=needs, unheard=unheard, unmet=unmet, agree_by=by, errands=asked, files=files)
     turn.change(
         faults={uri: one for uri, one in turn.agent.faults.items() if one.until <= turn.now},
         invitations={link: _invitation(turn, one) for link, one in turn.agent.invitations.items()},

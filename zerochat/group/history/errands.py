@@ -44,7 +44,7 @@ def ask_for(
     limit: int,
     *,
     back: bool = False,
-    purpose: Literal["", "compare", "second", "unheard"] = "",
+    purpose: Literal["", "compare", "second", "unheard", "unmet"] = "",
     pages: int = 1,
 ) -> None:
     """Ask a member for stretches of chains; only this answer is listened to, until it is too late."""

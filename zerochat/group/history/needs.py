@@ -15,7 +15,7 @@ from zerochat.errors import Malformed, Refused, RemoteError
 from zerochat.group import agreement, conduct, log, mail, sync
 from zerochat.group.effects import Fetch, Measure, Notify
 from zerochat.group.event import Event, load_event
-from zerochat.group.history import compare, errands, past, seconds, unheard
+from zerochat.group.history import compare, errands, past, seconds, unheard, unmet, vouched
 from zerochat.group.history.vouched import VOUCHED_MAX
 from zerochat.group.notices import Completed, Gap
 from zerochat.group.relationship import pack
@@ -28,6 +28,8 @@ from zerochat.group.wire.run import RUN_EVENTS_MAX, read_runs, runs_in, squeezed
 TRIES_MAX = 6
 """After so many in vain, each time after twice as long, something counts as lost. It is still asked for, rarely."""
 RETRY_MS, BACKGROUND_MS = 1_000, 60_000
+MEET_MS = 5_000
+"""Whoever has never told us anything has mostly just come in, and is about to."""
 NEED_BYTES = 8 * 1024
 """What a need counts for in what its sender may send: reading the log for it costs more than its few bytes say."""
 SHARE_EVENTS_MAX = 64
@@ -60,8 +62,8 @@ def _meant(group: Group, author: str, upto: int) -> int:
     upto = upto if known.until is None else min(upto, known.until)
     chain = group.chain(author)
     upto = min(upto, _told_by(group, author) + VOUCHED_MAX)
-    if author in group.view.members and group.entry and (chain.untold or author not in group.chains):
-        return 0  # a newcomer does not know from where on it is meant for it, until the author says so
+    if vouched.is_unmet(group, author) or (chain.untold and group.agree_by):
+        return 0  # a newcomer does not know from where on it is meant for it: mostly the author says so in a moment
     return upto if upto > chain.seq else 0
 
 
@@ -88,7 +90,7 @@ def seek(turn: Turn, name: str) -> None:
     errands.give_up(turn, name)
     _ask(turn, name, [author for author, need in needs.items() if need.at <= turn.now])
     waits = [max(RETRY_MS, need.at - turn.now) for need in turn.group(name).needs.values()]
-    waits += [wait] if (wait := unheard.seek(turn, name)) else []
+    waits += [wait for seek_more in (unheard.seek, unmet.seek) if (wait := seek_more(turn, name))]
     if waits:
         turn.timer("need", name, min(waits))
 
@@ -125,9 +127,12 @@ def _ask(turn: Turn, name: str, authors: Sequence[str]) -> None:
 def _whom(turn: Turn, name: str, author: str, need: Need) -> str | None:
     """Whom to ask next: the author as long as it may answer, then whoever has it, by lot; mediators last."""
     group = turn.group(name)
-    if need.tries < 2 and author in group.view.members and mail.reachable(turn, name, author):
-        return author
     seq = group.chain(author).seq
+    here = author in group.view.members
+    if here and need.tries < 2 and mail.reachable(turn, name, author):
+        return author
+    if here and not seq and turn.now < need.since + MEET_MS:
+        return None
     able = [
         member
         for member, peer in group.peers.items()
@@ -206,6 +211,9 @@ def hear_share(turn: Turn, name: str, member: str, message: Message, body: Share
             return True
         case "second":
             seconds.hear(turn, name, member, events)
+            return True
+        case "unmet":
+            unmet.take(turn, name, member, errand, events)
             return True
         case "unheard":
             for event in _in_turn(events):

@@ -146,9 +146,10 @@ def _tries_max(group: Group) -> int:
 
 
 def _cut_off(group: Group) -> set[str]:
-    """The authors who have gone, and of whose chains somebody had only the end: nobody tells us any more from where on
-    they are for us, and each may have less of them than the next one."""
-    found = {author: group.chains[author] for author in group.view.former if author in group.chains}
+    """The authors who have gone, or whom we have never met, and of whose chains somebody had only the end: nobody tells
+    us from where on they are for us, and each may have less of them than the next one."""
+    authors = (*group.view.former, *group.view.members)
+    found = {author: group.chains[author] for author in authors if author in group.chains}
     return {did for did, chain in found.items() if chain.untold and chain.past is not None and chain.past.first > 1}
 
 

@@ -25,6 +25,21 @@ VOUCHED_MAX = 16_384
 somebody who is not there any more shall not fill our disk with them."""
 
 
+def is_whole(group: Group, author: str) -> bool:
+    """Whether we were members when this author became one, so that its whole chain is for us."""
+    ours, theirs = group.view.known(group.me), group.view.known(author)
+    return ours is not None and theirs is not None and theirs.joined > ours.joined
+
+
+def is_unmet(group: Group, author: str) -> bool:
+    """Whether this member was here before us, has never told us from where on its chain is for us, and nothing is here
+    that it has said since we came."""
+    known, me, chain = group.view.members.get(author), group.view.known(group.me), group.chain(author)
+    if known is None or me is None or author == group.me or not group.entry or is_whole(group, author):
+        return False
+    return author not in group.chains or (chain.untold and chain.lamport < me.joined)
+
+
 def signed_by(group: Group, author: str) -> dict[int, list[Event]]:
     """The membership events of an author, by their places in its chain: mostly one in each."""
     known = group.view.known(author)
@@ -87,7 +102,7 @@ def hear_voucher(turn: Turn, name: str, event: Event) -> None:
     whoever is asked next may bring what the author will confirm."""
     group = turn.group(name)
     chain = group.chain(event.author)
-    if chain.own is not None and event.seq == chain.seq + 1 and event.pre != chain.tip:
+    if chain.own is not None and event.seq == chain.seq + 1 and chain.tip not in ("", event.pre):
         _go_back(turn, name, event.author)
 
 

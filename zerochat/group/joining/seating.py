@@ -194,6 +194,7 @@ def _conclude(turn: Turn, name: str) -> None:
     # Whoever has left at once, and whose last word nobody can place any more, has contradicted nobody.
     if not group.quarantine and (last or not (untold or agreement.contradicting(group, certain=False))):
         turn.edit(name, agree_by=0)
+        turn.timer("need", name, 1, keep=True)  # whoever has not talked to us by now may not be able to
     elif late and not last:
         turn.timer("agree", name, group.agree_by + WATCH_MS - turn.now)
 

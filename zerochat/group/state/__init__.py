@@ -21,7 +21,7 @@ from zerochat.group.state.groups import (
     Waiting,
     Word,
 )
-from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second, Unheard
+from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second, Unheard, Unmet
 from zerochat.group.state.joins import Claim, Join, JoinState, OpenInvitation
 from zerochat.group.state.ledger import Ended, Log, Mine, Wanted
 from zerochat.group.state.outside import Awaited, Connection, Fault, Letter, Question, Whom
@@ -70,6 +70,7 @@ __all__ = [
     "Stream",
     "Subscriber",
     "Unheard",
+    "Unmet",
     "Waiting",
     "Wanted",
     "Whom",

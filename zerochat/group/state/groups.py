@@ -14,7 +14,17 @@ from zerochat.group.modes import MODES, Mode, Place
 from zerochat.group.relationship import Relationship
 from zerochat.group.state.chains import Chain, Limbo
 from zerochat.group.state.files import Holding
-from zerochat.group.state.history import Comparison, Difference, Errand, Fetching, Need, Regain, Second, Unheard
+from zerochat.group.state.history import (
+    Comparison,
+    Difference,
+    Errand,
+    Fetching,
+    Need,
+    Regain,
+    Second,
+    Unheard,
+    Unmet,
+)
 from zerochat.group.state.ledger import Ended, Log
 from zerochat.group.state.streams import Asking, Early, OwnStream, Stream, Subscriber
 from zerochat.group.wire.messages import JoinRequestBody
@@ -221,6 +231,8 @@ class Group(Veiled, frozen=True):
     """What we have asked members for, by member: one thing at a time."""
     unheard: dict[str, Unheard] = field(default_factory=dict)
     """By author, what was left out because it could only read then."""
+    unmet: dict[str, Unmet] = field(default_factory=dict)
+    """By author, what others were asked for because it has never told us anything itself."""
     seconds: dict[str, Second] = field(default_factory=dict)
     """By author, where the newest that we have of its chain was handed over by somebody else."""
     comparisons: dict[str, Comparison] = field(default_factory=dict)

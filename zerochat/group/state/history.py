@@ -30,9 +30,10 @@ class Errand(Struct, frozen=True):
     """The number of the answer that comes next."""
     pages: int = 1
     """How many there may be."""
-    purpose: Literal["", "compare", "second", "unheard"] = ""
+    purpose: Literal["", "compare", "second", "unheard", "unmet"] = ""
     """Not empty where we only want to see what the member has there, and take nothing in (`history/compare.py`,
-    `history/seconds.py`), or nothing but what was left out (`history/unheard.py`)."""
+    `history/seconds.py`), or nothing but what was left out (`history/unheard.py`), or what somebody has said whom we
+    have never met (`history/unmet.py`)."""
 
 
 class Unheard(Struct, frozen=True):
@@ -42,6 +43,17 @@ class Unheard(Struct, frozen=True):
     """The events, by their places."""
     tries: int = 0
     """How often in a row somebody was asked for it in vain."""
+    at: int = 0
+    """Do not ask again before this, UTC ms."""
+
+
+class Unmet(Struct, frozen=True):
+    """What we have asked others for that a member has said whom we have never met (`history/unmet.py`)."""
+
+    answered: dict[str, int] = field(default_factory=dict)
+    """By whoever has answered, up to where it had that chain then."""
+    tries: int = 0
+    """How often in a row somebody was asked in vain."""
     at: int = 0
     """Do not ask again before this, UTC ms."""
 

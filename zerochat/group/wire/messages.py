@@ -56,6 +56,7 @@ WANT_MAX = 64
 PAGES_MAX = 8
 """Answers to one need."""
 HEIGHTS_MAX = 64
+UNREACHED_MAX = 8
 COMPARE_BYTES_MAX = 48 * 1024
 """In one message of a comparison, before it is base64."""
 
@@ -156,6 +157,8 @@ class SyncBody(msgspec.Struct, frozen=True):
     """How many entries the sender has of the log by the terms in force, where the group keeps one."""
     tips: Annotated[str, msgspec.Meta(max_length=HAVE_MAX * 3)] = ""
     """What stands at the ends of all chains that `have` tells of, two bytes each (`history/tips.py`)."""
+    unreached: Annotated[list[_Count], msgspec.Meta(max_length=UNREACHED_MAX)] = []
+    """Who lacks something of the sender's and cannot be reached by it, by their places in its view (`relay.py`)."""
 
 
 class SaidBody(msgspec.Struct, frozen=True):

@@ -1,0 +1,190 @@
+"""Members whom nothing connects, from the beginning: neither can be dialled by the other, and others are between."""
+
+import json
+from collections import Counter
+
+import pytest
+from msgspec.structs import replace
+
+from tests.test_completeness import Parted
+from tests.test_join import Small
+from zerochat.group import notices, relay, sync
+from zerochat.group.event import POST
+from zerochat.group.history import needs, unmet
+from zerochat.group.membership import Policy
+from zerochat.group.modes import MODES
+from zerochat.group.state import Unmet
+from zerochat.group.stimuli import AcceptInvitation, CreateGroup, CreateInvitation, Moment, SendPost
+from zerochat.group.turn import Turn
+from zerochat.group.wire.messages import UNREACHED_MAX
+from zerochat.sim.world import SIMULATED_PACKERS
+
+SOON_MS = 2 * relay.RELAY_MS + needs.MEET_MS
+
+
+class Apart(Parted):
+    """n1 and n2 never meet, until they may."""
+
+    def __init__(self, members=3, policy=None, keys="pairwise-multi", *, coming=True):
+        Small.__init__(self, members)
+        self.cut = {frozenset(("n1", "n2"))}
+        self.notices = {name: [] for name in self.nodes}
+        self.id = self.ask("n0", CreateGroup("friends", "n0", self.envelope, keys, policy or Policy())).result.group
+        for name in [*self.nodes][1:] if coming else ():
+            self.come(name)
+
+    def come(self, name):
+        invitation = self.ask("n0", CreateInvitation(self.id, 3600, 1)).result.invitation
+        self.ask(name, AcceptInvitation(invitation, name))
+        self.run(for_ms=3_000)
+
+    def vouched(self, name):
+        """By text, who has handed it over; empty: its author's own word."""
+        rows = [row for row in self.nodes[name].log if row.type == POST]
+        return {json.loads(row.record)["body"]["text"]: row.vouched for row in rows}
+
+    def gets(self, name, text, for_ms=SOON_MS):
+        return self.run(until=lambda: text in self.texts(name), for_ms=for_ms)
+
+
+@pytest.mark.parametrize("history", ["none", "all", "last:1"])
+@pytest.mark.parametrize("keys", MODES)
+def test_who_never_meet_hear_each_other_by_the_others_soon(keys, history):
+    world = Apart(3, Policy(history=history), keys)
+    between = world.group("n0").me
+    assert not world.group("n1").relationships.get(world.group("n2").me), "they have not met"
+    world.run(for_ms=60_000)
+    for number in range(3):
+        for author, other in (("n1", "n2"), ("n2", "n1")):
+            text = f"{author} says {number}"
+            world.ask(author, SendPost("friends", text))
+            assert world.gets(other, text)
+            assert world.vouched(other)[text] == between
+            world.run(for_ms=240_000)
+    assert all(sorted(world.texts(name)) == sorted(world.texts("n0")) for name in ("n1", "n2"))
+    assert all(world.whole(name).complete for name in ("n1", "n2"))
+
+
+def test_what_was_said_while_somebody_came_in_comes_too():
+    """Before the newcomer could tell who cannot be reached."""
+    world = Apart()
+    world.ask("n1", SendPost("friends", "early"))
+    assert world.gets("n2", "early", for_ms=60_000)
+
+
+def test_what_was_said_before_somebody_s_time_stays_with_those_who_were_there():
+    world = Apart(policy=Policy(history="none"), coming=False)
+    world.come("n1")
+    world.ask("n1", SendPost("friends", "before"))
+    world.run(for_ms=3_000)
+    world.come("n2")
+    world.run(for_ms=60_000)
+    world.ask("n1", SendPost("friends", "after"))
+    assert world.gets("n2", "after")
+    world.run(for_ms=600_000)
+    assert world.texts("n0") == ["before", "after"] and world.texts("n2") == ["after"]
+    assert world.whole("n2").complete
+
+
+@pytest.mark.parametrize("keys", MODES)
+def test_when_they_meet_after_all_each_confirms_what_it_has_said(keys):
+    world = Apart(3, None, keys)
+    world.run(for_ms=60_000)
+    for number in range(3):
+        for author, other in (("n1", "n2"), ("n2", "n1")):
+            world.ask(author, SendPost("friends", f"{author} says {number}"))
+            assert world.gets(other, f"{author} says {number}")
+    world.meet()
+    for author in ("n1", "n2"):
+        world.ask(author, SendPost("friends", f"{author} is here"))
+    world.run(for_ms=120_000)
+    everything = world.texts("n0")
+    assert len(everything) == 8
+    for name in ("n1", "n2"):
+        assert sorted(world.vouched(name).items()) == [(text, "") for text in sorted(everything)]
+        assert world.whole(name).complete and not world.group(name).unmet
+        assert not any(notice.by for notice in world.heard(name, notices.Refuted)), "nobody has lied"
+
+
+def test_somebody_who_says_that_there_is_nothing_is_not_believed_alone(monkeypatch):
+    """n3 has all of it, and hands over none."""
+    fetched = needs.fetched
+
+    def stingy(turn, found):
+        group = turn.agent.groups.get(found.group)
+        silent = group is not None and group.view.members[group.me].label == "n3"
+        fetched(turn, replace(found, records=(), more=False) if silent else found)
+
+    monkeypatch.setattr(needs, "fetched", stingy)
+    world = Apart(5)
+    world.run(for_ms=60_000)
+    for number in range(4):
+        world.ask("n1", SendPost("friends", f"number {number}"))
+        assert world.gets("n2", f"number {number}", for_ms=60_000)
+
+
+def test_enough_answers_are_enough_until_somebody_tells_of_more():
+    group = Apart(6).group("n2")
+    author = next(did for did, one in group.view.members.items() if one.label == "n1")
+    others = [did for did in group.peers if did != author]
+    peers = {did: replace(peer, acked={**peer.acked, author: 7}) for did, peer in group.peers.items()}
+    told = replace(group, peers=peers)
+    for count in range(len(others)):
+        left = unmet.tellers(told, author, Unmet(dict.fromkeys(others[:count], 7)))
+        assert left == (others[count:] if count < unmet.ANSWERS else [])
+    more = replace(told, peers={**peers, others[0]: replace(peers[others[0]], acked={author: 8})})
+    assert others[0] in unmet.tellers(more, author, Unmet(dict.fromkeys(others[: unmet.ANSWERS], 7)))
+
+
+# --- asking others to hand it on --------------------------------------------------------------------------------------
+
+
+def counted(world, monkeypatch):
+    """How many messages of the kind there have been, by who has sent them, from now on."""
+    sent = Counter()
+    message_for = sync.message_for
+
+    def telling(turn, name, member, unreached=()):
+        group = turn.group(name)
+        sent[group.view.members[group.me].label, bool(unreached)] += 1
+        return message_for(turn, name, member, unreached)
+
+    monkeypatch.setattr(sync, "message_for", telling)
+    return sent
+
+
+def test_who_is_away_costs_a_few_messages(monkeypatch):
+    world = Apart(5)
+    for number in range(4):
+        world.part("n4", f"n{number}")
+    world.run(for_ms=600_000)
+    sent = counted(world, monkeypatch)
+    world.ask("n3", SendPost("friends", "hello"))
+    world.run(for_ms=600_000)
+    asked = sum(count for (_, unreached), count in sent.items() if unreached)
+    assert asked == sent["n3", True] == relay.ROUNDS_MAX * relay.HELPERS, "the one who has said something, and it alone"
+
+
+def test_nobody_is_told_of_by_a_place_that_means_nothing(monkeypatch):
+    world = Apart(4)
+    world.run(for_ms=60_000)
+    world.ask("n1", SendPost("friends", "hello"))
+    world.run(for_ms=1)
+    group = world.group("n0")
+    author = next(did for did, one in group.view.members.items() if one.label == "n1")
+    world.run(for_ms=60_000)
+    sent = counted(world, monkeypatch)
+
+    def hears(view, places):
+        sent.clear()
+        turn = Turn(world.nodes["n0"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+        relay.hear(turn, group.id, author, view, places)
+        return sum(sent.values())
+
+    mine = world.group("n0").view
+    places = {one.label: place for place, one in enumerate(mine.members.values())}
+    assert hears(mine.checksum, [places["n2"]]) == 1
+    assert hears(mine.checksum, [places["n2"]] * UNREACHED_MAX) == 1
+    assert hears("another", [places["n2"]]) == 0
+    assert hears(mine.checksum, [places["n0"], places["n1"], 99, 2**53 - 1]) == 0
+    assert hears(mine.checksum, []) == 0

@@ -1,0 +1,89 @@
+"""What members say whom we have never met, because nothing leads from them to us.
+
+Only the author itself can say from where on its chain is for somebody who came in later; whoever cannot be reached does
+not say it. So what it has said since we came in is asked of the others, from the newest back. Where that begins, its
+chain begins for us; from then on what follows is missing like anything else (`needs.py`), and what is before it is
+history (`past.py`). Like all that others hand over it is vouched until the author tells us (`vouched.py`).
+
+That a member has nothing for us is no more than its word: several have to say so before no more are asked.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from zerochat.errors import RemoteError
+from zerochat.group import log, mail
+from zerochat.group.effects import Measure
+from zerochat.group.event import Event
+from zerochat.group.history import errands
+from zerochat.group.history.vouched import fetch_beginning, is_unmet
+from zerochat.group.state import Chain, Errand, Group, Spot, Unmet
+from zerochat.group.turn import Turn
+from zerochat.group.wire.run import RUN_EVENTS_MAX
+
+ANSWERS = 3
+"""So many members have to say that they have nothing for us."""
+RETRY_MS, RETRY_MS_MAX = 1_000, 60_000
+NEWEST = 2**53 - 1
+
+
+def seek(turn: Turn, name: str) -> int:
+    """Ask for what somebody has said whom we have not met, if it is time to. When to look again, ms from now; 0: nobody
+    has told of anything like that."""
+    group = turn.group(name)
+    authors = [] if group.agree_by else [did for did in group.view.members if is_unmet(group, did)]
+    known = {did: group.unmet.get(did, Unmet()) for did in authors if did not in group.quarantine}
+    waits = []
+    for author, one in known.items():
+        more = tellers(group, author, one)
+        if not more or mail.reachable(turn, name, author):
+            continue
+        if one.at <= turn.now:
+            able = [member for member in more if errands.free(turn, name, member)]
+            near = [member for member in able if not mail.by_mail(turn, name, member)] or able
+            if near:
+                whom = near[turn.moment.random(1)[0] % len(near)]
+                want = [(author, group.chain(author).seq, NEWEST)]
+                errands.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True, purpose="unmet")
+            delay = min(RETRY_MS << min(one.tries, 10), RETRY_MS_MAX)
+            known[author] = one = replace(one, tries=one.tries + 1, at=turn.now + delay)
+        waits.append(max(RETRY_MS, one.at - turn.now))
+    known = {did: one for did, one in known.items() if one != Unmet()}
+    if not group.agree_by and known != group.unmet:
+        turn.edit(name, unmet=known)
+    return min(waits, default=0)
+
+
+def tellers(group: Group, author: str, one: Unmet) -> list[str]:
+    """The members who tell of more of this chain than they have been asked for; none where enough have answered."""
+    told = {did: peer.acked[author] for did, peer in group.peers.items() if peer.acked.get(author) and did != author}
+    more = [did for did, upto in told.items() if upto > one.answered.get(did, 0)]
+    return more if len(told) - len(more) < ANSWERS else []
+
+
+def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Event]) -> None:
+    """What this member has of somebody's whom we have not met."""
+    (author, _, _), *_ = errand.want
+    group = turn.group(name)
+    me = group.view.members.get(group.me)
+    if me is None or not is_unmet(group, author):
+        return
+    one, told = group.unmet.get(author, Unmet()), group.peers[member].acked.get(author, 0)
+    answered = {did: upto for did, upto in one.answered.items() if did in group.peers} | {member: told}
+    turn.edit(name, unmet={**group.unmet, author: replace(one, answered=answered, tries=0, at=turn.now)})
+    ours = sorted((event for event in events if event.lamport >= me.joined), key=lambda event: event.seq)
+    before, said = turn.agent, len(turn.effects)
+    try:
+        if ours and ours[0].seq != group.chain(author).seq + 1:
+            begun = replace(Chain.after(ours[0].seq - 1), own=Spot(), untold=True)
+            turn.edit(name, chains={**turn.group(name).chains, author: begun})
+        for event in ours:
+            log.hear_shared(turn, name, member, event)
+        if ours:
+            fetch_beginning(turn, name, author)
+    except RemoteError as error:
+        turn.agent = before
+        del turn.effects[said:]
+        turn.say(Measure("dropped", error.code))
+    turn.timer("need", name, RETRY_MS, keep=True)
