@@ -283,7 +283,10 @@ def _one(one: MemberDelivery, nicks: dict[str, str], name: Name, clock: Clock) -
                 f"{who} has not said so yet: its mediator has signed that it holds it{until}; not heard from {heard}."
             )
         case "queued":
-            return f"{who} has not: not connected, and not heard from {heard}. It goes out as soon as there is a way."
+            return (
+                f"{who} has not: not connected, and not heard from {heard}. It goes out as soon as there is a way, and "
+                "whoever else reaches it hands it on."
+            )
     again = f"repeated {'once' if one.tries == 1 else f'{one.tries} times'}" if one.tries else "sent"
     after = f", next at {clock(one.next_try)}" if one.tries and one.next_try else ""
     over = "over a mediator" if one.via == "mediator" else "over a link"

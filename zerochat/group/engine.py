@@ -193,6 +193,7 @@ def _start(turn: Turn, reach: Reach, web: tuple[str, ...]) -> None:
         errands.forget(turn, name)
         turn.timer("gossip", name, sync.RETRY_MS)
         turn.timer("repair", name, sync.RETRY_MS)
+        relay.soon(turn, name)
         turn.timer("need", name, sync.RETRY_MS)
         turn.timer("history", name, sync.RETRY_MS)
         seconds.soon(turn, name)
@@ -255,6 +256,8 @@ def _link(turn: Turn, link: bytes, up: bool) -> None:
     if found is not None:
         name, member = found
         (peers.link_up if up else peers.link_down)(turn, name, member)
+        if up:
+            relay.soon(turn, name)
         seating.progress_all(turn, name)
 
 

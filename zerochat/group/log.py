@@ -152,7 +152,7 @@ def publish(turn: Turn, name: str) -> None:
                 outbox.publish(turn, name, portion, audience, status=status)
     audience = [m for m, peer in group.peers.items() if peer.base < events[-1].seq and m in group.view.members]
     sync.expect_acknowledgement(turn, name, events[0].seq, audience)
-    relay.soon(turn, name, audience)
+    relay.soon(turn, name)
 
 
 # --- others' events -------------------------------------------------------------------------------------------------
@@ -251,6 +251,7 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     if not mail.by_mail(turn, name, sender):  # a mediator may have kept it for days
         turn.edit_peer(name, sender, ahead_ms=body.reach.at - turn.moment.now)
     start_chain(turn, name, sender, body.since, body.pre)
+    lacked = sync.lacks(turn.group(name), sender)
     sync.note_loss(turn, name, sender, body.view, body.have, body.reach.at)
     sync.note(turn, name, sender, body.view, body.have)
     group = turn.group(name)
@@ -259,6 +260,8 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     regain.hear(turn, name, sender, max(body.yours, body.seen))
     if group.mode.signs:
         subscribing.hear(turn, name, sender, body)
+    if lacked and not sync.lacks(turn.group(name), sender):
+        relay.soon(turn, name)
     if body.gap:
         sync.answer_gap(turn, name, sender)
     sync.answer_lag(turn, name, sender)

@@ -8,7 +8,7 @@ time that something is said.
 
 from collections.abc import Sequence
 
-from zerochat.group import mail, sync
+from zerochat.group import conduct, mail, sync
 from zerochat.group.state import Group
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import UNREACHED_MAX
@@ -19,11 +19,14 @@ ROUNDS_MAX = 3
 """So often, each time that something is said: whoever nobody reaches is not there."""
 HELPERS = 2
 """Members who are asked in each round."""
+ASK_BYTES = 2 * 1024
+"""What it counts for in what a member may send that we tell another one something because of it."""
 
 
-def soon(turn: Turn, name: str, audience: Sequence[str]) -> None:
-    """Something was said for these members: see in a moment whether all of them can be told."""
-    if not all(mail.reachable(turn, name, member) for member in audience):
+def soon(turn: Turn, name: str) -> None:
+    """Something was said, or a member can help now that could not: see in a moment whether somebody cannot be told."""
+    group = turn.group(name)
+    if any(_is_unreached(turn, group, member) for member in group.peers):
         turn.timer("relay", f"{name} 1", RELAY_MS, keep=True)
 
 
@@ -67,4 +70,5 @@ def hear(turn: Turn, name: str, sender: str, view: str, unreached: Sequence[int]
     for place, member in enumerate(group.view.members):
         known = group.peers.get(member) if place in places and member != sender else None
         if known is not None and mail.linked(turn, name, member) and upto > known.acked.get(sender, 0):
+            conduct.charge(turn, name, sender, ASK_BYTES)
             sync.ask(turn, name, member)

@@ -5,7 +5,8 @@ not say it. So what it has said since we came in is asked of the others, from th
 chain begins for us; from then on what follows is missing like anything else (`needs.py`), and what is before it is
 history (`past.py`). Like all that others hand over it is vouched until the author tells us (`vouched.py`).
 
-That a member has nothing for us is no more than its word: several have to say so before no more are asked.
+That a member has nothing for us is no more than its word: several have to say so before no more are asked. Nor is one
+believed alone that the chain begins for us behind all that the others tell of.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from zerochat.group import log, mail
 from zerochat.group.effects import Measure
 from zerochat.group.event import Event
 from zerochat.group.history import errands
-from zerochat.group.history.vouched import fetch_beginning, is_unmet
+from zerochat.group.history.vouched import fetch_beginning, give_up, is_beyond, is_unmet
 from zerochat.group.state import Chain, Errand, Group, Spot, Unmet
 from zerochat.group.turn import Turn
 from zerochat.group.wire.run import RUN_EVENTS_MAX
@@ -25,7 +26,6 @@ from zerochat.group.wire.run import RUN_EVENTS_MAX
 ANSWERS = 3
 """So many members have to say that they have nothing for us."""
 RETRY_MS, RETRY_MS_MAX = 1_000, 60_000
-NEWEST = 2**53 - 1
 
 
 def seek(turn: Turn, name: str) -> int:
@@ -44,7 +44,7 @@ def seek(turn: Turn, name: str) -> int:
             near = [member for member in able if not mail.by_mail(turn, name, member)] or able
             if near:
                 whom = near[turn.moment.random(1)[0] % len(near)]
-                want = [(author, group.chain(author).seq, NEWEST)]
+                want = [(author, _begin(group, author, whom), group.peers[whom].acked[author])]
                 errands.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True, purpose="unmet")
             delay = min(RETRY_MS << min(one.tries, 10), RETRY_MS_MAX)
             known[author] = one = replace(one, tries=one.tries + 1, at=turn.now + delay)
@@ -56,10 +56,21 @@ def seek(turn: Turn, name: str) -> int:
 
 
 def tellers(group: Group, author: str, one: Unmet) -> list[str]:
-    """The members who tell of more of this chain than they have been asked for; none where enough have answered."""
-    told = {did: peer.acked[author] for did, peer in group.peers.items() if peer.acked.get(author) and did != author}
-    more = [did for did, upto in told.items() if upto > one.answered.get(did, 0)]
-    return more if len(told) - len(more) < ANSWERS else []
+    """The members who tell of more of this chain than they have answered for, and than enough others have."""
+    told = {did: peer.acked.get(author, 0) for did, peer in group.peers.items() if did != author}
+    asked = one.answered.values()
+    return [
+        did
+        for did, upto in told.items()
+        if upto > max(one.answered.get(did, 0), _begin(group, author, did))
+        and sum(height >= upto for height in asked) < ANSWERS
+    ]
+
+
+def _begin(group: Group, author: str, member: str) -> int:
+    """Behind which place of this chain this member is asked for it."""
+    chain = group.chain(author)
+    return 0 if is_beyond(group, author) and member != chain.by else chain.seq
 
 
 def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Event]) -> None:
@@ -75,6 +86,8 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
     ours = sorted((event for event in events if event.lamport >= me.joined), key=lambda event: event.seq)
     before, said = turn.agent, len(turn.effects)
     try:
+        if ours and is_beyond(group, author) and member != group.chain(author).by:
+            give_up(turn, name, author)
         if ours and ours[0].seq != group.chain(author).seq + 1:
             begun = replace(Chain.after(ours[0].seq - 1), own=Spot(), untold=True)
             turn.edit(name, chains={**turn.group(name).chains, author: begun})

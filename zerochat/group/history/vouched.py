@@ -37,7 +37,17 @@ def is_unmet(group: Group, author: str) -> bool:
     known, me, chain = group.view.members.get(author), group.view.known(group.me), group.chain(author)
     if known is None or me is None or author == group.me or not group.entry or is_whole(group, author):
         return False
-    return author not in group.chains or (chain.untold and chain.lamport < me.joined)
+    return author not in group.chains or (chain.untold and (chain.lamport < me.joined or is_beyond(group, author)))
+
+
+def is_beyond(group: Group, author: str) -> bool:
+    """Whether a chain that only one member has told us of begins behind all that the others tell of it: made up, it
+    would keep from us what there is."""
+    chain = group.chain(author)
+    if not chain.untold or chain.past is None or chain.own is None or chain.own.seq:
+        return False
+    others = [peer.acked.get(author, 0) for did, peer in group.peers.items() if did not in (author, chain.by)]
+    return 0 < max(others, default=0) < chain.past.first
 
 
 def signed_by(group: Group, author: str) -> dict[int, list[Event]]:
@@ -122,6 +132,11 @@ def _go_back(turn: Turn, name: str, author: str, liar: str = "") -> None:
     _put(turn, group, author, back)
 
 
+def give_up(turn: Turn, name: str, author: str) -> None:
+    """Believe nothing of this chain, of which its author has said nothing, that somebody has handed over."""
+    _go_back(turn, name, author)
+
+
 def _refute(turn: Turn, name: str, author: str, by: str, after: int, upto: int) -> None:
     turn.say(Refute(name, author, after, upto), Notify(Refuted(name, author, by, after, upto)))
     keeping.refuted(turn, name, author, after, upto)
@@ -157,8 +172,9 @@ def begun(turn: Turn, name: str, author: str, since: int) -> Chain:
     chain = turn.group(name).chain(author)
     fetched = chain.past
     first = 1 if fetched is None else fetched.first
-    if chain.untold and chain.own is None and chain.seq and first <= since + 1 <= chain.seq + 1:
-        return replace(chain, untold=False)  # the author has confirmed it meanwhile
+    confirmed = chain.seq if chain.own is None else chain.own.seq
+    if chain.untold and confirmed and first <= since + 1 <= confirmed + 1:
+        return replace(chain, untold=False)
     fresh = Chain.after(since)
     if chain.own is None:
         return fresh
