@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.test_completeness import Parted
 from tests.test_join import Small
 from zerochat.group import notices, relay, sync
-from zerochat.group.event import POST
+from zerochat.group.event import POST, Event
 from zerochat.group.history import needs, unmet
 from zerochat.group.membership import Policy
 from zerochat.group.modes import MODES
@@ -123,17 +123,92 @@ def test_somebody_who_says_that_there_is_nothing_is_not_believed_alone(monkeypat
         assert world.gets("n2", f"number {number}", for_ms=60_000)
 
 
+@pytest.mark.parametrize("history", ["none", "all"])
+@pytest.mark.parametrize("place", [50, 2**53 - 3])
+def test_who_makes_up_that_the_chain_begins_far_away_keeps_nothing_from_others(monkeypatch, history, place):
+    """n3 tells of more than there is, and hands over something that it has made up as the end of it."""
+    lied = []
+    fetched, have = needs.fetched, sync.have
+
+    def is_liar(group):
+        return group.view.members[group.me].label == "n3"
+
+    def telling(group):
+        told = have(group)
+        if is_liar(group):
+            labels = [one.label for one in group.view.members.values()]
+            told = [place + 1 if label == "n1" else upto for label, upto in zip(labels, told, strict=True)]
+        return told
+
+    def lying(turn, found):
+        group = turn.agent.groups[found.group]
+        ((author, after, upto), *_) = found.want
+        if is_liar(group) and found.back and group.view.members[author].label == "n1" and after < place <= upto:
+            lie = Event(
+                group.id,
+                POST,
+                author,
+                place,
+                group.id,
+                (),
+                (),
+                group.lamport + 1,
+                turn.now,
+                {"text": "lie"},
+            )
+            found = replace(found, records=(lie.record,), more=False)
+            lied.append(place)
+        fetched(turn, found)
+
+    monkeypatch.setattr(needs, "fetched", lying)
+    monkeypatch.setattr(sync, "have", telling)
+    for seed in range(4):
+        world = Apart(5, Policy(history=history))
+        world.dice.seed(seed)
+        world.run(for_ms=60_000)
+        for number in range(4):
+            world.ask("n1", SendPost("friends", f"number {number}"))
+            world.run(for_ms=60_000)
+        assert {f"number {number}" for number in range(4)} <= set(world.texts("n2"))
+        world.meet()
+        world.ask("n1", SendPost("friends", "here"))
+        world.run(for_ms=120_000)
+        assert set(world.vouched("n2").values()) == {""} and len(world.texts("n2")) == 5
+    assert lied
+
+
 def test_enough_answers_are_enough_until_somebody_tells_of_more():
     group = Apart(6).group("n2")
     author = next(did for did, one in group.view.members.items() if one.label == "n1")
     others = [did for did in group.peers if did != author]
-    peers = {did: replace(peer, acked={**peer.acked, author: 7}) for did, peer in group.peers.items()}
-    told = replace(group, peers=peers)
+
+    def told(heights):
+        peers = {did: replace(group.peers[did], acked={author: upto}) for did, upto in heights.items()}
+        return replace(group, peers={**group.peers, **peers})
+
+    same = dict.fromkeys(others, 7)
     for count in range(len(others)):
-        left = unmet.tellers(told, author, Unmet(dict.fromkeys(others[:count], 7)))
+        left = unmet.tellers(told(same), author, Unmet(dict.fromkeys(others[:count], 7)))
         assert left == (others[count:] if count < unmet.ANSWERS else [])
-    more = replace(told, peers={**peers, others[0]: replace(peers[others[0]], acked={author: 8})})
-    assert others[0] in unmet.tellers(more, author, Unmet(dict.fromkeys(others[: unmet.ANSWERS], 7)))
+    all_but_one = Unmet(dict.fromkeys(others[:-1], 7))
+    for more in (others[0], others[-1]):
+        assert unmet.tellers(told({**same, more: 8}), author, all_but_one) == [more]
+
+
+def test_it_does_not_matter_who_else_has_lost_the_author():
+    """All of them say truly that they have nothing for the newcomer, but for one."""
+    for seed in range(6):
+        world = Apart(7, Policy(history="none"), coming=False)
+        world.dice.seed(seed)
+        for name in ("n1", "n3", "n4", "n5", "n6"):
+            world.come(name)
+        world.ask("n1", SendPost("friends", "before"))
+        world.come("n2")
+        world.run(for_ms=60_000)
+        for name in ("n3", "n4", "n5", "n6"):
+            world.part("n1", name)
+        world.ask("n1", SendPost("friends", "after"))
+        assert world.gets("n2", "after", for_ms=30_000)
 
 
 # --- asking others to hand it on --------------------------------------------------------------------------------------
@@ -188,3 +263,19 @@ def test_nobody_is_told_of_by_a_place_that_means_nothing(monkeypatch):
     assert hears("another", [places["n2"]]) == 0
     assert hears(mine.checksum, [places["n0"], places["n1"], 99, 2**53 - 1]) == 0
     assert hears(mine.checksum, []) == 0
+
+
+def test_others_are_asked_again_when_they_can_help():
+    """After its author has started anew right after it has said something, and when somebody who can help is back."""
+    world = Apart()
+    world.run(for_ms=60_000)
+    world.ask("n1", SendPost("friends", "started"))
+    world.run(for_ms=300)
+    world.restart("n1")
+    assert world.gets("n2", "started")
+    world.part("n1", "n0")
+    world.ask("n1", SendPost("friends", "alone"))
+    world.run(for_ms=300_000)
+    world.cut.discard(frozenset(("n0", "n1")))
+    world.restart("n1")
+    assert world.gets("n2", "alone")
