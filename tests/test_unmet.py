@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tests.test_completeness import Parted
 from tests.test_join import Small
-from zerochat.group import notices, relay, sync
+from zerochat.group import notices, outbox, relay, sync
 from zerochat.group.event import POST, Event
 from zerochat.group.history import needs, unmet
 from zerochat.group.membership import Policy
@@ -128,7 +128,7 @@ def test_somebody_who_says_that_there_is_nothing_is_not_believed_alone(monkeypat
 def test_who_makes_up_that_the_chain_begins_far_away_keeps_nothing_from_others(monkeypatch, history, place):
     """n3 tells of more than there is, and hands over something that it has made up as the end of it."""
     lied = []
-    fetched, have = needs.fetched, sync.have
+    fetched, have = needs.fetched, outbox.have
 
     def is_liar(group):
         return group.view.members[group.me].label == "n3"
@@ -161,7 +161,7 @@ def test_who_makes_up_that_the_chain_begins_far_away_keeps_nothing_from_others(m
         fetched(turn, found)
 
     monkeypatch.setattr(needs, "fetched", lying)
-    monkeypatch.setattr(sync, "have", telling)
+    monkeypatch.setattr("zerochat.group.sync.have", telling)
     for seed in range(4):
         world = Apart(5, Policy(history=history))
         world.dice.seed(seed)
