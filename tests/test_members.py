@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tests.test_join import Small
 from zerochat.errors import NotAMember, RemoteError
-from zerochat.group import commands, log
+from zerochat.group import commands, log, peers
 from zerochat.group.commands import ReadOnly
 from zerochat.group.contact import member_link
 from zerochat.group.effects import Answer, Changed, Refuse, Voted
@@ -152,6 +152,42 @@ def test_a_group_goes_on_without_its_owner(admins):
     invitation = world.says("n2", CreateInvitation("friends", 3600, 1)).invitation
     world.says("n0", AcceptInvitation(invitation, "n0"))
     assert world.group("n2").view.members[world.group("n0").me].role == "writer", "whoever comes back owns nothing"
+
+
+@pytest.mark.parametrize("keys", [*MODES, "sender-key"])
+def test_whoever_says_very_much_and_leaves_is_heard_to_the_end(keys):
+    """Its farewell comes before its last words, and nobody closes the connection on these."""
+    world = Ruled(3, keys=keys)
+    for number in range(1_000):
+        world.ask("n2", SendPost("friends", f"number {number}"))
+    world.ask("n2", LeaveGroup("friends"))
+    world.run(for_ms=300_000)
+    assert all(len(world.texts(name)) == 1_000 for name in world.nodes)
+    assert world.nodes["n2"].agent.groups[world.id].state == "left"
+    assert not any(world.group("n2").me in world.group(name).peers for name in ("n0", "n1"))
+
+
+def test_whoever_leaves_and_does_not_say_the_rest_is_not_waited_for():
+    """The place of its farewell promises more than ever comes."""
+    world = Ruled(3)
+    node, leaver = world.nodes["n0"], world.group("n2").me
+    world.ask("n2", LeaveGroup("friends"))
+    world.run(for_ms=100)
+    group = world.group("n0")
+    seq, gone = group.chain(leaver).seq, group.view.former[leaver]
+    former = {leaver: replace(gone, until=seq + 5)}
+    owing = replace(node.agent, groups={group.id: replace(group, view=replace(group.view, former=former))})
+
+    def stays(*looked):
+        turn = Turn(owing, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+        peers.farewell(turn, group.id, leaver, *looked)
+        return leaver in turn.group(group.id).peers
+
+    assert stays() and stays(seq - 1, peers.FAREWELLS_MAX - 1), "more may come, and has"
+    assert not stays(seq, 1), "nothing has come since"
+    assert not stays(seq - 1, peers.FAREWELLS_MAX), "but not for ever"
+    owing = replace(owing, up=frozenset())
+    assert not stays(), "nor where nothing leads there any more"
 
 
 @pytest.mark.parametrize("keys", MODES)

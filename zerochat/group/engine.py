@@ -333,7 +333,7 @@ def _timer(turn: Turn, key: str) -> None:
         case "listen":
             pairing.listen(turn, name, more[0], int(more[1]), bool(more[2:]))
         case "farewell":
-            peers.farewell(turn, name, more[0])
+            peers.farewell(turn, name, more[0], *map(int, more[1:]))
         case "agree":
             seating.progress_all(turn, name)
         case "requests":

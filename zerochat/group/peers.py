@@ -32,6 +32,8 @@ PEERS_MAX = HAVE_MAX
 """Connections that one group may cost; only people who join at once through different members get it that far."""
 FAREWELL_MS = 5_000
 """How long a member who has left can still hear our last acknowledgement."""
+FAREWELLS_MAX = 120
+"""So many times as long for whoever has still something to say that it had said before."""
 REMOVED_MS = 800
 """How long one who was put out can still hear that, and say what makes it void if there is something; nothing else that
 it says is heard."""
@@ -189,9 +191,18 @@ def part(turn: Turn, name: str, member: str) -> None:
     turn.timer("farewell", f"{name} {member}", delay_ms)
 
 
-def farewell(turn: Turn, name: str, member: str) -> None:
-    """Close everything towards a member who has left, unless what put it out was void."""
-    if member not in turn.group(name).view.members:
+def farewell(turn: Turn, name: str, member: str, had: int = -1, looked: int = 0) -> None:
+    """Close everything towards a member who has left, unless what put it out was void. Its farewell comes before what
+    it said last, where that is much; so as long as there is ever more of that, which `had` tells (up to which place it
+    was here when we `looked` before, so many times), the link stays."""
+    group = turn.group(name)
+    if member in group.view.members or member not in group.peers:
+        return
+    seq, until = group.chain(member).seq, group.view.former[member].until if member in group.view.former else None
+    coming = until is not None and had < seq < until and member not in group.view.removed
+    if coming and looked < FAREWELLS_MAX and group.peers[member].link in turn.agent.up:
+        turn.timer("farewell", f"{name} {member} {seq} {looked + 1}", FAREWELL_MS)
+    else:
         close(turn, name, member)
 
 
