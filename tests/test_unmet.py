@@ -87,6 +87,29 @@ def test_what_was_said_before_somebody_s_time_stays_with_those_who_were_there():
 
 
 @pytest.mark.parametrize("keys", MODES)
+def test_what_an_author_said_before_it_knew_of_somebody_stays_when_they_meet(keys):
+    """In a group whose past is not for newcomers: it was said since that one came in."""
+    world = Apart(4, Policy(history="none"), keys, coming=False)
+    for name in ("n1", "n3"):
+        world.come(name)
+    world.ask("n1", SendPost("friends", "before"))
+    world.run(for_ms=3_000)
+    for name in ("n0", "n3"):
+        world.part("n1", name)
+    world.come("n2")
+    world.run(for_ms=60_000)
+    for number in range(5):
+        world.ask("n1", SendPost("friends", f"early {number}"))
+    world.cut = {frozenset(("n1", "n2"))}
+    world._connect_all()
+    assert world.gets("n2", "early 4", for_ms=900_000) and len(world.texts("n2")) == 5
+    world.meet()
+    world.ask("n1", SendPost("friends", "here"))
+    world.run(for_ms=300_000)
+    assert sorted(world.vouched("n2").items()) == [*((f"early {number}", "") for number in range(5)), ("here", "")]
+
+
+@pytest.mark.parametrize("keys", MODES)
 def test_when_they_meet_after_all_each_confirms_what_it_has_said(keys):
     world = Apart(3, None, keys)
     world.run(for_ms=60_000)

@@ -32,8 +32,9 @@ PEERS_MAX = HAVE_MAX
 """Connections that one group may cost; only people who join at once through different members get it that far."""
 FAREWELL_MS = 5_000
 """How long a member who has left can still hear our last acknowledgement."""
-FAREWELLS_MAX = 120
-"""So many times as long for whoever has still something to say that it had said before."""
+FAREWELLS_MAX, FAREWELLS_IN_VAIN = 120, 6
+"""So many times as long for whoever has still something to say that it had said before, and where nothing of that has
+come in the meantime."""
 REMOVED_MS = 800
 """How long one who was put out can still hear that, and say what makes it void if there is something; nothing else that
 it says is heard."""
@@ -193,15 +194,17 @@ def part(turn: Turn, name: str, member: str) -> None:
 
 def farewell(turn: Turn, name: str, member: str, had: int = -1, looked: int = 0) -> None:
     """Close everything towards a member who has left, unless what put it out was void. Its farewell comes before what
-    it said last, where that is much; so as long as there is ever more of that, which `had` tells (up to which place it
-    was here when we `looked` before, so many times), the link stays."""
+    it said last, where that is much; so the link stays as long as there is ever more of that, and for a while where it
+    is down or nothing comes. `had`: up to which place it was here when we looked before; `looked`: what that counted.
+    """
     group = turn.group(name)
     if member in group.view.members or member not in group.peers:
         return
     seq, until = group.chain(member).seq, group.view.former[member].until if member in group.view.former else None
-    coming = until is not None and had < seq < until and member not in group.view.removed
-    if coming and looked < FAREWELLS_MAX and group.peers[member].link in turn.agent.up:
-        turn.timer("farewell", f"{name} {member} {seq} {looked + 1}", FAREWELL_MS)
+    coming = until is not None and seq < until and member not in group.view.removed
+    if coming and looked < FAREWELLS_MAX:
+        looked += 1 if seq != had else FAREWELLS_MAX // FAREWELLS_IN_VAIN
+        turn.timer("farewell", f"{name} {member} {seq} {looked}", FAREWELL_MS)
     else:
         close(turn, name, member)
 

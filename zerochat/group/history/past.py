@@ -147,10 +147,12 @@ def _tries_max(group: Group) -> int:
 
 def _cut_off(group: Group) -> set[str]:
     """The authors who have gone, or whom we have never met, and of whose chains somebody had only the end: nobody tells
-    us from where on they are for us, and each may have less of them than the next one."""
+    us from where on they are for us, and each may have less of them than the next one. And those who know of us only
+    since later than others have let us in."""
     authors = (*group.view.former, *group.view.members)
     found = {author: group.chains[author] for author in authors if author in group.chains}
-    return {did for did, chain in found.items() if chain.untold and chain.past is not None and chain.past.first > 1}
+    pasts = {did: chain.past for did, chain in found.items() if chain.past is not None and chain.past.first > 1}
+    return {did for did, past in pasts.items() if past.ours or found[did].untold}
 
 
 def _rules(group: Group) -> tuple[str, str]:
@@ -296,7 +298,7 @@ def _prepend(turn: Turn, name: str, member: str, author: str, events: Iterable[E
             unheard.note(turn, name, event, counts=False)
         got += 1
     if got:
-        past = Past(first, before, anchored, top, (past.by or member) if top else "")
+        past = Past(first, before, anchored, top, (past.by or member) if top else "", past.ours)
         turn.edit(name, chains={**group.chains, author: replace(chain, past=past)}, lamport=read)
     return got
 

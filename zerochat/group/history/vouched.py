@@ -85,7 +85,7 @@ def hear_signed(turn: Turn, name: str, event: Event) -> None:
         anchor(turn, name, author, past.top.seq, event.pre)
         return
     _refute(turn, name, author, past.by, past.first - 1, past.top.seq)
-    _put(turn, turn.group(name), author, replace(chain, past=Past(past.top.seq + 1)))
+    _put(turn, turn.group(name), author, replace(chain, past=Past(past.top.seq + 1, ours=past.ours)))
     fetch_anew(turn, name, author)
 
 
@@ -180,7 +180,14 @@ def begun(turn: Turn, name: str, author: str, since: int) -> Chain:
         return fresh
     meets = fetched is not None and fetched.top is not None and fetched.top.seq == since
     _refute(turn, name, author, "", since if meets else chain.own.seq, chain.seq)
-    return replace(fresh, past=fetched if meets else fresh.past)
+    before = fetched if meets else fresh.past
+    ours = chain.untold and first <= since and chain.lamport >= _joined(turn.group(name))
+    return replace(fresh, past=replace(before, ours=before.ours or ours) if before is not None else None)
+
+
+def _joined(group: Group) -> int:
+    known = group.view.known(group.me)
+    return known.joined if known is not None else 0
 
 
 def full(past: Past) -> bool:
@@ -232,7 +239,7 @@ def _met(turn: Turn, name: str, author: str, past: Past, seq: int, tip: str) -> 
             return replace(past, top=None, by="", anchored=True)
         _refute(turn, name, author, past.by, below, seq)
         fetch_anew(turn, name, author)
-        return Past(seq + 1, tip, anchored=True)
+        return Past(seq + 1, tip, anchored=True, ours=past.ours)
     if past.first == seq + 1:
         return replace(past, before=tip, anchored=True)
     return past

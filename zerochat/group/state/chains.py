@@ -29,6 +29,8 @@ class Past(Struct, frozen=True):
     """The newest of what was fetched, until the author's own word confirms it; None: there is nothing to confirm."""
     by: str = ""
     """Who has handed that over."""
+    ours: bool = False
+    """Whether some of it was said since we came in, and is for us in any group."""
 
 
 class Chain(Struct, frozen=True):
