@@ -218,6 +218,25 @@ def test_enough_answers_are_enough_until_somebody_tells_of_more():
         assert unmet.tellers(told({**same, more: 8}), author, all_but_one) == [more]
 
 
+def test_an_answer_counts_for_what_was_asked_and_not_for_what_is_told_by_then():
+    """Whoever goes on hearing the author while it is asked is asked again."""
+    world = Apart(policy=Policy(history="none"), coming=False)
+    world.come("n1")
+    world.ask("n1", SendPost("friends", "before"))
+    world.run(for_ms=3_000)
+    world.come("n2")
+    author, asked = world.group("n1").me, lambda: any(one.want for one in world.group("n2").errands.values())
+    assert world.run(asked, for_ms=60_000)
+    (member, errand), *_ = world.group("n2").errands.items()
+    group = world.group("n2")
+    peers = {**group.peers, member: replace(group.peers[member], acked={author: 9})}
+    agent = replace(world.nodes["n2"].agent, groups={group.id: replace(group, peers=peers)})
+    turn = Turn(agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    unmet.take(turn, group.id, member, errand, [])
+    assert turn.group(group.id).unmet[author].answered == {member: 1}
+    assert unmet.tellers(turn.group(group.id), author, turn.group(group.id).unmet[author]) == [member]
+
+
 def test_it_does_not_matter_who_else_has_lost_the_author():
     """All of them say truly that they have nothing for the newcomer, but for one."""
     for seed in range(6):

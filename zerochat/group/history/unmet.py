@@ -18,7 +18,7 @@ from zerochat.group import log, mail
 from zerochat.group.effects import Measure
 from zerochat.group.event import Event
 from zerochat.group.history import errands
-from zerochat.group.history.vouched import fetch_beginning, give_up, is_beyond, is_unmet
+from zerochat.group.history.vouched import fetch_beginning, go_back, is_beyond, is_unmet
 from zerochat.group.state import Chain, Errand, Group, Spot, Unmet
 from zerochat.group.turn import Turn
 from zerochat.group.wire.run import RUN_EVENTS_MAX
@@ -75,19 +75,19 @@ def _begin(group: Group, author: str, member: str) -> int:
 
 def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Event]) -> None:
     """What this member has of somebody's whom we have not met."""
-    (author, _, _), *_ = errand.want
+    ((author, _, upto),) = errand.want
     group = turn.group(name)
     me = group.view.members.get(group.me)
     if me is None or not is_unmet(group, author):
         return
-    one, told = group.unmet.get(author, Unmet()), group.peers[member].acked.get(author, 0)
-    answered = {did: upto for did, upto in one.answered.items() if did in group.peers} | {member: told}
+    one = group.unmet.get(author, Unmet())
+    answered = {did: upto for did, upto in one.answered.items() if did in group.peers} | {member: upto}
     turn.edit(name, unmet={**group.unmet, author: replace(one, answered=answered, tries=0, at=turn.now)})
     ours = sorted((event for event in events if event.lamport >= me.joined), key=lambda event: event.seq)
     before, said = turn.agent, len(turn.effects)
     try:
         if ours and is_beyond(group, author) and member != group.chain(author).by:
-            give_up(turn, name, author)
+            go_back(turn, name, author)
         if ours and ours[0].seq != group.chain(author).seq + 1:
             begun = replace(Chain.after(ours[0].seq - 1), own=Spot(), untold=True)
             turn.edit(name, chains={**turn.group(name).chains, author: begun})

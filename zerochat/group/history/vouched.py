@@ -33,7 +33,7 @@ def is_whole(group: Group, author: str) -> bool:
 
 def is_unmet(group: Group, author: str) -> bool:
     """Whether this member was here before us, has never told us from where on its chain is for us, and nothing is here
-    that it has said since we came."""
+    that it has said since we came, unless by the word of one member alone."""
     known, me, chain = group.view.members.get(author), group.view.known(group.me), group.chain(author)
     if known is None or me is None or author == group.me or not group.entry or is_whole(group, author):
         return False
@@ -104,7 +104,7 @@ def hear_author(turn: Turn, name: str, event: Event) -> None:
         _confirm(turn, name, event.author, chain.own.seq, chain.seq)
         _put(turn, group, event.author, replace(chain, own=None, by=""))
         return
-    _go_back(turn, name, event.author, chain.by if event.seq >= chain.seq else "")
+    go_back(turn, name, event.author, chain.by if event.seq >= chain.seq else "")
 
 
 def hear_voucher(turn: Turn, name: str, event: Event) -> None:
@@ -113,10 +113,10 @@ def hear_voucher(turn: Turn, name: str, event: Event) -> None:
     group = turn.group(name)
     chain = group.chain(event.author)
     if chain.own is not None and event.seq == chain.seq + 1 and chain.tip not in ("", event.pre):
-        _go_back(turn, name, event.author)
+        go_back(turn, name, event.author)
 
 
-def _go_back(turn: Turn, name: str, author: str, liar: str = "") -> None:
+def go_back(turn: Turn, name: str, author: str, liar: str = "") -> None:
     """Believe no more of this chain than its author's own word. What others have handed over beyond that comes anew as
     soon as the author says the same; `liar`: who has handed over what it does not say."""
     group = turn.group(name)
@@ -130,11 +130,6 @@ def _go_back(turn: Turn, name: str, author: str, liar: str = "") -> None:
         return
     back = replace(chain, seq=own.seq, tip=own.tip, lamport=own.lamport, own=None, by="")
     _put(turn, group, author, back)
-
-
-def give_up(turn: Turn, name: str, author: str) -> None:
-    """Believe nothing of this chain, of which its author has said nothing, that somebody has handed over."""
-    _go_back(turn, name, author)
 
 
 def _refute(turn: Turn, name: str, author: str, by: str, after: int, upto: int) -> None:
@@ -174,7 +169,7 @@ def begun(turn: Turn, name: str, author: str, since: int) -> Chain:
     first = 1 if fetched is None else fetched.first
     confirmed = chain.seq if chain.own is None else chain.own.seq
     if chain.untold and confirmed and first <= since + 1 <= confirmed + 1:
-        return replace(chain, untold=False)
+        return replace(chain, untold=False)  # the author has confirmed so much of it meanwhile
     fresh = Chain.after(since)
     if chain.own is None:
         return fresh
