@@ -10,14 +10,22 @@ from tests.test_completeness import Parted
 from tests.test_join import Small
 from zerochat.group import notices, outbox, relay, sync
 from zerochat.group.event import POST, Event
-from zerochat.group.history import needs, unmet
+from zerochat.group.history import needs, unmet, vouched
 from zerochat.group.membership import Policy
 from zerochat.group.modes import MODES
 from zerochat.group.state import Unmet
-from zerochat.group.stimuli import AcceptInvitation, CreateGroup, CreateInvitation, Moment, SendPost
+from zerochat.group.stimuli import (
+    AcceptInvitation,
+    CreateGroup,
+    CreateInvitation,
+    LeaveGroup,
+    Moment,
+    RemoveMember,
+    SendPost,
+)
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import UNREACHED_MAX
-from zerochat.sim.world import SIMULATED_PACKERS
+from zerochat.sim.world import SIMULATED_PACKERS, Faults
 
 SOON_MS = 2 * relay.RELAY_MS + needs.MEET_MS
 
@@ -127,6 +135,73 @@ def test_when_they_meet_after_all_each_confirms_what_it_has_said(keys):
         assert sorted(world.vouched(name).items()) == [(text, "") for text in sorted(everything)]
         assert world.whole(name).complete and not world.group(name).unmet
         assert not any(notice.by for notice in world.heard(name, notices.Refuted)), "nobody has lied"
+
+
+@pytest.mark.parametrize("history", ["none", "all"])
+@pytest.mark.parametrize("keys", ["pairwise-multi", "pairwise-single"])
+def test_nothing_goes_and_comes_again_when_they_meet(keys, history):
+    """The author says what its last word is, and that all leads up to it. It repeats 64 at a time."""
+    world = Apart(3, Policy(history=history), keys)
+    world.faults = Faults(loss=0, duplication=0, delay_ms_max=1)
+    world.run(for_ms=60_000)
+    for number in range(100):
+        for author in ("n1", "n2"):
+            world.ask(author, SendPost("friends", f"{author} says {number}"))
+    world.run(until=lambda: len(world.texts("n1")) == len(world.texts("n2")) == 200, for_ms=60_000)
+    assert len(world.texts("n1")) == len(world.texts("n2")) == 200
+    world.meet()
+    world.run(for_ms=60_000)
+    for name in ("n1", "n2"):
+        assert set(world.vouched(name).values()) == {""} and world.whole(name).complete
+        assert not world.heard(name, notices.Refuted)
+        assert sum(notice.upto - notice.after for notice in world.heard(name, notices.Confirmed)) == 100
+
+
+@pytest.mark.parametrize("name", ["another", "later"])
+def test_a_last_word_confirms_nothing_but_what_leads_up_to_it(name):
+    """`another`: the author has said something else in that place; `later`: it is for us only from a later place on."""
+    world = Apart(policy=Policy(history="none"), coming=False)
+    world.come("n1")
+    world.ask("n1", SendPost("friends", "before"))
+    world.come("n2")
+    world.run(for_ms=60_000)
+    world.ask("n1", SendPost("friends", "there"))
+    assert world.gets("n2", "there")
+    group, author = world.group("n2"), world.group("n1").me
+    chain = group.chain(author)
+    turn = Turn(world.nodes["n2"].agent, Moment(world.now, world.dice.randbytes), SIMULATED_PACKERS)
+    tip, since = ("x" * 43, 0) if name == "another" else (chain.tip, chain.seq + 1)
+    assert not vouched.hear_last(turn, world.id, author, chain.seq, tip, since)
+    assert turn.group(world.id) == group and not turn.effects
+    assert vouched.hear_last(turn, world.id, author, chain.seq, chain.tip, 1)
+    assert turn.group(world.id).chain(author).own is None
+
+
+@pytest.mark.parametrize("keys", MODES)
+@pytest.mark.parametrize("history", ["none", "all"])
+@pytest.mark.parametrize("gone", ["put out", "left"])
+@pytest.mark.parametrize("said", [(), ("after",)])
+def test_of_who_has_gone_before_they_could_meet_nothing_is_missing(keys, history, gone, said):
+    world = Apart(4, Policy(history=history), keys, coming=False)
+    for name in ("n1", "n3"):
+        world.come(name)
+    world.ask("n1", SendPost("friends", "before"))
+    world.run(for_ms=3_000)
+    world.come("n2")
+    world.run(for_ms=60_000)
+    for text in said:
+        world.ask("n1", SendPost("friends", text))
+        world.run(for_ms=10_000)
+    if gone == "left":
+        world.ask("n1", LeaveGroup(world.id))
+    for name in ("n0", "n3") if gone == "put out" else ():
+        world.ask(name, SendPost("friends", "heard"))  # so that what it has said counts
+        world.ask(name, RemoveMember(world.id, world.group("n1").me))
+    world.run(for_ms=900_000)
+    assert world.group("n1").me in world.group("n2").view.former
+    ours = ("before", *said) if history == "all" else said
+    assert [text for text in world.texts("n2") if text != "heard"] == [*ours]
+    assert world.whole("n2").complete
 
 
 def test_somebody_who_says_that_there_is_nothing_is_not_believed_alone(monkeypatch):

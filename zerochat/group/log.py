@@ -250,6 +250,8 @@ def hear_sync(turn: Turn, name: str, sender: str, body: SyncBody) -> None:
     clock.hear(turn, body.reach.at)
     if not mail.by_mail(turn, name, sender):  # a mediator may have kept it for days
         turn.edit_peer(name, sender, ahead_ms=body.reach.at - turn.moment.now)
+    if body.last is not None and vouched.hear_last(turn, name, sender, *body.last, body.since):
+        sync.owe(turn, name, sender)
     start_chain(turn, name, sender, body.since, body.pre)
     lacked = sync.lacks(turn.group(name), sender)
     sync.note_loss(turn, name, sender, body.view, body.have, body.reach.at)

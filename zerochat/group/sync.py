@@ -174,6 +174,8 @@ def message_for(turn: Turn, name: str, member: str, unreached: Sequence[str] = (
         body["told"] = peer.view
     if peer.base_id:
         body["pre"] = peer.base_id
+    if lacks(group, member) and not group.mode.signs and (peer.greet or peer.retry_at <= turn.now):
+        body["last"] = [group.seq, group.chain(group.me).tip]  # others may have brought it what it has not from us
     if group.limbo.get(member) or member in group.early or member in group.needs:
         body["gap"] = True
     if former := _former(group):

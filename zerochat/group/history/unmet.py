@@ -32,7 +32,8 @@ def seek(turn: Turn, name: str) -> int:
     """Ask for what somebody has said whom we have not met, if it is time to. When to look again, ms from now; 0: nobody
     has told of anything like that."""
     group = turn.group(name)
-    authors = [] if group.agree_by else [did for did in group.view.members if is_unmet(group, did)]
+    everybody = () if group.agree_by else (*group.view.members, *group.view.removed)
+    authors = [did for did in everybody if is_unmet(group, did)]
     known = {did: group.unmet.get(did, Unmet()) for did in authors if did not in group.quarantine}
     waits = []
     for author, one in known.items():
@@ -77,13 +78,14 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
     """What this member has of somebody's whom we have not met."""
     ((author, _, upto),) = errand.want
     group = turn.group(name)
-    me = group.view.members.get(group.me)
-    if me is None or not is_unmet(group, author):
+    me, known = group.view.members.get(group.me), group.view.known(author)
+    if me is None or known is None or not is_unmet(group, author):
         return
     one = group.unmet.get(author, Unmet())
     answered = {did: upto for did, upto in one.answered.items() if did in group.peers} | {member: upto}
     turn.edit(name, unmet={**group.unmet, author: replace(one, answered=answered, tries=0, at=turn.now)})
-    ours = sorted((event for event in events if event.lamport >= me.joined), key=lambda event: event.seq)
+    counts = (event for event in events if known.until is None or event.seq <= known.until)
+    ours = sorted((event for event in counts if event.lamport >= me.joined), key=lambda event: event.seq)
     before, said = turn.agent, len(turn.effects)
     try:
         if ours and is_beyond(group, author) and member != group.chain(author).by:

@@ -33,9 +33,12 @@ def is_whole(group: Group, author: str) -> bool:
 
 def is_unmet(group: Group, author: str) -> bool:
     """Whether this member was here before us, has never told us from where on its chain is for us, and nothing is here
-    that it has said since we came, unless by the word of one member alone."""
-    known, me, chain = group.view.members.get(author), group.view.known(group.me), group.chain(author)
+    that it has said since we came, unless by the word of one member alone. Who was put out since does not say it any
+    more either; who has left has said with its last word how far its chain goes."""
+    known, me, chain = group.view.known(author), group.view.known(group.me), group.chain(author)
     if known is None or me is None or author == group.me or not group.entry or is_whole(group, author):
+        return False
+    if author not in group.view.members and author not in group.view.removed:
         return False
     return author not in group.chains or (chain.untold and (chain.lamport < me.joined or is_beyond(group, author)))
 
@@ -101,10 +104,34 @@ def hear_author(turn: Turn, name: str, event: Event) -> None:
     if event.seq == chain.seq + 1 and event.pre == chain.tip:
         return  # it confirms all of it, by taking its place (`extended`)
     if event.seq == chain.seq and event.id == chain.tip:
-        _confirm(turn, name, event.author, chain.own.seq, chain.seq)
-        _put(turn, group, event.author, replace(chain, own=None, by=""))
+        _confirm_all(turn, name, event.author)
         return
     go_back(turn, name, event.author, chain.by if event.seq >= chain.seq else "")
+
+
+def hear_last(turn: Turn, name: str, author: str, seq: int, tip: str, since: int) -> bool:
+    """The author itself says which event is its last, and that what comes after place `since` is for us. Whether others
+    have handed over all of that, so that nothing has to come again."""
+    chain = turn.group(name).chain(author)
+    first = chain.past.first if chain.past is not None else 1
+    if chain.own is None or (chain.seq, chain.tip) != (seq, tip) or not (first - 1 <= since <= seq or not chain.untold):
+        return False
+    _confirm_all(turn, name, author)
+    return True
+
+
+def _confirm_all(turn: Turn, name: str, author: str) -> None:
+    """What others have handed over of this chain ends with what its author has said."""
+    group = turn.group(name)
+    chain = group.chain(author)
+    assert chain.own is not None
+    _confirm(turn, name, author, chain.own.seq, chain.seq)
+    past = chain.past
+    if chain.untold and past is not None:  # each of it has named the one before, down to where it begins
+        past = replace(past, top=None, by="", anchored=True)
+    _put(turn, group, author, replace(chain, own=None, by="", past=past))
+    if past is not None and chain.past is not None and full(chain.past):
+        fetch_anew(turn, name, author)
 
 
 def hear_voucher(turn: Turn, name: str, event: Event) -> None:

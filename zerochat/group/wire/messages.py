@@ -157,6 +157,8 @@ class SyncBody(msgspec.Struct, frozen=True):
     """How many entries the sender has of the log by the terms in force, where the group keeps one."""
     tips: Annotated[str, msgspec.Meta(max_length=HAVE_MAX * 3)] = ""
     """What stands at the ends of all chains that `have` tells of, two bytes each (`history/tips.py`)."""
+    last: tuple[_Count, Id] | None = None
+    """The sender's own last event, for a reader who may have all that leads up to it from others: its place and id."""
     unreached: Annotated[list[_Count], msgspec.Meta(max_length=UNREACHED_MAX)] = []
     """Who lacks something of the sender's and cannot be reached by it, by their places in its view (`relay.py`)."""
 
