@@ -16,6 +16,7 @@ from zerochat.group.modes import MODES
 from zerochat.group.state import Unmet
 from zerochat.group.stimuli import (
     AcceptInvitation,
+    ChangeLabel,
     CreateGroup,
     CreateInvitation,
     LeaveGroup,
@@ -25,6 +26,7 @@ from zerochat.group.stimuli import (
 )
 from zerochat.group.turn import Turn
 from zerochat.group.wire.messages import UNREACHED_MAX
+from zerochat.group.wire.run import RUN_EVENTS_MAX
 from zerochat.sim.world import SIMULATED_PACKERS, Faults
 
 SOON_MS = 2 * relay.RELAY_MS + needs.MEET_MS
@@ -196,12 +198,171 @@ def test_of_who_has_gone_before_they_could_meet_nothing_is_missing(keys, history
         world.ask("n1", LeaveGroup(world.id))
     for name in ("n0", "n3") if gone == "put out" else ():
         world.ask(name, SendPost("friends", "heard"))  # so that what it has said counts
+        world.run(for_ms=3_000)
         world.ask(name, RemoveMember(world.id, world.group("n1").me))
     world.run(for_ms=900_000)
     assert world.group("n1").me in world.group("n2").view.former
     ours = ("before", *said) if history == "all" else said
     assert [text for text in world.texts("n2") if text != "heard"] == [*ours]
     assert world.whole("n2").complete
+
+
+@pytest.mark.parametrize("signs", [False, True])
+@pytest.mark.parametrize("history", ["all", "last:1"])
+def test_what_nothing_leads_to_is_never_confirmed(monkeypatch, history, signs):
+    """n0 makes up what n1 has said before n2 came, and has nothing of what lies in between."""
+    fetched, place, author, lamport = needs.fetched, 2, "", 0
+
+    def lying(turn, found):
+        group = turn.agent.groups[found.group]
+        if group.view.members[group.me].label == "n0" and found.back:
+            wants = [upto for did, _, upto in found.want if did == author]
+            made_up = Event(group.id, POST, author, place, "A" * 43, (), (), lamport, turn.now, {"text": "made up"})
+            if wants and wants[0] > 1_000:
+                found = replace(found, records=(made_up.record,), more=False)
+            elif wants and wants[0] < 4:
+                found = replace(found, records=(), more=False)
+        fetched(turn, found)
+
+    monkeypatch.setattr(needs, "fetched", lying)
+    world = Apart(3, Policy(history=history), coming=False)
+    world.come("n1")
+    for number in range(3):
+        world.ask("n1", SendPost("friends", f"old {number}"))
+        world.run(for_ms=2_000)
+    author = world.group("n1").me
+    lamport = [row for row in world.nodes["n0"].log if row.type == POST][1].lamport
+    world.come("n2")
+    world.run(for_ms=60_000)
+    assert "made up" in world.vouched("n2"), "nobody has told anything else"
+    world.ask("n1", SendPost("friends", "new"))
+    world.run(for_ms=60_000)
+    if signs:
+        world.ask("n1", ChangeLabel(world.id, "nora"))
+        world.run(for_ms=60_000)
+    assert world.vouched("n2").get("made up") != ""
+    world.meet()
+    world.run(for_ms=300_000)
+    shown = world.vouched("n2")
+    assert set(shown.values()) == {""} and shown.keys() <= {"old 0", "old 1", "old 2", "new"}
+
+
+def test_all_that_leads_up_to_the_last_word_is_confirmed_also_what_was_fetched_later(monkeypatch):
+    fetched, there = needs.fetched, False
+
+    def without_history(turn, found):
+        old = found.back and any(upto > 1_000 or upto < 4 for _, _, upto in found.want)
+        fetched(turn, found if there or not old else replace(found, records=(), more=False))
+
+    monkeypatch.setattr(needs, "fetched", without_history)
+    world = Apart(3, coming=False)
+    world.come("n1")
+    for number in range(3):
+        world.ask("n1", SendPost("friends", f"old {number}"))
+        world.run(for_ms=2_000)
+    world.come("n2")
+    world.run(for_ms=20_000)
+    for said in (SendPost("friends", "new"), ChangeLabel(world.id, "nora")):
+        world.ask("n1", said)
+        world.run(for_ms=20_000)
+    there = True
+    world.run(for_ms=900_000)
+    world.ask("n1", SendPost("friends", "last"))
+    world.run(for_ms=60_000)
+    assert len(world.vouched("n2")) == 5 and set(world.vouched("n2").values()) != {""}
+    world.meet()
+    world.run(for_ms=60_000)
+    assert len(world.vouched("n2")) == 5 and set(world.vouched("n2").values()) == {""}
+
+
+def removing(*others):
+    world = Apart(4 + len(others), Policy(history="none", remove="anyone", quorum=0), coming=False)
+    world.faults = Faults(loss=0, duplication=0, delay_ms_max=1)
+    for name in ("n1", "n3", *others):
+        world.come(name)
+    world.ask("n1", SendPost("friends", "before"))
+    world.run(for_ms=3_000)
+    world.come("n2")
+    world.run(for_ms=60_000)
+    return world
+
+
+def reach(world, *pairs):
+    world.cut -= {frozenset(pair) for pair in pairs}
+    world._connect_all()
+
+
+def test_what_counts_of_somebody_put_out_comes_though_much_that_does_not_is_behind_it():
+    """It went on to talk to n3, which had not heard of it yet; and only n3 is there."""
+    world = removing()
+    for name in ("n0", "n3"):
+        world.part("n2", name)
+    for number in range(2):
+        world.ask("n1", SendPost("friends", f"counts {number}"))
+    world.run(for_ms=10_000)
+    world.ask("n3", SendPost("friends", "heard"))  # so that n0 knows that somebody else has it too
+    world.run(for_ms=3_000)
+    for pair in (("n1", "n0"), ("n0", "n3")):
+        world.part(*pair)
+    for number in range(RUN_EVENTS_MAX + 10):
+        world.ask("n1", SendPost("friends", f"too late {number}"))
+    world.run(for_ms=60_000)
+    world.part("n1", "n3")
+    world.ask("n0", RemoveMember(world.id, world.group("n1").me))
+    reach(world, ("n0", "n3"))
+    world.run(for_ms=30_000)
+    world.part("n0", "n3")
+    reach(world, ("n2", "n3"))
+    world.run(for_ms=900_000)
+    assert world.group("n2").view.removed == {world.group("n1").me: 3}
+    assert sorted(world.texts("n2")) == ["counts 0", "counts 1", "heard"] and world.whole("n2").complete
+
+
+def test_what_did_not_count_comes_when_it_counts_after_all():
+    """n4 has put n1 out, and had itself been put out by then: n2 hears of the one before the other."""
+    world = removing("n4")
+    for pair in (("n4", "n0"), ("n4", "n1"), ("n4", "n3"), ("n2", "n0"), ("n2", "n3"), ("n2", "n4")):
+        world.part(*pair)
+    for number in range(3):
+        world.ask("n1", SendPost("friends", f"after {number}"))
+    world.run(for_ms=20_000)
+    for pair in (("n0", "n1"), ("n0", "n3"), ("n1", "n3")):
+        world.part(*pair)
+    author = world.group("n1").me
+    world.ask("n0", RemoveMember(world.id, world.group("n4").me))
+    world.ask("n4", RemoveMember(world.id, author))
+    reach(world, ("n4", "n3"), ("n4", "n2"), ("n3", "n2"))
+    world.run(for_ms=300_000)
+    assert author in world.group("n2").view.removed and not world.texts("n2")
+    for name in ("n3", "n2"):
+        world.part("n4", name)
+    reach(world, ("n0", "n3"))
+    world.run(for_ms=900_000)
+    assert author in world.group("n2").view.members
+    assert world.texts("n2") == [f"after {number}" for number in range(3)]
+
+
+def test_what_somebody_put_out_has_said_is_missing_as_long_as_nobody_has_answered(monkeypatch):
+    fetched, silent = needs.fetched, True
+
+    def hold_back(turn, found):
+        if not silent:
+            fetched(turn, found)
+
+    monkeypatch.setattr(needs, "fetched", hold_back)
+    world = removing()
+    for number in range(2):
+        world.ask("n1", SendPost("friends", f"counts {number}"))
+    world.run(for_ms=10_000)
+    world.ask("n3", SendPost("friends", "heard"))
+    world.run(for_ms=3_000)
+    world.ask("n0", RemoveMember(world.id, world.group("n1").me))
+    world.run(for_ms=900_000)
+    assert world.group("n2").view.removed == {world.group("n1").me: 3}
+    assert world.texts("n2") == ["heard"] and not world.whole("n2").complete
+    silent = False
+    world.run(for_ms=300_000)
+    assert sorted(world.texts("n2")) == ["counts 0", "counts 1", "heard"] and world.whole("n2").complete
 
 
 def test_somebody_who_says_that_there_is_nothing_is_not_believed_alone(monkeypatch):

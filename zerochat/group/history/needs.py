@@ -62,7 +62,9 @@ def _meant(group: Group, author: str, upto: int) -> int:
     upto = upto if known.until is None else min(upto, known.until)
     chain = group.chain(author)
     upto = min(upto, _told_by(group, author) + VOUCHED_MAX)
-    if vouched.is_unmet(group, author) or (chain.untold and group.agree_by):
+    if chain.untold and group.agree_by:
+        return 0
+    if vouched.is_unmet(group, author) and (author in group.view.members or not unmet.is_asked_for(group, author)):
         return 0  # a newcomer does not know from where on it is meant for it: mostly the author says so in a moment
     return upto if upto > chain.seq else 0
 

@@ -45,7 +45,7 @@ def seek(turn: Turn, name: str) -> int:
             near = [member for member in able if not mail.by_mail(turn, name, member)] or able
             if near:
                 whom = near[turn.moment.random(1)[0] % len(near)]
-                want = [(author, _begin(group, author, whom), group.peers[whom].acked[author])]
+                want = [(author, _begin(group, author, whom), _told(group, author, whom))]
                 errands.ask_for(turn, name, whom, want, RUN_EVENTS_MAX, back=True, purpose="unmet")
             delay = min(RETRY_MS << min(one.tries, 10), RETRY_MS_MAX)
             known[author] = one = replace(one, tries=one.tries + 1, at=turn.now + delay)
@@ -58,7 +58,7 @@ def seek(turn: Turn, name: str) -> int:
 
 def tellers(group: Group, author: str, one: Unmet) -> list[str]:
     """The members who tell of more of this chain than they have answered for, and than enough others have."""
-    told = {did: peer.acked.get(author, 0) for did, peer in group.peers.items() if did != author}
+    told = {did: _told(group, author, did) for did in group.peers if did != author}
     asked = one.answered.values()
     return [
         did
@@ -66,6 +66,18 @@ def tellers(group: Group, author: str, one: Unmet) -> list[str]:
         if upto > max(one.answered.get(did, 0), _begin(group, author, did))
         and sum(height >= upto for height in asked) < ANSWERS
     ]
+
+
+def is_asked_for(group: Group, author: str) -> bool:
+    """Whether somebody may still have something that this author has said since we came."""
+    return bool(tellers(group, author, group.unmet.get(author, Unmet())))
+
+
+def _told(group: Group, author: str, member: str) -> int:
+    """How far this member has the chain, of what counts of it."""
+    known = group.view.known(author)
+    told = group.peers[member].acked.get(author, 0)
+    return told if known is None or known.until is None else min(told, known.until)
 
 
 def _begin(group: Group, author: str, member: str) -> int:
@@ -78,20 +90,21 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
     """What this member has of somebody's whom we have not met."""
     ((author, _, upto),) = errand.want
     group = turn.group(name)
-    me, known = group.view.members.get(group.me), group.view.known(author)
-    if me is None or known is None or not is_unmet(group, author):
+    me = group.view.members.get(group.me)
+    if me is None or not is_unmet(group, author):
         return
     one = group.unmet.get(author, Unmet())
     answered = {did: upto for did, upto in one.answered.items() if did in group.peers} | {member: upto}
     turn.edit(name, unmet={**group.unmet, author: replace(one, answered=answered, tries=0, at=turn.now)})
-    counts = (event for event in events if known.until is None or event.seq <= known.until)
-    ours = sorted((event for event in counts if event.lamport >= me.joined), key=lambda event: event.seq)
+    ours = sorted((event for event in events if event.lamport >= me.joined), key=lambda event: event.seq)
     before, said = turn.agent, len(turn.effects)
     try:
         if ours and is_beyond(group, author) and member != group.chain(author).by:
             go_back(turn, name, author)
-        if ours and ours[0].seq != group.chain(author).seq + 1:
-            begun = replace(Chain.after(ours[0].seq - 1), own=Spot(), untold=True)
+        chain = turn.group(name).chain(author)
+        if ours and ours[0].seq != chain.seq + 1:
+            stale = chain.stale if chain.own is None else max(chain.seq, chain.stale)
+            begun = replace(Chain.after(ours[0].seq - 1), own=Spot(), untold=True, stale=stale)
             turn.edit(name, chains={**turn.group(name).chains, author: begun})
         for event in ours:
             log.hear_shared(turn, name, member, event)
