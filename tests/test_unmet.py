@@ -436,10 +436,90 @@ def test_who_makes_up_that_the_chain_begins_far_away_keeps_nothing_from_others(m
     assert lied
 
 
+def test_what_names_something_unknown_begins_nothing(monkeypatch):
+    """n5 alone tells of more than there is, and makes up a post that rests on a membership event that nobody knows."""
+    fetched, have, author, lied = needs.fetched, outbox.have, "", []
+
+    def telling(group):
+        told = zip(group.view.members, have(group), strict=True)
+        liar = group.view.members[group.me].label == "n5"
+        return [50 if liar and did == author else upto for did, upto in told]
+
+    def lying(turn, found):
+        group = turn.agent.groups[found.group]
+        wanted = [upto for did, after, upto in found.want if did == author and after < 40 <= upto]
+        if group.view.members[group.me].label == "n5" and wanted and found.back:
+            made_up = (
+                group.id,
+                POST,
+                author,
+                40,
+                "A" * 43,
+                ("B" * 43,),
+                (),
+                group.lamport + 1,
+                turn.now,
+                {"text": "x"},
+            )
+            found = replace(found, records=(Event(*made_up).record,), more=False)
+            lied.append(found)
+        fetched(turn, found)
+
+    monkeypatch.setattr(needs, "fetched", lying)
+    monkeypatch.setattr(sync, "have", telling)
+    world = Apart(6, coming=False)
+    for name in ("n1", "n3", "n4", "n5"):
+        world.come(name)
+    for number in range(5):
+        world.ask("n1", SendPost("friends", f"old {number}"))
+        world.run(for_ms=2_000)
+    world.come("n2")
+    world.run(for_ms=120_000)
+    author = world.group("n1").me
+    world.run(for_ms=600_000)
+    assert lied and len(world.texts("n2")) == 5 and world.group("n2").chain(author).tip
+    for number in range(3):
+        world.ask("n1", SendPost("friends", f"new {number}"))
+        world.run(for_ms=300_000)
+    assert len(world.texts("n2")) == 8 and len(lied) < 40
+
+
+def test_newcomers_who_never_had_it_do_not_answer_for_it(monkeypatch):
+    """The answers of those who have what n1 said are lost at first."""
+    fetched, silent = needs.fetched, True
+
+    def hold_back(turn, found):
+        group = turn.agent.groups[found.group]
+        if not silent or group.view.members[group.me].label not in ("n0", "n3"):
+            fetched(turn, found)
+
+    world = Apart(7, Policy(history="none", remove="anyone", quorum=0), coming=False)
+    monkeypatch.setattr(needs, "fetched", hold_back)
+    world.faults = Faults(loss=0, duplication=0, delay_ms_max=1)
+    for name in ("n1", "n3", "n2"):
+        world.come(name)
+    world.run(for_ms=60_000)
+    for number in range(2):
+        world.ask("n1", SendPost("friends", f"counts {number}"))
+    world.run(for_ms=10_000)
+    world.ask("n3", SendPost("friends", "heard"))
+    world.run(for_ms=3_000)
+    for name in ("n4", "n5", "n6"):
+        world.come(name)
+    world.run(for_ms=120_000)
+    world.ask("n0", RemoveMember(world.id, world.group("n1").me))
+    world.run(for_ms=60_000)
+    assert world.texts("n2") == ["heard"] and not world.whole("n2").complete
+    silent = False
+    world.run(for_ms=300_000)
+    assert sorted(world.texts("n2")) == ["counts 0", "counts 1", "heard"] and world.whole("n2").complete
+
+
 def test_enough_answers_are_enough_until_somebody_tells_of_more():
-    group = Apart(6).group("n2")
-    author = next(did for did, one in group.view.members.items() if one.label == "n1")
-    others = [did for did in group.peers if did != author]
+    world = Apart(6)
+    last = max(world.nodes, key=lambda name: world.group(name).view.members[world.group(name).me].joined)
+    group = world.group(last)
+    author, *others = group.peers
 
     def told(heights):
         peers = {did: replace(group.peers[did], acked={author: upto}) for did, upto in heights.items()}
@@ -452,6 +532,9 @@ def test_enough_answers_are_enough_until_somebody_tells_of_more():
     all_but_one = Unmet(dict.fromkeys(others[:-1], 7))
     for more in (others[0], others[-1]):
         assert unmet.tellers(told({**same, more: 8}), author, all_but_one) == [more]
+    younger = {did: replace(one, joined=2**60) for did, one in group.view.members.items() if did in others[:-1]}
+    group = replace(group, view=replace(group.view, members={**group.view.members, **younger}))
+    assert unmet.tellers(told(same), author, all_but_one) == [others[-1]], "the others may never have had it"
 
 
 def test_an_answer_counts_for_what_was_asked_and_not_for_what_is_told_by_then():

@@ -407,7 +407,11 @@ def _is_next(group: Group, event: Event, *, shared: bool = False) -> bool:
     chain = group.chain(event.author)
     if chain.untold and event.author in group.view.members and not shared:
         return False  # it tells us first from where on it is for us
-    return event.seq == chain.seq + 1 and all(dep in group.control for dep in event.deps)
+    return event.seq == chain.seq + 1 and _is_grounded(group, event)
+
+
+def _is_grounded(group: Group, event: Event) -> bool:
+    return all(dep in group.control for dep in event.deps)
 
 
 def hear_shared(turn: Turn, name: str, sender: str, event: Event) -> None:
@@ -435,7 +439,8 @@ def hear_shared(turn: Turn, name: str, sender: str, event: Event) -> None:
     chain = group.chain(event.author)
     # Whoever has gone does not tell us any more from where on it is for us; all of it is, if it has come after us.
     gone = event.author in group.view.former
-    if gone and chain.seq == 0 and event.seq > 1 and not vouched.is_whole(group, event.author):
+    begins = gone and chain.seq == 0 and event.seq > 1 and not vouched.is_whole(group, event.author)
+    if begins and _is_grounded(group, event):
         begun = replace(Chain.after(event.seq - 1), own=Spot(), untold=True)
         turn.edit(name, chains={**group.chains, event.author: begun})
         vouched.fetch_beginning(turn, name, event.author)

@@ -5,7 +5,8 @@ not say it. So what it has said since we came in is asked of the others, from th
 chain begins for us; from then on what follows is missing like anything else (`needs.py`), and what is before it is
 history (`past.py`). Like all that others hand over it is vouched until the author tells us (`vouched.py`).
 
-That a member has nothing for us is no more than its word: several have to say so before no more are asked. Nor is one
+That a member has nothing for us is no more than its word: several who have been there for longer than we have to say so
+before no more are asked. Nor is one
 believed alone that the chain begins for us behind all that the others tell of.
 """
 
@@ -18,7 +19,7 @@ from zerochat.group import log, mail
 from zerochat.group.effects import Measure
 from zerochat.group.event import Event
 from zerochat.group.history import errands
-from zerochat.group.history.vouched import fetch_beginning, go_back, is_beyond, is_unmet
+from zerochat.group.history.vouched import fetch_beginning, go_back, is_beyond, is_unmet, is_whole
 from zerochat.group.state import Chain, Errand, Group, Spot, Unmet
 from zerochat.group.turn import Turn
 from zerochat.group.wire.run import RUN_EVENTS_MAX
@@ -59,7 +60,7 @@ def seek(turn: Turn, name: str) -> int:
 def tellers(group: Group, author: str, one: Unmet) -> list[str]:
     """The members who tell of more of this chain than they have answered for, and than enough others have."""
     told = {did: _told(group, author, did) for did in group.peers if did != author}
-    asked = one.answered.values()
+    asked = [height for did, height in one.answered.items() if not is_whole(group, did)]  # others may never have had it
     return [
         did
         for did, upto in told.items()
@@ -93,9 +94,6 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
     me = group.view.members.get(group.me)
     if me is None or not is_unmet(group, author):
         return
-    one = group.unmet.get(author, Unmet())
-    answered = {did: upto for did, upto in one.answered.items() if did in group.peers} | {member: upto}
-    turn.edit(name, unmet={**group.unmet, author: replace(one, answered=answered, tries=0, at=turn.now)})
     ours = sorted((event for event in events if event.lamport >= me.joined), key=lambda event: event.seq)
     before, said = turn.agent, len(turn.effects)
     try:
@@ -108,10 +106,19 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
             turn.edit(name, chains={**turn.group(name).chains, author: begun})
         for event in ours:
             log.hear_shared(turn, name, member, event)
-        if ours:
+        useless = bool(ours) and turn.group(name).chain(author).seq < ours[0].seq
+        if useless:  # it names what we do not know of yet: nothing begins with that, and it is asked for again
+            turn.agent = before
+            del turn.effects[said:]
+        elif ours:
             fetch_beginning(turn, name, author)
     except RemoteError as error:
-        turn.agent = before
+        useless, turn.agent = False, before
         del turn.effects[said:]
         turn.say(Measure("dropped", error.code))
+    if not useless:
+        group = turn.group(name)
+        one = group.unmet.get(author, Unmet())
+        answered = {did: upto for did, upto in one.answered.items() if did in group.peers} | {member: upto}
+        turn.edit(name, unmet={**group.unmet, author: replace(one, answered=answered, tries=0, at=turn.now)})
     turn.timer("need", name, RETRY_MS, keep=True)
