@@ -18,7 +18,7 @@ from zerochat.group.relationship import Relationship
 from zerochat.group.stimuli import Moment
 from zerochat.group.wire.frame import SECTION_BYTES, is_frame, open_frame, seal_frame
 from zerochat.group.wire.messages import EventsBody, read_body
-from zerochat.group.wire.padding import BUCKET_BYTES_MAX, bucket, pad
+from zerochat.group.wire.padding import DOUBLED_BYTES_MAX, bucket, pad
 from zerochat.group.wire.run import (
     RUN_BYTES_MAX,
     RUN_EVENTS_MAX,
@@ -227,9 +227,37 @@ class TestRuns:
 
 class TestPadding:
     def test_buckets_double_and_then_step(self):
-        assert [bucket(n) for n in (0, 1, 256, 257, 4096, 4097)] == [256, 256, 256, 512, 4096, 8192]
-        assert bucket(BUCKET_BYTES_MAX) == BUCKET_BYTES_MAX and bucket(BUCKET_BYTES_MAX + 1) == BUCKET_BYTES_MAX + 16384
+        assert [bucket(n) for n in (0, 1, 256, 257, 4096, 4097)] == [256, 256, 256, 512, 4096, 5120]
         assert len({bucket(n) for n in range(4097)}) == 5
+        kib = [size // 1024 for size in sorted({bucket(n) for n in range(DOUBLED_BYTES_MAX + 1, 200_000)})]
+        assert kib == [
+            5,
+            6,
+            7,
+            8,
+            10,
+            12,
+            14,
+            16,
+            20,
+            24,
+            28,
+            32,
+            40,
+            48,
+            56,
+            64,
+            80,
+            96,
+            112,
+            128,
+            144,
+            160,
+            176,
+            192,
+            208,
+        ]
+        assert all(n <= bucket(n) <= max(n + 16 * 1024, 2 * n) for n in range(256, 300_000, 97))
 
     @given(st.binary(max_size=2000))
     def test_padding_only_adds_spaces(self, plain):
