@@ -244,6 +244,7 @@ def test_what_nothing_leads_to_is_never_confirmed(monkeypatch, history, signs):
     world.meet()
     world.run(for_ms=300_000)
     shown = world.vouched("n2")
+    assert shown.pop("made up", "n0") != "" and (signs or "made up" not in world.texts("n2"))
     assert set(shown.values()) == {""} and shown.keys() <= {"old 0", "old 1", "old 2", "new"}
 
 
@@ -363,6 +364,72 @@ def test_what_somebody_put_out_has_said_is_missing_as_long_as_nobody_has_answere
     silent = False
     world.run(for_ms=300_000)
     assert sorted(world.texts("n2")) == ["counts 0", "counts 1", "heard"] and world.whole("n2").complete
+
+
+def test_history_that_comes_after_they_have_met_is_the_author_s_own(monkeypatch):
+    """Others have it only later; and the author had spoken before it knew of the newcomer."""
+    fetched, there, old = needs.fetched, False, 0
+
+    def not_yet(turn, found):
+        history = found.back and any(upto > 1_000 or upto <= old for _, _, upto in found.want)
+        fetched(turn, found if there or not history else replace(found, records=(), more=False))
+
+    monkeypatch.setattr(needs, "fetched", not_yet)
+    world = Apart(4, coming=False)
+    for name in ("n1", "n3"):
+        world.come(name)
+    for number in range(3):
+        world.ask("n1", SendPost("friends", f"old {number}"))
+        world.run(for_ms=2_000)
+    old = world.group("n1").seq
+    for name in ("n0", "n3"):
+        world.part("n1", name)
+    world.come("n2")
+    world.run(for_ms=20_000)
+    world.ask("n1", SendPost("friends", "early"))
+    reach(world, ("n1", "n0"), ("n1", "n3"))
+    world.run(for_ms=60_000)
+    world.ask("n1", SendPost("friends", "late"))
+    world.run(for_ms=20_000)
+    world.meet()
+    world.run(for_ms=20_000)
+    assert sorted(world.vouched("n2").items()) == [("early", ""), ("late", "")]
+    there = True
+    world.run(for_ms=1_200_000)
+    world.ask("n1", SendPost("friends", "new"))
+    world.run(for_ms=600_000)
+    assert len(world.vouched("n2")) == 6 and set(world.vouched("n2").values()) == {""}
+
+
+def test_what_has_met_in_the_middle_is_confirmed_whole():
+    """n0 has less of n1's words than n3 when n2 asks it for them; what n3 brings later begins behind a hole."""
+    world = Apart(4, coming=False)
+    for name in ("n1", "n3"):
+        world.come(name)
+    for number in range(3):
+        world.ask("n1", SendPost("friends", f"old {number}"))
+        world.run(for_ms=2_000)
+    world.run(for_ms=20_000)
+    for pair in (("n1", "n0"), ("n3", "n0"), ("n3", "n2")):
+        world.part(*pair)
+    world.ask("n1", SendPost("friends", "old 3"))
+    world.run(for_ms=10_000)
+    world.come("n2")
+    world.run(for_ms=120_000)
+    world.part("n2", "n0")
+    reach(world, ("n3", "n0"))
+    world.run(for_ms=20_000)
+    world.ask("n1", SendPost("friends", "new"))
+    world.run(for_ms=20_000)
+    reach(world, ("n3", "n2"), ("n2", "n0"))
+    world.run(for_ms=900_000)
+    author = world.group("n1").me
+    assert len(world.texts("n2")) == 5 and world.group("n2").chain(author).stale
+    world.ask("n1", LeaveGroup(world.id))
+    assert world.run(until=lambda: world.group("n2").chain(author).own is None, for_ms=60_000)
+    for name in ("n0", "n3"):
+        world.part("n2", name)
+    assert len(world.vouched("n2")) == 5 and set(world.vouched("n2").values()) == {""}
 
 
 def test_somebody_who_says_that_there_is_nothing_is_not_believed_alone(monkeypatch):

@@ -103,7 +103,7 @@ def hear_author(turn: Turn, name: str, event: Event) -> None:
         return
     if event.seq == chain.seq + 1 and event.pre == chain.tip:
         return  # it confirms all of it, by taking its place (`extended`)
-    if event.seq == chain.seq and event.id == chain.tip and not chain.stale:
+    if event.seq == chain.seq and event.id == chain.tip:
         _confirm_all(turn, name, event.author)
         return
     go_back(turn, name, event.author, chain.by if event.seq >= chain.seq else "")
@@ -127,10 +127,11 @@ def _confirm_all(turn: Turn, name: str, author: str) -> None:
     group = turn.group(name)
     chain = group.chain(author)
     past, after = chain.past, _linked_after(chain)
-    if chain.untold and past is not None and past.top is not None:  # each of it has named the one before
-        if past.top.seq < after:
+    if chain.untold and past is not None:  # each of it has named the one before, and the first one what comes before it
+        if past.top is not None and past.top.seq < after:
             _confirm(turn, name, author, past.first - 1, past.top.seq)
-        after = past.first - 1 if past.top.seq >= after else after
+        elif past.top is not None:
+            after = past.first - 1
         if full(past):
             fetch_anew(turn, name, author)
         past = replace(past, top=None, by="", anchored=True)
@@ -160,7 +161,7 @@ def go_back(turn: Turn, name: str, author: str, liar: str = "") -> None:
     group = turn.group(name)
     chain = group.chain(author)
     assert chain.own is not None
-    _refute(turn, name, author, liar, chain.own.seq, max(chain.seq, chain.stale))
+    _refute(turn, name, author, liar, chain.own.seq, chain.seq)
     own = chain.own
     if chain.untold and not own.seq:  # nothing of it was the author's own word, not even where it begins
         turn.edit(name, chains={did: one for did, one in group.chains.items() if did != author})
@@ -193,15 +194,10 @@ def extended(turn: Turn, name: str, event: Event, by: str) -> Chain:
     own = None
     if by:
         own = chain.own or Spot(chain.seq, chain.tip, chain.lamport)
-    elif chain.stale:  # by their places it can't be told what leads up to this: it comes anew
-        _refute(turn, name, event.author, "", 0, max(chain.seq, chain.stale))
-        past = Past(event.seq, event.pre, anchored=True, ours=True)
-        fetch_anew(turn, name, event.author)
     elif chain.own is not None:
         _confirm(turn, name, event.author, _linked_after(chain), chain.seq)
     begun = chain.begun or not (event.is_control or by)
-    stale = chain.stale if by else 0
-    return Chain(event.seq, event.id, event.lamport, begun, chain.forked, own, by, past, chain.untold, stale)
+    return Chain(event.seq, event.id, event.lamport, begun, chain.forked, own, by, past, chain.untold, chain.stale)
 
 
 def begun(turn: Turn, name: str, author: str, since: int) -> Chain:
@@ -211,14 +207,13 @@ def begun(turn: Turn, name: str, author: str, since: int) -> Chain:
     fetched = chain.past
     first = 1 if fetched is None else fetched.first
     confirmed = chain.seq if chain.own is None else chain.own.seq
-    if chain.untold and confirmed and not chain.stale and first <= since + 1 <= confirmed + 1:
+    if chain.untold and confirmed and first <= since + 1 <= confirmed + 1:
         return replace(chain, untold=False)  # the author has confirmed so much of it meanwhile
     fresh = Chain.after(since)
-    if chain.own is None and not chain.stale:
+    if chain.own is None:
         return fresh
-    meets = fetched is not None and fetched.top is not None and fetched.top.seq == since and not chain.stale
-    kept = since if meets else chain.own.seq if chain.own is not None else 0
-    _refute(turn, name, author, "", kept, max(chain.seq, chain.stale))
+    meets = fetched is not None and fetched.top is not None and fetched.top.seq == since
+    _refute(turn, name, author, "", since if meets else chain.own.seq, chain.seq)
     before = fetched if meets else fresh.past
     ours = chain.untold and first <= since and chain.lamport >= _joined(turn.group(name))
     return replace(fresh, past=replace(before, ours=before.ours or ours) if before is not None else None)
