@@ -60,7 +60,7 @@ ACQUAINTED_S = SECOND_S + 2.0
 other, and is dialled back `SECOND_S` later; only then are the lines open both ways."""
 SETTLE_S = 8.0
 """Between making a group and the join that is timed: what its members still have to tell each other is told. Those
-of 33 who know each other from another group are busy with that for six seconds."""
+of 33 who know each other from another group are busy with that for some seconds."""
 
 PHASES = {
     "dialling": "until the link to the inviter is up",

@@ -6,8 +6,7 @@ chain begins for us; from then on what follows is missing like anything else (`n
 history (`past.py`). Like all that others hand over it is vouched until the author tells us (`vouched.py`).
 
 That a member has nothing for us is no more than its word: several who have been there for longer than we have to say so
-before no more are asked. Nor is one
-believed alone that the chain begins for us behind all that the others tell of.
+before no more are asked. Nor is one believed alone that the chain begins for us behind all that the others tell of.
 """
 
 from collections.abc import Sequence
@@ -101,7 +100,7 @@ def take(turn: Turn, name: str, member: str, errand: Errand, events: Sequence[Ev
             go_back(turn, name, author)
         chain = turn.group(name).chain(author)
         if ours and ours[0].seq != chain.seq + 1:
-            stale = chain.stale if chain.own is None else max(chain.seq, chain.stale)
+            stale = chain.stale or chain.own is not None
             begun = replace(Chain.after(ours[0].seq - 1), own=Spot(), untold=True, stale=stale)
             turn.edit(name, chains={**turn.group(name).chains, author: begun})
         for event in ours:

@@ -52,8 +52,8 @@ class Chain(Struct, frozen=True):
     """None: it has come to us from its beginning."""
     untold: bool = False
     """Whether others have told us of it, and not yet its author from where on it is for us."""
-    stale: int = 0
-    """Up to where others had handed over something before that which does not lead up to this; 0: nothing."""
+    stale: bool = False
+    """Whether others had handed over something before that, which may not lead up to this."""
 
     @classmethod
     def after(cls, since: int) -> Self:
