@@ -7,13 +7,13 @@ import pytest
 import zmq
 
 from tests.wires import Peer, Relay, Stranger, befriend, curve, peers, pump, strangers, until
-from zerochat.agent.net import bans, sockets, transport
+from zerochat.agent.net import bans, sockets, transport, zap
 from zerochat.agent.net.bans import BAN_S, STRIKES_MAX, STRIKES_S, Bans
 from zerochat.agent.net.cut import BACKLOG_BYTES_MAX, HEARTBEAT_BYTES_PER_S, Connection
 from zerochat.agent.net.door import CannotListen
 from zerochat.agent.net.sockets import public_key
 from zerochat.agent.net.transport import CALLERS_MAX, INPUTS_MAX, Transport
-from zerochat.agent.net.zap import ADDRESSES_MAX, REFUSALS_MAX, Refusals
+from zerochat.agent.net.zap import ADDRESSES_MAX, REFUSALS_MAX, Refusals, house
 from zerochat.didcomm.endpoint import Endpoint
 from zerochat.didcomm.packer import ENVELOPE_BYTES_MAX
 from zerochat.group.effects import Admit, Dial, Dispatch, Hangup, Publish, Reply, Revoke
@@ -67,6 +67,55 @@ def test_a_link_that_only_the_peer_has_dialled_carries_both_ways():
         assert not b.is_up(LINK)
         a.do(Dispatch(LINK, b"too late"))
         assert a.counts["dropped.down"] == 2
+
+
+def test_who_comes_a_moment_too_early_is_let_wait_and_need_not_dial_again(monkeypatch):
+    monkeypatch.setattr(zap, "EARLY_S", 10.0)
+    monkeypatch.setattr(sockets, "HANDSHAKE_MS", 30_000)
+    with peers(2) as (a, b):
+        b.dial(LINK, a, b"k" * 32)
+        until(lambda: a.transport._gatekeeper._early, a, b)
+        assert not b.heard
+        a.do(Admit(OTHER, public_key(b"x" * 32)))
+        a.do(Admit(LINK, public_key(b"k" * 32)))
+        until(lambda: a.is_up(LINK) and b.is_up(LINK), a, b)
+        assert not b.counts["dial.handshake_failed"] and not a.counts["zap.refused"]
+        assert a.counts["zap.early"] == 1 and not a.transport._gatekeeper._early
+
+
+def test_few_wait_at_the_door_and_fewer_of_one_address(monkeypatch):
+    monkeypatch.setattr(zap, "EARLY_S", 60.0)
+    monkeypatch.setattr(zap, "EARLY_MAX", 6)
+    monkeypatch.setattr(zap, "EARLY_HOME_MAX", 4)
+    with peers(1) as (a,):
+        asking = a.transport._context.socket(zmq.DEALER)
+        asking.linger = 0
+        asking.connect(zap.ZAP_ENDPOINT)
+
+        def ask(number: int, address: bytes) -> None:
+            who = [b"", b"1.0", b"%d" % number, zap.ZAP_DOMAIN, address, b"", b"CURVE"]
+            asking.send_multipart([*who, bytes([number]) * 32])
+
+        for number in range(10):
+            ask(number, b"192.0.2.1")
+        for number in range(10, 14):
+            ask(number, b"192.0.2.2")
+        answers = []
+
+        def answered(count: int) -> bool:
+            while asking.poll(0):
+                answers.append(asking.recv_multipart())
+            return len(answers) >= count
+
+        until(lambda: answered(8), a)
+        assert [int(answer[2]) for answer in answers] == [4, 5, 6, 7, 8, 9, 12, 13]
+        assert len(a.transport._gatekeeper._early) == 6
+        a.do(Admit(LINK, bytes([1]) * 32), Admit(OTHER, bytes([11]) * 32))
+        until(lambda: answered(10), a)
+        assert [(int(answer[2]), answer[3]) for answer in answers[8:]] == [(1, b"200"), (11, b"200")]
+        assert b"200" not in {answer[3] for answer in answers[:8]}
+        assert len(a.transport._gatekeeper._early) == 4
+        asking.close()
 
 
 def test_a_joiner_who_comes_too_early_gets_in_as_soon_as_it_is_admitted():
@@ -456,14 +505,18 @@ def test_a_connection_is_judged_by_what_it_sent_and_nobody_has_read():
 
 def test_refusals_are_counted_by_household_and_forgiven_with_time():
     refusals = Refusals()
-    polite = [refusals.take(address, 0.0) for address in ("192.0.2.1", "::ffff:192.0.2.1") * REFUSALS_MAX]
+
+    def take(address: str, now: float) -> bool:
+        return refusals.take(house(address), now)
+
+    polite = [take(address, 0.0) for address in ("192.0.2.1", "::ffff:192.0.2.1") * REFUSALS_MAX]
     assert polite == [True] * REFUSALS_MAX + [False] * REFUSALS_MAX
-    assert refusals.take("192.0.2.2", 0.0) and refusals.take("192.0.2.1", 60.0)
-    assert all(refusals.take(f"2001:db8::{n:x}", 0.0) for n in range(REFUSALS_MAX))
-    assert not refusals.take("2001:db8::ffff", 0.0) and refusals.take("2001:db8:0:1::1", 0.0)
-    assert refusals.take("no address", 0.0)
+    assert take("192.0.2.2", 0.0) and take("192.0.2.1", 60.0)
+    assert all(take(f"2001:db8::{n:x}", 0.0) for n in range(REFUSALS_MAX))
+    assert not take("2001:db8::ffff", 0.0) and take("2001:db8:0:1::1", 0.0)
+    assert take("no address", 0.0)
     for n in range(2 * ADDRESSES_MAX):
-        refusals.take(f"10.0.{n >> 8}.{n & 255}", 0.0)
+        take(f"10.0.{n >> 8}.{n & 255}", 0.0)
     assert len(refusals._buckets) == ADDRESSES_MAX
 
 

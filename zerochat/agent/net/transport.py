@@ -498,8 +498,10 @@ class Transport:
 
     def _open_door(self) -> None:
         """Let in, from the next handshake on, whom the core wants and nobody who is shut out."""
-        self._gatekeeper.admitted = MappingProxyType(
-            {user: admission for user, admission in self._admitted.items() if admission.link not in self._bans}
+        self._gatekeeper.admit(
+            MappingProxyType(
+                {user: admission for user, admission in self._admitted.items() if admission.link not in self._bans}
+            )
         )
 
     def _throw_out(self, user: str, reason: str) -> None:

@@ -14,8 +14,9 @@ What it answers:
   connection. Nothing that strangers do can delay this answer: they have no bucket in common with admitted keys.
 - 400 to any other, and for a while to an admitted one that has sent more than the agent reads (`watch.py`). The
   connection is closed at once, and libzmq's own client would stop dialling for ever; ours dials again (`dial.py`). It
-  says no more than "no": whether the key was ever known, or will be, stays here. A joiner who comes a moment too early
-  learns at once that it must try again.
+  says no more than "no": whether the key was ever known, or will be, stays here. A stranger is let wait for half a
+  second before that: a newcomer may be here sooner than the word that it was let in, and another try would cost it
+  three and a half round trips.
 - 300 to a stranger whose address has been refused too often. libzmq sends nothing at all to it and lets its handshake
   time out, so an address that tries many keys gets silence.
 """
@@ -24,11 +25,13 @@ import ipaddress
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 import zmq
 from msgspec import Struct
+from msgspec.structs import replace
 from zmq.utils import z85
 
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
@@ -41,6 +44,11 @@ REFUSALS_MAX = 20
 REFUSALS_PER_S = 2.0
 ADDRESSES_MAX = 1024
 """Addresses remembered at once; beyond that the one refused longest ago is forgotten."""
+EARLY_S = 0.5
+"""How long a stranger waits for being let in. Far less than a handshake may take (`sockets.HANDSHAKE_MS`), of which
+its round trips are a part."""
+EARLY_MAX, EARLY_HOME_MAX = 256, 32
+"""So many wait at once, and of one address; the others are refused without waiting."""
 STOP_TIMEOUT_S = 2.0
 
 
@@ -53,19 +61,31 @@ class Admission(Struct, frozen=True):
     """It has an invitation, and no more (`Admit.guest`)."""
 
 
+class Handshake(Struct, frozen=True):
+    """What libzmq asks about."""
+
+    requester: bytes
+    request: bytes
+    home: str
+    """Where it comes from (`house`)."""
+    user: str
+    """The client key in Z85, which it has proved; empty where it does not speak CURVE."""
+    until: float = 0.0
+    """How long it waits to be let in; seconds, monotonic."""
+
+
 class Refusals:
     """A token bucket for each address (RFC 4291 /64 for IPv6), refilled with time."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, address: str, now: float) -> bool:
-        """Count one refusal of this address; False when it has used up its share. `now` is in seconds."""
-        host = house(address)
-        tokens, then = self._buckets.pop(host, (float(REFUSALS_MAX), now))
+    def take(self, home: str, now: float) -> bool:
+        """Count one refusal of this home (`house`); False when it has used up its share. `now` is in seconds."""
+        tokens, then = self._buckets.pop(home, (float(REFUSALS_MAX), now))
         tokens = min(REFUSALS_MAX, tokens + (now - then) * REFUSALS_PER_S)
         polite = tokens >= 1
-        self._buckets[host] = (tokens - 1 if polite else tokens, now)
+        self._buckets[home] = (tokens - 1 if polite else tokens, now)
         if len(self._buckets) > ADDRESSES_MAX:
             self._buckets.popitem(last=False)
         return polite
@@ -85,20 +105,21 @@ def house(address: str) -> str:
 
 
 class Gatekeeper(threading.Thread):
-    """Answers ZAP requests from `admitted`, until `stop()`. One for each context; make it before binding anything.
-
-    `admitted` maps a client key in Z85 to what it is admitted for. Replace the mapping, never change it.
-    """
-
-    admitted: Mapping[str, Admission] = MappingProxyType({})
+    """Answers ZAP requests until `stop()`. One for each context; make it before binding anything. Its other methods
+    belong to one thread, which may be that of the sockets."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], counts: Counter[str]) -> None:
         """`counts` gets `zap.*`. Nobody else writes those names, so the thread needs no lock for them."""
         super().__init__(name="zerochat-zap", daemon=True)
-        self._counts = counts
-        self._refusals = Refusals()
+        self.admitted: Mapping[str, Admission] = MappingProxyType({})
+        """What each client key in Z85 is admitted for (`admit`)."""
         self.resting: dict[str, float] = {}
         """Admitted keys that are not let in until then; seconds, monotonic."""
+        self._counts = counts
+        self._refusals = Refusals()
+        self._early: list[Handshake] = []
+        """Strangers who wait, first come first. Only the thread changes it."""
+        self._stopping = False
         bell = f"inproc://zap-bell-{id(self)}"
         self._door = context.socket(zmq.ROUTER)
         self._bell = context.socket(zmq.PAIR)
@@ -109,19 +130,32 @@ class Gatekeeper(threading.Thread):
         self._ringer.connect(bell)
         self._door.bind(ZAP_ENDPOINT)
 
+    def admit(self, admitted: Mapping[str, Admission]) -> None:
+        """Let in these, from now on, and no others. The mapping is not changed any more."""
+        self.admitted = admitted
+        # Before it waits, everybody is looked for once more (`run`): so nobody is missed between the two.
+        if self._early:
+            self._ring()
+
     def stop(self) -> bool:
         """End the thread; from then on nobody gets in. False if it has not ended within `STOP_TIMEOUT_S`."""
+        self._stopping = True
         if self.ident is None:
             self._door.close()
             self._bell.close()
         elif self.is_alive():
-            try:
-                self._ringer.send(b"", zmq.NOBLOCK)
-            except zmq.ZMQError:
-                self._counts["zap.bell_lost"] += 1
+            self._ring()
             self.join(STOP_TIMEOUT_S)
         self._ringer.close()
         return not self.is_alive()
+
+    def _ring(self) -> None:
+        try:
+            self._ringer.send(b"", zmq.NOBLOCK)
+        except zmq.ZMQError:
+            self._counts["zap.bell_lost"] += 1
+
+    # --- its own thread -----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Serve. Whatever goes wrong with one request costs that request; a broken socket ends the thread."""
@@ -129,44 +163,79 @@ class Gatekeeper(threading.Thread):
         poller.register(self._door, zmq.POLLIN)
         poller.register(self._bell, zmq.POLLIN)
         try:
-            while not any(socket is self._bell for socket, _ in poller.poll()):
-                self._serve()
+            while not self._stopping:
+                ready = dict(poller.poll(self._patience_ms()))
+                if self._bell in ready:
+                    self._bell.recv()
+                if self._door in ready:
+                    self._guarded(self._serve)
+                if self._early:
+                    self._look_again()
         except zmq.ZMQError:
             self._counts["zap.died"] += 1
         finally:
             self._door.close()
             self._bell.close()
 
-    def _serve(self) -> None:
+    def _patience_ms(self) -> int | None:
+        return max(0, int((self._early[0].until - time.monotonic()) * 1000) + 1) if self._early else None
+
+    def _guarded(self, what: Callable[[], None]) -> None:
         try:
-            reply = self._reply(self._door.recv_multipart(zmq.NOBLOCK))
-            if reply:
-                self._door.send_multipart(reply, zmq.NOBLOCK)
+            what()
         except Exception:  # noqa: BLE001
             # Not a narrower class, because nothing that one request does may end the thread for all others.
             self._counts["zap.failed"] += 1
 
-    def _reply(self, frames: list[bytes]) -> list[bytes]:
+    def _serve(self) -> None:
         """RFC 27: [requester, "", version, request id, domain, address, identity, mechanism, credentials...]."""
+        frames = self._door.recv_multipart(zmq.NOBLOCK)
         if len(frames) < 8 or frames[1] or frames[2] != ZAP_VERSION:
             self._counts["zap.malformed"] += 1
-            return []
+            return
         requester, _, _, request, domain, address, _, mechanism, *credentials = frames
-        status, user = b"400", b""
-        if domain == ZAP_DOMAIN and mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == 32:
-            key = z85.encode(credentials[0])
-            if key.decode() in self.admitted and not self._rests(key.decode()):
-                status, user = b"200", key
-        if status == b"200":
-            self._counts["zap.admitted"] += 1
+        curve = domain == ZAP_DOMAIN and mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == 32
+        user = z85.encode(credentials[0]).decode() if curve else ""
+        self._hear(Handshake(requester, request, house(address.decode("ascii", "replace")), user))
+
+    def _hear(self, one: Handshake) -> None:
+        known = one.user in self.admitted
+        if known and not self._rests(one.user):
+            self._answer(one, b"200")
+        elif one.user and not known and self._has_room(one.home):
+            self._early = [*self._early, replace(one, until=time.monotonic() + EARLY_S)]
         else:
-            self._counts["zap.refused"] += 1
-            if not self._refusals.take(address.decode("ascii", "replace"), time.monotonic()):
-                status = b"300"
-        return [requester, b"", ZAP_VERSION, request, status, b"", user, b""]
+            self._refuse(one)
+
+    def _has_room(self, home: str) -> bool:
+        return len(self._early) < EARLY_MAX and sum(one.home == home for one in self._early) < EARLY_HOME_MAX
+
+    def _look_again(self) -> None:
+        """Answer those who have waited for long enough, or of whom it is known by now whether they come in."""
+        waiting, now = [], time.monotonic()
+        for one in self._early:
+            known = one.user in self.admitted
+            if known and not self._rests(one.user):
+                self._counts["zap.early"] += 1
+                self._guarded(partial(self._answer, one, b"200"))
+            elif known or one.until <= now:
+                self._guarded(partial(self._refuse, one))
+            else:
+                waiting.append(one)
+        self._early = waiting
 
     def _rests(self, user: str) -> bool:
         if self.resting.get(user, 0.0) > time.monotonic():
             return True
         self.resting.pop(user, None)
         return False
+
+    def _refuse(self, one: Handshake) -> None:
+        polite = self._refusals.take(one.home, time.monotonic())
+        self._answer(one, b"400" if polite else b"300")
+
+    def _answer(self, one: Handshake, status: bytes) -> None:
+        self._counts["zap.admitted" if status == b"200" else "zap.refused"] += 1
+        user = one.user.encode() if status == b"200" else b""
+        reply = [one.requester, b"", ZAP_VERSION, one.request, status, b"", user, b""]
+        self._door.send_multipart(reply, zmq.NOBLOCK)
