@@ -45,10 +45,11 @@ REFUSALS_PER_S = 2.0
 ADDRESSES_MAX = 1024
 """Addresses remembered at once; beyond that the one refused longest ago is forgotten."""
 EARLY_S = 0.5
-"""How long a stranger waits for being let in. Far less than a handshake may take (`sockets.HANDSHAKE_MS`), of which
-its round trips are a part."""
+"""How long a stranger waits for being let in. With two and a half round trips it is within `sockets.HANDSHAKE_MS`
+where one of them takes up to 600 ms; whoever is further away, and waits for longer, dials again."""
 EARLY_MAX, EARLY_HOME_MAX = 256, 32
-"""So many wait at once, and of one address; the others are refused without waiting."""
+"""So many wait at once, and of one address; the others are refused without waiting. Whoever makes keys can take all of
+these places: then nobody waits."""
 STOP_TIMEOUT_S = 2.0
 
 
@@ -119,7 +120,7 @@ class Gatekeeper(threading.Thread):
         self._refusals = Refusals()
         self._early: list[Handshake] = []
         """Strangers who wait, first come first. Only the thread changes it."""
-        self._stopping = False
+        self._stopping = self._rung = False
         bell = f"inproc://zap-bell-{id(self)}"
         self._door = context.socket(zmq.ROUTER)
         self._bell = context.socket(zmq.PAIR)
@@ -150,6 +151,9 @@ class Gatekeeper(threading.Thread):
         return not self.is_alive()
 
     def _ring(self) -> None:
+        if self._rung:
+            return
+        self._rung = True
         try:
             self._ringer.send(b"", zmq.NOBLOCK)
         except zmq.ZMQError:
@@ -166,6 +170,7 @@ class Gatekeeper(threading.Thread):
             while not self._stopping:
                 ready = dict(poller.poll(self._patience_ms()))
                 if self._bell in ready:
+                    self._rung = False
                     self._bell.recv()
                 if self._door in ready:
                     self._guarded(self._serve)
@@ -180,49 +185,50 @@ class Gatekeeper(threading.Thread):
     def _patience_ms(self) -> int | None:
         return max(0, int((self._early[0].until - time.monotonic()) * 1000) + 1) if self._early else None
 
-    def _guarded(self, what: Callable[[], None]) -> None:
+    def _guarded(self, what: Callable[[], bool]) -> bool:
+        """What it gives, or True where it has failed: then that is done with."""
         try:
-            what()
+            return what()
         except Exception:  # noqa: BLE001
             # Not a narrower class, because nothing that one request does may end the thread for all others.
             self._counts["zap.failed"] += 1
+            return True
 
-    def _serve(self) -> None:
+    def _serve(self) -> bool:
         """RFC 27: [requester, "", version, request id, domain, address, identity, mechanism, credentials...]."""
         frames = self._door.recv_multipart(zmq.NOBLOCK)
         if len(frames) < 8 or frames[1] or frames[2] != ZAP_VERSION:
             self._counts["zap.malformed"] += 1
-            return
+            return True
         requester, _, _, request, domain, address, _, mechanism, *credentials = frames
         curve = domain == ZAP_DOMAIN and mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == 32
         user = z85.encode(credentials[0]).decode() if curve else ""
-        self._hear(Handshake(requester, request, house(address.decode("ascii", "replace")), user))
-
-    def _hear(self, one: Handshake) -> None:
-        known = one.user in self.admitted
-        if known and not self._rests(one.user):
-            self._answer(one, b"200")
-        elif one.user and not known and self._has_room(one.home):
-            self._early = [*self._early, replace(one, until=time.monotonic() + EARLY_S)]
-        else:
-            self._refuse(one)
+        one = Handshake(requester, request, house(address.decode("ascii", "replace")), user)
+        if not self._decide(one):
+            if self._has_room(one.home):
+                self._early = [*self._early, replace(one, until=time.monotonic() + EARLY_S)]
+            else:
+                self._refuse(one)
+        return True
 
     def _has_room(self, home: str) -> bool:
         return len(self._early) < EARLY_MAX and sum(one.home == home for one in self._early) < EARLY_HOME_MAX
 
     def _look_again(self) -> None:
         """Answer those who have waited for long enough, or of whom it is known by now whether they come in."""
-        waiting, now = [], time.monotonic()
-        for one in self._early:
-            known = one.user in self.admitted
-            if known and not self._rests(one.user):
-                self._counts["zap.early"] += 1
-                self._guarded(partial(self._answer, one, b"200"))
-            elif known or one.until <= now:
-                self._guarded(partial(self._refuse, one))
-            else:
-                waiting.append(one)
-        self._early = waiting
+        self._early = [one for one in self._early if not self._guarded(partial(self._decide, one))]
+
+    def _decide(self, one: Handshake) -> bool:
+        """Answer this one, if it is known whether it comes in; False where it is not."""
+        known = one.user in self.admitted
+        if known and not self._rests(one.user):
+            self._answer(one, b"200")
+            self._counts["zap.early"] += one.until > 0
+        elif known or not one.user or 0 < one.until <= time.monotonic():
+            self._refuse(one)
+        else:
+            return False
+        return True
 
     def _rests(self, user: str) -> bool:
         if self.resting.get(user, 0.0) > time.monotonic():
