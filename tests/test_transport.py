@@ -578,6 +578,7 @@ def test_who_sends_what_is_refused_again_and_again_is_shut_out_and_then_back(mon
 @pytest.mark.slow
 def test_what_is_decided_while_a_link_is_shut_holds_afterwards(monkeypatch):
     monkeypatch.setattr(bans, "BAN_S", 1.0)
+    monkeypatch.setattr(zap, "EARLY_S", 0.0)  # or ten refusals would take longer than a test may
     links = dict(
         zip(("admitted", "revoked", "dialled", "hung up", "moved"), (bytes([n]) * 16 for n in range(5)), strict=True)
     )
