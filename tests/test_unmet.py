@@ -366,6 +366,17 @@ def test_what_somebody_put_out_has_said_is_missing_as_long_as_nobody_has_answere
     assert sorted(world.texts("n2")) == ["counts 0", "counts 1", "heard"] and world.whole("n2").complete
 
 
+def spoken_before():
+    """n0, n1 and n3, of whom n1 has said three words; n2 has not come yet."""
+    world = Apart(4, coming=False)
+    for name in ("n1", "n3"):
+        world.come(name)
+    for number in range(3):
+        world.ask("n1", SendPost("friends", f"old {number}"))
+        world.run(for_ms=2_000)
+    return world
+
+
 def test_history_that_comes_after_they_have_met_is_the_author_s_own(monkeypatch):
     """Others have it only later; and the author had spoken before it knew of the newcomer."""
     fetched, there, old = needs.fetched, False, 0
@@ -375,12 +386,7 @@ def test_history_that_comes_after_they_have_met_is_the_author_s_own(monkeypatch)
         fetched(turn, found if there or not history else replace(found, records=(), more=False))
 
     monkeypatch.setattr(needs, "fetched", not_yet)
-    world = Apart(4, coming=False)
-    for name in ("n1", "n3"):
-        world.come(name)
-    for number in range(3):
-        world.ask("n1", SendPost("friends", f"old {number}"))
-        world.run(for_ms=2_000)
+    world = spoken_before()
     old = world.group("n1").seq
     for name in ("n0", "n3"):
         world.part("n1", name)
@@ -403,12 +409,7 @@ def test_history_that_comes_after_they_have_met_is_the_author_s_own(monkeypatch)
 
 def test_what_has_met_in_the_middle_is_confirmed_whole():
     """n0 has less of n1's words than n3 when n2 asks it for them; what n3 brings later begins behind a hole."""
-    world = Apart(4, coming=False)
-    for name in ("n1", "n3"):
-        world.come(name)
-    for number in range(3):
-        world.ask("n1", SendPost("friends", f"old {number}"))
-        world.run(for_ms=2_000)
+    world = spoken_before()
     world.run(for_ms=20_000)
     for pair in (("n1", "n0"), ("n3", "n0"), ("n3", "n2")):
         world.part(*pair)

@@ -147,7 +147,7 @@ class Waiting:
     """What came riding with a key that is not admitted yet, the last of each carrier.
 
     A newcomer hears from whoever lets it in as soon as the members do, and its first words to them may win that race.
-    Dialling, it would be turned away and dial again; whoever rides has nobody to tell it.
+    Dialling, it would wait at the door (`zap.py`) or dial again; whoever rides has nobody to tell it.
     """
 
     def __init__(self) -> None:

@@ -106,8 +106,8 @@ def house(address: str) -> str:
 
 
 class Gatekeeper(threading.Thread):
-    """Answers ZAP requests until `stop()`. One for each context; make it before binding anything. Its other methods
-    belong to one thread, which may be that of the sockets."""
+    """Answers ZAP requests until `stop()`. One for each context; make it before binding anything. `admit` and `stop`
+    belong to the thread that has made it."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], counts: Counter[str]) -> None:
         """`counts` gets `zap.*`. Nobody else writes those names, so the thread needs no lock for them."""
@@ -206,7 +206,7 @@ class Gatekeeper(threading.Thread):
         one = Handshake(requester, request, house(address.decode("ascii", "replace")), user)
         if not self._decide(one):
             if self._has_room(one.home):
-                self._early = [*self._early, replace(one, until=time.monotonic() + EARLY_S)]
+                self._early.append(replace(one, until=time.monotonic() + EARLY_S))
             else:
                 self._refuse(one)
         return True
