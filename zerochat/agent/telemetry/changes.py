@@ -44,17 +44,25 @@ class Links(Struct):
     begun_us: int
     """When recording began: what was before that nobody knows."""
     _since: dict[bytes, int] = field(default_factory=dict)
+    early: dict[bytes, tuple[Reason, int]] = field(default_factory=dict)
+    """Why and when links came up whose members are not known yet: a joiner dials its inviter before it is let in."""
 
     def moved(self, sight: Sight) -> Iterator[Link]:
         """Of the links that have come up or gone down in a step."""
         for link in sight.after.up ^ sight.before.up:
-            found = sight.whose(link)
-            if found is not None:
-                group = sight.after.groups.get(found[0]) or sight.before.groups[found[0]]
-                up = link in sight.after.up
-                yield self._row(
-                    sight.store, group, found[1], link, up, sight.reasons.get(link, "unknown"), sight.ended_us
-                )
+            up, reason = link in sight.after.up, sight.reasons.get(link, "unknown")
+            self.early.pop(link, None)
+            if (found := sight.whose(link)) is not None:
+                yield self._seen(sight, found, link, up, reason, sight.ended_us)
+            elif up and not (link in sight.after.joins or link in sight.after.invitations):
+                self.early[link] = reason, sight.ended_us
+
+    def met(self, sight: Sight) -> Iterator[Link]:
+        """Of the early ones whose members are known now."""
+        for link, (reason, at_us) in list(self.early.items()):
+            if (found := sight.whose(link)) is not None:
+                del self.early[link]
+                yield self._seen(sight, found, link, True, reason, at_us)
 
     def stopped(self, store: Store, agent: Agent, at_us: int) -> Iterator[Link]:
         """The agent ends, and with it all links that are up."""
@@ -62,6 +70,11 @@ class Links(Struct):
             for member, peer in group.peers.items():
                 if peer.link in agent.up:
                     yield self._row(store, group, member, peer.link, False, "stopped", at_us)
+
+    def _seen(self, sight: Sight, found: tuple[str, str], link: bytes, up: bool, reason: Reason, at_us: int) -> Link:
+        name, member = found
+        group = sight.after.groups.get(name) or sight.before.groups[name]
+        return self._row(sight.store, group, member, link, up, reason, at_us)
 
     def _row(self, store: Store, group: Group, member: str, link: bytes, up: bool, reason: Reason, at_us: int) -> Link:
         since = self._since.get(link, self.begun_us)

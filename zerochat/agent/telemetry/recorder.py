@@ -161,6 +161,8 @@ class Recorder:
         if after.up is not before.up:
             rows += self._links.moved(sight)
             self._joins.came_up(sight)
+        if self._links.early and sight.changed:
+            rows += self._links.met(sight)
         if "view" in moved:
             rows += self._joins.let_in(sight)
         if notices.JoinProgress in told:
